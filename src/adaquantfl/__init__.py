@@ -1,0 +1,103 @@
+"""AdaQuantFL: adaptive quantization of model updates for communication-efficient federated learning.
+
+The public names, re-exports only. They are imported when first used, so that `import adaquantfl` compiles nothing
+and stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .codecs.messages import Accumulator, compress, decode, encode
+    from .codecs.raw import decode_float32, encode_float32
+    from .errors import (
+        AdaQuantError,
+        CheckpointError,
+        ConfigError,
+        DataError,
+        EngineError,
+        FrameError,
+        QuantizeError,
+        ScheduleError,
+    )
+    from .quantizers.segments import bucket_lengths
+    from .quantizers.streams import stream_key
+    from .quantizers.uniform import Levels, quantize
+    from .schedules import AdaQuant, Fixed, FullPrecision, ScheduleState
+    from .theory import error_bound, optimal_levels, paper_bits
+    from .threads import get_threads, set_threads
+
+    __version__: str
+
+_HOME = {
+    "codecs.messages": ("Accumulator", "compress", "decode", "encode"),
+    "codecs.raw": ("decode_float32", "encode_float32"),
+    "errors": (
+        "AdaQuantError",
+        "CheckpointError",
+        "ConfigError",
+        "DataError",
+        "EngineError",
+        "FrameError",
+        "QuantizeError",
+        "ScheduleError",
+    ),
+    "quantizers.segments": ("bucket_lengths",),
+    "quantizers.streams": ("stream_key",),
+    "quantizers.uniform": ("Levels", "quantize"),
+    "schedules": ("AdaQuant", "Fixed", "FullPrecision", "ScheduleState"),
+    "theory": ("error_bound", "optimal_levels", "paper_bits"),
+    "threads": ("get_threads", "set_threads"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "Accumulator",
+    "AdaQuant",
+    "AdaQuantError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "EngineError",
+    "Fixed",
+    "FrameError",
+    "FullPrecision",
+    "Levels",
+    "QuantizeError",
+    "ScheduleError",
+    "ScheduleState",
+    "__version__",
+    "bucket_lengths",
+    "compress",
+    "decode",
+    "decode_float32",
+    "encode",
+    "encode_float32",
+    "error_bound",
+    "get_threads",
+    "optimal_levels",
+    "paper_bits",
+    "quantize",
+    "set_threads",
+    "stream_key",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("adaquantfl")
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if name in {"theory", "flower"}:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'adaquantfl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,235 @@
+"""The command line. Each command is one function; what they do lives in the package.
+
+Exit codes: 0 done, 1 a sentence on the terminal says what went wrong, 2 the command itself was mistyped, 130 stopped
+by Ctrl-C (the run can be resumed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from .errors import AdaQuantError
+
+EPILOG = """examples:
+  adaquantfl run demo                                  a first run, on data that ships with the package
+  adaquantfl run demo --set method=4bit --set seed=1   the same with a fixed level and another seed
+  adaquantfl run --resume runs/demo-adaquant-seed0     go on after an interruption
+  adaquantfl compare demo --methods adaquant,2bit,4bit,8bit
+  adaquantfl data get fashion-mnist
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    options = build_parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = options.command(options)
+        return int(code or 0)
+    except AdaQuantError as error:
+        print(f"adaquantfl: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "matplotlib", "rich", "tomli_w", "PIL"):
+            raise
+        print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[train]'", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    parser = argparse.ArgumentParser(
+        prog="adaquantfl",
+        description="Federated learning with adaptively quantized updates.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    run = commands.add_parser("run", help="train one configuration", description="Train one configuration.")
+    run.add_argument("preset", nargs="?", metavar="PRESET|FILE.toml", help="a preset's name, or a file of your own")
+    _add_set(run)
+    run.add_argument(
+        "--engine", default="local", choices=["local"], help="who plays the clients (default: %(default)s)"
+    )
+    run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/PRESET-METHOD-seedN)")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
+    _add_quiet(run)
+    run.set_defaults(command=_run)
+
+    compare = commands.add_parser(
+        "compare",
+        help="train several methods and compare the bits they need",
+        description="Train several methods on one preset; finished runs are kept, interrupted ones go on.",
+    )
+    compare.add_argument("preset", metavar="PRESET|FILE.toml", help="a preset's name, or a file of your own")
+    compare.add_argument(
+        "--methods",
+        default="adaquant,2bit,4bit,8bit,16bit,fp32",
+        metavar="LIST",
+        help="separated by commas: adaquant, 1bit to 16bit, fp32 (default: %(default)s)",
+    )
+    compare.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
+    _add_set(compare)
+    compare.add_argument(
+        "--out", type=Path, metavar="DIR", help="the comparison's folder (default: runs/compare-PRESET)"
+    )
+    _add_quiet(compare)
+    compare.set_defaults(command=_compare)
+
+    report = commands.add_parser(
+        "report",
+        help="figures, tables and a page from finished or running runs",
+        description="Write figures, the table of bits to each loss, and a self-contained HTML page.",
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
+    report.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: the first RUN_DIR)")
+    report.set_defaults(command=_report)
+
+    data = commands.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
+    actions = data.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="what there is, and what is on this machine")
+    listing.set_defaults(command=_data_list)
+    get = actions.add_parser("get", help="fetch a data set, check it and keep it in the cache")
+    get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
+    get.add_argument("--force", action="store_true", help="fetch it anew even if it is there")
+    get.set_defaults(command=_data_get)
+
+    inspect = commands.add_parser(
+        "inspect", help="what is in a message", description="Show a frame's header and what its levels look like."
+    )
+    inspect.add_argument("frame", metavar="FRAME", help="a file that holds one frame; - for standard input")
+    inspect.set_defaults(command=_inspect)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from .config import load_config, parse_override
+    from .experiments import progress, runner
+
+    changes = dict(parse_override(item) for item in options.set)
+    if options.resume is not None:
+        if options.preset is not None or options.out is not None:
+            _mistyped("run --resume DIR takes its configuration from DIR: leave PRESET and --out away.")
+        out = options.resume
+    elif options.preset is None:
+        _mistyped("run needs a PRESET, a FILE.toml or --resume DIR. 'adaquantfl run --help' lists what it takes.")
+    else:
+        config = load_config(options.preset, changes)
+        out = options.out or Path("runs") / f"{Path(options.preset).stem}-{config.method}-seed{config.seed}"
+    with progress.shown(options.quiet) as observer, _resumable(out):
+        if options.resume is not None:
+            summary = runner.resume(out, changes, observer)
+        else:
+            summary = runner.run(config, out, observer)
+    print(progress.closing_line(summary, out))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from .config import parse_override
+    from .experiments import comparison, progress
+
+    changes = dict(parse_override(item) for item in options.set)
+    methods = [name.strip() for name in options.methods.split(",") if name.strip()]
+    out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
+    plan = comparison.plan(options.preset, methods, options.seeds, changes, out)
+    with progress.shown(options.quiet) as observer:
+        failures = comparison.carry_out(plan, observer)
+    print(comparison.report([out], out))
+    for failure in failures:
+        print(f"adaquantfl: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .experiments import comparison
+
+    print(comparison.report(options.runs, options.out or options.runs[0]))
+    return 0
+
+
+def _data_list(options: argparse.Namespace) -> int:
+    from .tasks import datasets
+
+    for info in datasets.available():
+        state = f"here, {info.where}" if info.present else f"not here: adaquantfl data get {info.name}"
+        print(f"{info.name:22} {info.size / 1e6:6.0f} MB  {info.licence:16} {info.description}\n{'':22} {state}")
+    return 0
+
+
+def _data_get(options: argparse.Namespace) -> int:
+    from .experiments import progress
+    from .tasks import datasets
+
+    with progress.download() as show:
+        path = datasets.get(options.name, progress=show, force=options.force)
+    print(f"{options.name} is in {path}")
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from .codecs.inspection import describe
+
+    try:
+        data = sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()
+    except OSError as error:
+        print(f"adaquantfl: {options.frame} cannot be read: {error.strerror}.", file=sys.stderr)
+        return 1
+    print(describe(data))
+    return 0
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the preset; may be repeated"
+    )
+
+
+def _add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
+
+
+class _resumable:
+    """Says how to go on when a run is stopped or fails."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and (self.out / "config.toml").is_file():
+            if issubclass(kind, KeyboardInterrupt):
+                print(f"Stopped. Go on with: adaquantfl run --resume {self.out}", file=sys.stderr)
+            elif (self.out / "checkpoint").is_dir():
+                print(f"The finished rounds are kept in {self.out}.", file=sys.stderr)
+
+
+class _Version(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from . import __version__
+
+        parser.exit(message=f"adaquantfl {__version__}\n")
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _mistyped(message: str) -> NoReturn:
+    print(f"adaquantfl: {message}", file=sys.stderr)
+    raise SystemExit(2)

@@ -1,0 +1,1 @@
+"""Codecs: levels become bytes and come back; frames are added up without being unpacked first."""

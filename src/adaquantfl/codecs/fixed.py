@@ -1,0 +1,113 @@
+"""The paper's code: ceil(log2(s + 1)) bits for a level and one for its sign, for every element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FrameError
+from ..quantizers.uniform import Levels, Prepared
+from ..threads import over_ranges
+from .frame import TILE, UNIFORM, Frame, Header, seal, write_frame
+from .kernels import fixed as kernels
+from .kernels.fixed import BLOCK
+
+NAME = "fixed"
+TAG = 0
+_SMALLEST = 64  # blocks a thread takes at least
+
+
+def code_bits(s: int) -> int:
+    """Bits of an element on the wire: ceil(log2(s + 1)) and a sign.
+
+    >>> [code_bits(s) for s in (1, 2, 3, 4, 65535)]
+    [2, 3, 3, 4, 17]
+    """
+    return int(s).bit_length() + 1
+
+
+def body_size(dimension: int, s: int) -> int:
+    """Bytes of a body: C_s - 32 bits, the last block rounded up to a byte."""
+    blocks, rest = divmod(dimension, BLOCK)
+    return blocks * BLOCK // 8 * code_bits(s) + -(-rest * code_bits(s) // 8)
+
+
+def encode(levels: Levels) -> bytes:
+    """Levels to a frame."""
+    d, bits = levels.dimension, code_bits(levels.s)
+    frame, body = write_frame(Header(UNIFORM, TAG, levels.s, d, levels.segments, levels.scales), body_size(d, levels.s))
+    words, tail = _split(body, d, bits)
+    over_ranges(lambda a, b: kernels.pack_levels(levels.values, bits, words, a, b), d // BLOCK, _SMALLEST)
+    kernels.pack_tail(levels.values[d - d % BLOCK :], bits, tail)
+    return seal(frame)
+
+
+def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
+    """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
+    d, bits = ready.segments.dimension, code_bits(s)
+    frame, body = write_frame(Header(UNIFORM, TAG, s, d, segments, ready.scales), body_size(d, s))
+    words, tail = _split(body, d, bits)
+    offsets, top = ready.segments.offsets, np.float32(s)
+
+    def work(first: int, last: int) -> None:
+        kernels.quantize_pack(ready.x, offsets, ready.inverse, top, low, high, bits, words, first, last)
+
+    over_ranges(work, d // BLOCK, _SMALLEST)
+    kernels.pack_tail(ready.levels(d - d % BLOCK, d, s, low, high), bits, tail)
+    return seal(frame)
+
+
+def open_body(frame: Frame) -> FixedBody:
+    """Check the body's size and that no level is above s."""
+    d, s = frame.header.dimension, frame.header.s
+    if len(frame.body) != body_size(d, s):
+        raise FrameError(f"The body has {len(frame.body):,} bytes; d = {d:,} with s = {s} needs {body_size(d, s):,}.")
+    bits = code_bits(s)
+    words, tail = _split(frame.body, d, bits)
+    rest = np.empty(d % BLOCK, dtype=np.int32)
+    tops = np.zeros(d // BLOCK + 1, dtype=np.uint32)
+    tops[-1] = kernels.unpack_tail(tail, bits, rest)
+    if s + 1 != 2 ** (bits - 1):  # otherwise every code is a level
+        over_ranges(lambda a, b: kernels.largest_level(words, bits, tops, a, b), d // BLOCK, _SMALLEST)
+    if tops.max() > s:
+        raise FrameError(f"A level of {tops.max()} in a frame with s = {s}: the sender is at fault.")
+    return FixedBody(d, bits, words, rest)
+
+
+@dataclass(frozen=True)
+class FixedBody:
+    """A checked body."""
+
+    dimension: int
+    bits: int
+    words: npt.NDArray[np.uint32]
+    rest: npt.NDArray[np.int32]  # the levels behind the last whole block
+
+    def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
+        blocks = self.dimension // BLOCK
+        over_ranges(lambda a, b: kernels.unpack_levels(self.words, self.bits, values, a, b), blocks, _SMALLEST)
+        values[blocks * BLOCK :] = self.rest
+
+    def add(
+        self,
+        steps: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int64],
+        total: npt.NDArray[np.float32],
+        first: int,
+        last: int,
+    ) -> None:
+        blocks = self.dimension // BLOCK
+        stop = min(last * TILE // BLOCK, blocks)
+        kernels.accumulate(self.words, self.bits, offsets, steps, total, first * TILE // BLOCK, stop)
+        if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
+            owner = np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1
+            total[blocks * BLOCK :] += steps[owner] * self.rest.astype(np.float32)
+
+
+def _split(body: npt.NDArray[np.uint8], d: int, bits: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+    """The whole blocks as words, and the bytes of the incomplete last one."""
+    edge = d // BLOCK * BLOCK // 8 * bits
+    words = body[:edge].view("<u4")
+    return (words if words.flags.aligned else words.copy()), body[edge:]

@@ -1,0 +1,197 @@
+"""The frame: a header that says everything a receiver needs, a body written by one codec, and a CRC-32 over both.
+
+docs/wire-format.md is the specification. A change of these bytes is a new VERSION.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FrameError
+from ..quantizers.segments import bucket_lengths
+from ..quantizers.uniform import MAX_DIMENSION, MAX_LEVELS
+
+MAGIC = b"AQFL"
+VERSION = 1
+QUANTIZERS = {0: "uniform", 255: "float32"}  # 255: the values themselves, not quantized
+UNIFORM, FLOAT32 = 0, 255
+TILE = 65_536  # elements that are decoded and added at a time; codecs cut their bodies at multiples of it
+
+_FIXED_PART = struct.Struct(
+    "<4sBBBBIIQQ"
+)  # magic, version, quantizer, codec, layout, s, scales, dimension, body length
+_CRC = struct.Struct("<I")
+HEADER_SIZE, CRC_SIZE = _FIXED_PART.size, _CRC.size
+_WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
+
+Bytes = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a frame says about its body."""
+
+    quantizer: int
+    codec: int
+    s: int
+    dimension: int
+    segments: npt.NDArray[np.int64] | None
+    scales: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame taken apart; `body` is a view of the received bytes."""
+
+    header: Header
+    body: npt.NDArray[np.uint8]
+    size: int
+
+
+def write_frame(header: Header, body_size: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Allocate a frame and write its header. Returns the frame and the view of it that the codec fills."""
+    head = _pack_header(header, body_size)
+    frame = np.empty(len(head) + body_size + _CRC.size, dtype=np.uint8)
+    frame[: len(head)] = np.frombuffer(head, dtype=np.uint8)
+    return frame, frame[len(head) : len(head) + body_size]
+
+
+def seal(frame: npt.NDArray[np.uint8]) -> bytes:
+    """Write the checksum behind a filled frame and return it as bytes."""
+    frame[-_CRC.size :] = np.frombuffer(_CRC.pack(zlib.crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
+    return frame.tobytes()
+
+
+def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
+    """Check a frame and take it apart; FrameError says why it is refused. Allocates nothing of the frame's size."""
+    view = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
+    if len(view) < _FIXED_PART.size + _CRC.size:
+        raise FrameError(
+            f"Truncated: {len(view)} bytes, but a frame has at least {_FIXED_PART.size + _CRC.size}. "
+            "Ask the sender for the whole message."
+        )
+    magic, version, quantizer, codec, layout, s, scales, size, body_size = _FIXED_PART.unpack_from(view)
+    if magic != MAGIC:
+        raise FrameError(f"Not a frame: it starts with {bytes(magic)!r} instead of {MAGIC!r}.")
+    if version != VERSION:
+        raise FrameError(f"The frame has version {version}; this software reads version {VERSION}. Update one of them.")
+    if body_size > len(view):  # before the checksum, so that truncation is called by its name
+        raise FrameError(f"Truncated: the body should have {body_size:,} bytes, the whole message has {len(view):,}.")
+    (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
+    if zlib.crc32(view[: -_CRC.size]) != crc:
+        raise FrameError("The checksum does not match: the frame was truncated or altered on its way. Send it again.")
+    if quantizer not in QUANTIZERS:
+        raise FrameError(f"Quantizer tag {quantizer} is unknown; known are {sorted(QUANTIZERS)}.")
+    if dimension is not None and size != dimension:
+        raise FrameError(
+            f"The frame has dimension {size:,}, expected {dimension:,}: sender and receiver differ in model."
+        )
+    if not 1 <= size <= MAX_DIMENSION:
+        raise FrameError(f"Dimension {size:,} is outside 1 to 2^32.")
+    if quantizer == UNIFORM and not 1 <= s <= MAX_LEVELS:
+        raise FrameError(f"s = {s} is outside 1 to {MAX_LEVELS}.")
+    segments, position = _read_segments(view, layout, scales, size)
+    values = _read_scales(view, position, scales)
+    start = _aligned(position + 4 * scales)
+    if start + body_size + _CRC.size != len(view):
+        raise FrameError(
+            f"The frame has {len(view):,} bytes; its header asks for {start + body_size + _CRC.size:,}. "
+            "Send exactly one frame a message."
+        )
+    if any(view[position + 4 * scales : start]):
+        raise FrameError("The padding behind the header is not zero.")
+    body = np.frombuffer(view[start : start + body_size], dtype=np.uint8)
+    return Frame(Header(quantizer, codec, s, size, segments, values), body, len(view))
+
+
+def _pack_header(header: Header, body_size: int) -> bytes:
+    layout, lengths = _WHOLE, b""
+    if header.segments is not None:
+        size = int(header.segments[0])
+        if np.array_equal(header.segments, bucket_lengths(header.dimension, size)):
+            layout, lengths = _BUCKETS, _varint(size)
+        else:
+            layout, lengths = _LIST, b"".join(_varint(int(n)) for n in header.segments)
+    fixed = _FIXED_PART.pack(
+        MAGIC,
+        VERSION,
+        header.quantizer,
+        header.codec,
+        layout,
+        header.s,
+        len(header.scales),
+        header.dimension,
+        body_size,
+    )
+    head = fixed + lengths + header.scales.astype("<f4").tobytes()
+    return head + bytes(_aligned(len(head)) - len(head))
+
+
+def _aligned(position: int) -> int:
+    """The body starts at a multiple of 8, so that kernels read whole words."""
+    return -(-position // 8) * 8
+
+
+def _read_segments(
+    view: memoryview, layout: int, count: int, dimension: int
+) -> tuple[npt.NDArray[np.int64] | None, int]:
+    position = _FIXED_PART.size
+    # Every scale takes 4 bytes, so a count beyond this is a lie: refuse it before anything is allocated for it.
+    if count < 1 or count > dimension or 4 * count > len(view) - position:
+        if count == 0 and layout == _WHOLE:
+            return None, position  # float32 values need no scale
+        raise FrameError(f"{count:,} scales do not fit a frame of {len(view):,} bytes and dimension {dimension:,}.")
+    if layout == _WHOLE:
+        if count != 1:
+            raise FrameError(f"{count:,} scales, but no segments that they belong to.")
+        return None, position
+    if layout == _BUCKETS:
+        size, position = _read_varint(view, position)
+        if size < 1 or -(-dimension // size) != count:
+            raise FrameError(f"Buckets of {size:,} elements do not make {count:,} scales of dimension {dimension:,}.")
+        return bucket_lengths(dimension, size), position
+    if layout != _LIST:
+        raise FrameError(f"Segment layout {layout} is unknown.")
+    lengths = []
+    for _ in range(count):
+        length, position = _read_varint(view, position)
+        lengths.append(length)
+    if min(lengths) < 1 or sum(lengths) != dimension:
+        raise FrameError(f"The segments hold {sum(lengths):,} elements; the dimension is {dimension:,}.")
+    return np.array(lengths, dtype=np.int64), position
+
+
+def _read_scales(view: memoryview, position: int, count: int) -> npt.NDArray[np.float32]:
+    if position + 4 * count > len(view) - _CRC.size:
+        raise FrameError("Truncated: the header ends before its last scale.")
+    scales = np.frombuffer(view[position : position + 4 * count], dtype="<f4").astype(np.float32)
+    if not np.isfinite(scales).all() or (scales < 0).any():
+        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
+    return scales
+
+
+def _varint(number: int) -> bytes:
+    """Little-endian base 128: seven bits a byte, the top bit set on all but the last."""
+    out = bytearray()
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes(out) + bytes([number])
+
+
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 35, 7):  # 2^32 takes five bytes
+        if position >= len(view):
+            raise FrameError("Truncated: the header ends within a segment length.")
+        byte = view[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, position
+    raise FrameError("A segment length is longer than 2^32.")

@@ -1,0 +1,45 @@
+"""What is in a frame, in words: for `adaquantfl inspect`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..theory import bits_per_element, paper_bits
+from .frame import FLOAT32, QUANTIZERS, Bytes, read_frame
+from .messages import decode
+from .raw import decode_float32
+from .registry import by_tag
+
+
+def describe(data: Bytes) -> str:
+    """A frame's header and the make-up of its levels, one fact a line. FrameError where it is malformed."""
+    frame = read_frame(data)
+    header = frame.header
+    facts = [
+        ("quantizer", f"{QUANTIZERS[header.quantizer]} (tag {header.quantizer})"),
+        ("dimension", f"{header.dimension:,}"),
+        ("frame", f"{frame.size:,} bytes, checksum right"),
+        ("body", f"{len(frame.body):,} bytes"),
+    ]
+    if header.quantizer == FLOAT32:
+        values = decode_float32(data)
+        facts.append(("values", f"{values.min():g} to {values.max():g}, l2 norm {np.linalg.norm(values):g}"))
+    else:
+        levels = decode(data)
+        counts = np.unique(levels.values, return_counts=True)[1]
+        share = counts / counts.sum()
+        formula = paper_bits(header.dimension, header.s, len(header.scales))
+        scales = header.scales
+        facts[1:1] = [("codec", f"{by_tag(frame).NAME} (tag {header.codec})")]
+        facts += [
+            ("levels s", f"{header.s} ({bits_per_element(header.s)} bits and a sign)"),
+            (
+                "scales",
+                f"{scales[0]:g}" if len(scales) == 1 else f"{len(scales):,}, {scales.min():g} to {scales.max():g}",
+            ),
+            ("non-zero", f"{np.count_nonzero(levels.values) / header.dimension:.4%}"),
+            ("entropy", f"{-np.sum(share * np.log2(share)):.4f} bits an element"),
+            ("sent", f"{8 * frame.size / header.dimension:.4f} bits an element"),
+            ("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"),
+        ]
+    return "\n".join(f"{name:12} {value}" for name, value in facts)

@@ -1,0 +1,1 @@
+"""Numba kernels of the codecs: the only place where bits are shifted."""

@@ -1,0 +1,158 @@
+"""Levels to frames and back, and many frames to one weighted sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FrameError
+from ..quantizers.segments import Segments
+from ..quantizers.streams import split_key
+from ..quantizers.uniform import FloatVector, Levels, Prepared, check_levels, level_dtype
+from ..threads import over_ranges
+from . import raw
+from .frame import FLOAT32, TILE, UNIFORM, Bytes, Frame, read_frame
+from .registry import Body, by_name, by_tag
+
+_TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting frame is added to them
+
+
+def encode(levels: Levels, codec: str = "auto") -> bytes:
+    """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest.
+
+    >>> from adaquantfl.quantizers.uniform import quantize
+    >>> levels = quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0)
+    >>> decode(encode(levels)) == levels
+    True
+    """
+    _check(levels)
+    return by_name(codec).encode(levels)
+
+
+def compress(
+    x: FloatVector,
+    s: int,
+    key: int,
+    codec: str = "auto",
+    segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
+) -> bytes:
+    """Quantize and encode in one pass: the bytes of `encode(quantize(x, s, key, segments), codec)`, faster.
+
+    >>> from adaquantfl.quantizers.uniform import quantize
+    >>> x = np.linspace(-1, 1, 5000, dtype=np.float32)
+    >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
+    True
+    """
+    ready = Prepared.of(x, s, segments)
+    low, high = split_key(key)
+    lengths = None if segments is None else ready.segments.lengths
+    return by_name(codec).compress(ready, int(s), low, high, lengths)
+
+
+def decode(frame: Bytes, dimension: int | None = None) -> Levels:
+    """A frame to levels. FrameError on anything malformed; pass the dimension you expect to bound the memory.
+
+    >>> decode(b"nonsense")
+    Traceback (most recent call last):
+    adaquantfl.errors.FrameError: Truncated: 8 bytes, but a frame has at least 36. Ask the sender for the whole message.
+    """
+    parsed = read_frame(frame, dimension)
+    if parsed.header.quantizer != UNIFORM:
+        raise FrameError("The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).")
+    header = parsed.header
+    body = by_tag(parsed).open_body(parsed)
+    values = np.empty(header.dimension, dtype=level_dtype(header.s))
+    body.decode(values)
+    scale = header.scales[0] if header.segments is None else header.scales
+    return Levels(values, scale, header.s, header.segments)
+
+
+class Accumulator:
+    """The server's sum of p_i Q(update_i) (eq. 3): frames go in, one float32 vector comes out.
+
+    A frame is checked when it is added; several wait to be decoded and added up together, tile by tile, so that the
+    sum is read and written once for all of them. Every element adds up in the order of the calls, whatever the number
+    of threads, and memory is O(dimension) for any number of frames.
+
+    >>> total = Accumulator(2)
+    >>> total.add(compress(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0), weight=0.5)
+    >>> total.result()
+    array([ 1.5, -2. ], dtype=float32)
+    """
+
+    def __init__(self, dimension: int) -> None:
+        if dimension < 1:
+            raise FrameError(f"An accumulator of dimension {dimension} holds nothing; it must be at least 1.")
+        self.dimension = dimension
+        self.frames = 0
+        self._total = np.zeros(dimension, dtype=np.float32)
+        self._waiting: list[_Waiting] = []
+        self._waiting_bytes = 0
+
+    def add(self, frame: Bytes, weight: float) -> None:
+        """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was."""
+        if not np.isfinite(weight):
+            raise FrameError(f"The weight {weight!r} is not a finite number.")
+        parsed = read_frame(frame, self.dimension)
+        if parsed.header.quantizer == FLOAT32:
+            raw.check(parsed)
+            self._flush()
+            self._total += np.float32(weight) * raw.values(parsed)
+        else:
+            self._waiting.append(_Waiting.of(parsed, weight))
+            self._waiting_bytes += parsed.size
+            if self._waiting_bytes > 4 * self.dimension:
+                self._flush()
+        self.frames += 1
+
+    def result(self) -> npt.NDArray[np.float32]:
+        """The sum so far, as a copy."""
+        self._flush()
+        return self._total.copy()
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        together = _TILES_TOGETHER if len(waiting) > 1 else self.dimension
+
+        def work(first: int, last: int) -> None:
+            for start in range(first, last, together):
+                for frame in waiting:
+                    frame.body.add(frame.steps, frame.offsets, self._total, start, min(start + together, last))
+
+        if waiting:
+            over_ranges(work, -(-self.dimension // TILE), smallest=2)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    body: Body
+    steps: npt.NDArray[np.float32]
+    offsets: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(frame: Frame, weight: float) -> _Waiting:
+        header = frame.header
+        body = by_tag(frame).open_body(frame)
+        with np.errstate(over="ignore"):
+            steps = (weight * header.scales.astype(np.float64) / header.s).astype(np.float32)
+            whole = (weight * header.scales.astype(np.float64)).astype(np.float32)
+        if not np.isfinite(whole).all():
+            raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
+        return _Waiting(body, steps, Segments.of(header.segments, header.dimension).offsets)
+
+
+def _check(levels: Levels) -> None:
+    """Refuse Levels that were put together by hand and do not hold together."""
+    check_levels(levels.s)
+    values, scales = np.asarray(levels.values), levels.scales
+    if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.signedinteger):
+        raise FrameError(f"Levels need a 1-D array of signed integers, got {values.dtype} of shape {values.shape}.")
+    if values.max() > levels.s or values.min() < -levels.s:
+        raise FrameError(f"The levels reach from {values.min()} to {values.max()}; s = {levels.s} allows -s to s.")
+    if len(scales) != Segments.of(levels.segments, levels.dimension).count:
+        raise FrameError(f"{len(scales)} scales for {Segments.of(levels.segments, levels.dimension).count} segments.")
+    if not np.isfinite(scales).all() or (scales < 0).any():
+        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")

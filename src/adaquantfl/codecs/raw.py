@@ -1,0 +1,62 @@
+"""Float32 values as they are: the uncompressed reference, and buffers that must not be quantized."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FrameError
+from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, Bytes, Frame, Header, read_frame, seal, write_frame
+
+NAME = "raw"
+TAG = 255
+
+
+def encode_float32(x: npt.NDArray[np.float32]) -> bytes:
+    """A frame that carries the values themselves.
+
+    >>> decode_float32(encode_float32(np.array([1.5, -2.0], dtype=np.float32)))
+    array([ 1.5, -2. ], dtype=float32)
+    """
+    x = np.ascontiguousarray(x, dtype="<f4")
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+        raise FrameError(
+            "Expected a 1-D vector of finite values. Training has probably diverged where it is not finite."
+        )
+    frame, body = write_frame(Header(FLOAT32, TAG, 0, len(x), None, np.empty(0, dtype=np.float32)), x.nbytes)
+    body[:] = x.view(np.uint8)
+    return seal(frame)
+
+
+def decode_float32(frame: Bytes, dimension: int | None = None) -> npt.NDArray[np.float32]:
+    """The values of a frame from `encode_float32`; FrameError on anything else."""
+    parsed = read_frame(frame, dimension)
+    if parsed.header.quantizer != FLOAT32:
+        raise FrameError("The frame carries quantized levels, not float32 values. Read it with aq.decode(frame).")
+    check(parsed)
+    return values(parsed).copy()
+
+
+def check(frame: Frame) -> None:
+    """Refuse a body of the wrong size or with a NaN or infinite value."""
+    if len(frame.body) != 4 * frame.header.dimension or len(frame.header.scales):
+        raise FrameError(
+            f"The body has {len(frame.body):,} bytes and {len(frame.header.scales)} scales; {frame.header.dimension:,} "
+            "float32 values take 4 bytes each and no scale."
+        )
+    if not np.isfinite(values(frame)).all():
+        raise FrameError("The frame carries NaN or infinite values: the sender's training has diverged.")
+
+
+def values(frame: Frame) -> npt.NDArray[np.float32]:
+    """A view of a checked frame's values."""
+    return frame.body.view("<f4")
+
+
+def frame_size(dimension: int) -> int:
+    """Bytes of a float32 frame of this dimension.
+
+    >>> frame_size(3) == len(encode_float32(np.ones(3, dtype=np.float32)))
+    True
+    """
+    return HEADER_SIZE + 4 * dimension + CRC_SIZE

@@ -1,0 +1,71 @@
+"""Which codec reads and writes which frame: the tag in the header decides."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FrameError
+from ..quantizers.uniform import Levels, Prepared
+from . import fixed
+from .frame import Frame
+
+
+class Body(Protocol):
+    """A frame's body that has been checked from end to end: reading it cannot fail any more."""
+
+    def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
+        """Write the levels into `values`."""
+
+    def add(
+        self,
+        steps: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int64],
+        total: npt.NDArray[np.float32],
+        first: int,
+        last: int,
+    ) -> None:
+        """total[i] += steps[segment of i] x level i, for the tiles first to last; on the caller's thread alone."""
+
+
+class Codec(Protocol):
+    """What a codec module offers. Each is lossless on Levels, so the choice never changes a trajectory."""
+
+    NAME: str
+    TAG: int
+
+    def encode(self, levels: Levels) -> bytes:
+        """Levels to a frame."""
+
+    def compress(
+        self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None
+    ) -> bytes:
+        """Floats to the same frame, without writing the levels to memory."""
+
+    def open_body(self, frame: Frame) -> Body:
+        """Check the body; FrameError says why it is refused."""
+
+
+CODECS: dict[int, Codec] = {fixed.TAG: fixed}
+NAMES = ("auto", *(codec.NAME for codec in CODECS.values()))
+
+
+def by_name(name: str) -> Codec:
+    """The codec called `name`."""
+    for codec in CODECS.values():
+        if name == codec.NAME or name == "auto":
+            return codec
+    close = difflib.get_close_matches(str(name), NAMES, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise FrameError(f"There is no codec {name!r}; there are {', '.join(NAMES)}.{hint}")
+
+
+def by_tag(frame: Frame) -> Codec:
+    """The codec that reads this frame."""
+    codec = CODECS.get(frame.header.codec)
+    if codec is None:
+        raise FrameError(f"Codec tag {frame.header.codec} is unknown; known are {sorted(CODECS)}.")
+    return codec

@@ -1,0 +1,179 @@
+"""The settings of a run: flat, typed, checked, complete enough to repeat it. A preset is a TOML file of these keys."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+from .names import unknown
+from .schedules import AdaQuant, Fixed, FullPrecision, Schedule
+
+BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
+METHODS = ("adaquant", *BASELINES, "fp32")
+CODECS = ("auto", "fixed")
+
+# What `--set` may change when a run is resumed: these do not touch the rounds already done.
+RESUMABLE = frozenset({"rounds", "target_loss", "workers", "checkpoint_every"})
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. The defaults are the paper's settings for the CNN with i.i.d. data."""
+
+    # What is trained on what.
+    dataset: str = "fashion-mnist"
+    model: str = "cnn"
+    partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
+    clients: int = 8
+    # How long.
+    rounds: int = 600
+    target_loss: float = 0.0  # stop when the global loss is at or below it; 0: never
+    # Local SGD (eq. 2).
+    tau: int = 10
+    eta: float = 0.1
+    eta_decay: float = 1.0  # eta is multiplied by this ...
+    eta_decay_every: int = 100  # ... every so many rounds
+    batch_size: int = 64
+    # How many levels, and when they are chosen anew (eq. 13).
+    method: str = "adaquant"  # "adaquant", "1bit" to "16bit", or "fp32"
+    s0: int = 2
+    interval: float = 16.0  # B_0 in units of d bits
+    guard: bool = True  # a loss above f(w_0) counts as f(w_0)
+    loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
+    loss_samples: int = 1024  # a client's samples in "full"; 0: all
+    scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
+    codec: str = "auto"
+    # Running it.
+    seed: int = 0
+    precision: str = "fp32"  # or "bf16": autocast with channels_last
+    workers: int = 0  # processes; 0: one a core. The result does not depend on it
+    evaluate_every: int = 5
+    checkpoint_every: int = 10
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_type(field.name, getattr(self, field.name), str(field.type))
+        for key, least in _AT_LEAST.items():
+            if getattr(self, key) < least:
+                raise ConfigError(f"{key} = {getattr(self, key)}: it must be at least {least}.")
+        for key in ("eta", "eta_decay", "interval"):
+            if not getattr(self, key) > 0:
+                raise ConfigError(f"{key} = {getattr(self, key)}: it must be above 0.")
+        for key, valid in _CHOICES.items():
+            if getattr(self, key) not in valid:
+                raise ConfigError(unknown(key, getattr(self, key), valid))
+        if isinstance(self.scope, str) and self.scope not in ("tensor", "whole"):
+            raise ConfigError(
+                f"scope = {self.scope!r}: use 'tensor', 'whole', or a whole number: the size of a bucket in elements."
+            )
+        self.schedule()  # its own checks
+
+    def schedule(self) -> Schedule:
+        """The rule that `method` names."""
+        if self.method == "adaquant":
+            return AdaQuant(self.s0, self.interval, self.guard)
+        return FullPrecision() if self.method == "fp32" else Fixed(BASELINES[self.method])
+
+    def learning_rate(self, round: int) -> float:
+        """eta_k, for rounds counted from 0."""
+        return self.eta * self.eta_decay ** (round // self.eta_decay_every)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key with its value, in the order above."""
+        return asdict(self)
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Config:
+        """A copy with other values; unknown keys are refused with the nearest valid one."""
+        for key in changes:
+            if key not in KEYS:
+                raise ConfigError(unknown("key", key, KEYS))
+        return Config(**{**self.to_dict(), **changes})
+
+
+KEYS = tuple(field.name for field in fields(Config))
+_AT_LEAST = {
+    "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
+    "loss_samples": 0, "seed": 0, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
+}  # fmt: skip
+_CHOICES = {"method": METHODS, "loss": ("full", "round"), "codec": CODECS, "precision": ("fp32", "bf16")}
+_KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with the package."""
+    folder = resources.files("adaquantfl.experiments") / "presets"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+    """A preset by name, or a TOML file by path, with overrides on top."""
+    values = read_toml(source)
+    for key in values:
+        if key not in KEYS:
+            raise ConfigError(f"{source}: {unknown('key', key, KEYS)}")
+    try:
+        return Config(**{**values, **_known(overrides or {})})
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def read_toml(source: str | Path) -> dict[str, Any]:
+    """The keys of a preset or a TOML file, unchecked."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise ConfigError(f"There is no file {source}. The presets are: {', '.join(preset_names())}.")
+        text = path.read_text(encoding="utf-8")
+    elif str(source) in preset_names():
+        text = (resources.files("adaquantfl.experiments") / "presets" / f"{source}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(unknown("preset", source, preset_names()) + " A file of your own ends in .toml.")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`key=value` of --set: the value as TOML, and a bare word as text.
+
+    >>> parse_override("eta=0.05"), parse_override("method=4bit")
+    (('eta', 0.05), ('method', '4bit'))
+    """
+    key, equals, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not equals or not key or not value:
+        raise ConfigError(f"--set {text}: expected key=value, such as --set rounds=20.")
+    if key not in KEYS:
+        raise ConfigError(f"--set {text}: {unknown('key', key, KEYS)}")
+    try:
+        return key, tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _known(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in changes:
+        if key not in KEYS:
+            raise ConfigError(unknown("key", key, KEYS))
+    return changes
+
+
+def _check_type(key: str, value: Any, declared: str) -> None:
+    kinds = declared.split(" | ")
+    if "float" in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return  # 1 is a fine 1.0
+    if type(value).__name__ in kinds:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key} = {value}: it must be a finite number.")
+        return
+    expected = " or ".join(_KINDS[kind] for kind in kinds)
+    raise ConfigError(
+        f"{key} = {value!r} is {_KINDS.get(type(value).__name__, type(value).__name__)}, expected {expected}."
+    )

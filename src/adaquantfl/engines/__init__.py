@@ -1,0 +1,1 @@
+"""Engines: they carry plans and models to the clients and replies back."""

@@ -1,0 +1,1 @@
+"""Presets in; tables, figures and reports out."""

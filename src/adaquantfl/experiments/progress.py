@@ -1,0 +1,111 @@
+"""What a person sees while a run goes on. Where the output is not a terminal it stays quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+
+from ..config import Config
+from ..federated.server import RunState
+from .runner import Observer
+from .tables import amount
+
+
+@contextmanager
+def shown(quiet: bool) -> Iterator[Observer]:
+    """An observer of runs: a live line on a terminal, one line a run elsewhere."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda config, state, line: None
+    elif not console.is_terminal:
+        yield _announce
+    else:
+        columns = [
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+        ]
+        with Progress(*columns, console=console) as display:
+            display_task = display.add_task("starting", total=None, numbers="loading data and model")
+            yield _Live(display, display_task)
+
+
+@contextmanager
+def download() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for `data get`: (what, bytes done, bytes in all); 0 in all is a remark."""
+    console = Console(stderr=True)
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=console) as display:
+        bars: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if total == 0:
+                display.console.print(what)
+                return
+            bar = bars.setdefault(what, TaskID(-1))
+            if bar == -1:
+                bar = bars[what] = display.add_task(what, total=total)
+            display.update(bar, completed=done)
+
+        yield show
+
+
+def closing_line(summary: dict[str, Any], out: Path) -> str:
+    """A finished run in two lines."""
+    loss, accuracy = summary["final_loss"], summary["final_accuracy"]
+    return (
+        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: loss {_number(loss)}, test accuracy "
+        f"{accuracy:.2%}; a client sent {amount(summary['paper_bits'])} by the paper's formula, all clients together "
+        f"{amount(summary['wire_bytes_up'], 'B')}.\nThe record is in {out}"
+    )
+
+
+def numbers(state: RunState, line: dict[str, Any] | None) -> str:
+    """The figures of a round."""
+    s = state.schedule.s
+    return (
+        f"loss {_number(state.latest.loss)}  accuracy {state.latest.accuracy:.1%}  s {'—' if s is None else s}  "
+        f"sent {amount(state.ledger.paper_bits)}"
+    )
+
+
+class _Live:
+    def __init__(self, display: Progress, task: TaskID) -> None:
+        self._display, self._task = display, task
+        self._began = 0.0
+        self._first = 0
+
+    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if line is None:
+            self._began, self._first = time.monotonic(), state.round
+            self._display.reset(self._task, total=config.rounds, completed=state.round)
+        rate = (time.monotonic() - self._began) / max(1, state.round - self._first)
+        pace = f"  {rate:.2f} s/round" if line else ""
+        self._display.update(
+            self._task,
+            description=f"{config.method} seed {config.seed}  round {state.round}/{config.rounds}",
+            completed=state.round,
+            numbers=numbers(state, line) + pace,
+        )
+
+
+def _announce(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+    if line is None:
+        print(
+            f"{config.method} seed {config.seed}: {config.model} on {config.dataset}, {config.clients} clients, "
+            f"{config.rounds} rounds" + (f", from round {state.round}" if state.round else ""),
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"

@@ -1,0 +1,203 @@
+"""Reading run directories back: one `RunRecord` a run, the input of every table, figure and report.
+
+Nothing here writes or trains. A run that was killed, or is still going, is read as far as it got.
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaquantfl.errors import DataError
+
+CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
+
+Floats = NDArray[np.float64]
+
+# Settings that say which run of an experiment this is, or how fast it goes, but not what is being compared.
+_NOT_COMPARED = frozenset({"method", "seed", "precision", "workers", "checkpoint_every", "engine"})
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run directory in memory. `summary` is None while the run is unfinished."""
+
+    path: Path
+    config: dict[str, Any]
+    history: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.config.get("seed", 0))
+
+    @property
+    def label(self) -> str:
+        """The method as a reader knows it: "AdaQuantFL", "4-bit", "float32 (bf16)"."""
+        name = {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(self.method, self.method)
+        if bits := _fixed_bits(self.method):
+            name = f"{bits}-bit"
+        return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
+
+    @property
+    def finished(self) -> bool:
+        return self.summary is not None
+
+    def series(self, key: str, x: str = "paper_bits") -> tuple[Floats, Floats]:
+        """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
+        initial = {"loss": "initial_loss", "test_accuracy": "initial_accuracy"}.get(key)
+        start = (self.summary or {}).get(initial) if initial else None
+        points = [] if start is None else [(0.0, float(start))]
+        points += [(float(line[x]), float(line[key])) for line in self._measured(key)]
+        table = np.array(points, dtype=np.float64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    def bits_to_loss(self, target: float) -> tuple[int, int, int] | None:
+        """(round, paper_bits, wire_bytes_up) at the first evaluated round with loss <= target, or None."""
+        for line in self._measured("loss"):
+            if line["loss"] <= target:
+                return int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"])
+        return None
+
+    def lowest(self, key: str = "loss") -> float | None:
+        """The smallest finite value of `key` after any round, or None where there is none."""
+        values = [float(line[key]) for line in self._measured(key) if np.isfinite(line[key])]
+        return min(values, default=None)
+
+    def final(self, key: str) -> float | None:
+        """The last measured value of `key`, or None where it was never measured."""
+        measured = self._measured(key)
+        return float(measured[-1][key]) if measured else None
+
+    def _measured(self, key: str) -> list[dict[str, Any]]:
+        return [line for line in self.history if line.get(key) is not None]
+
+
+def load_run(directory: Path | str) -> RunRecord:
+    """Read one run directory, or raise DataError with what is missing or damaged."""
+    path = Path(directory)
+    if not path.is_dir():
+        raise DataError(f"{path} is not a directory; expected a run directory that `adaquantfl run` wrote.")
+    for name in (CONFIG, HISTORY):
+        if not (path / name).is_file():
+            raise DataError(
+                f"{path} is not a run directory: it has no {name}. Give a directory that `adaquantfl run` "
+                "or `adaquantfl compare` wrote, after its first round has finished."
+            )
+    try:
+        config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
+    if not isinstance(config.get("method"), str):
+        raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
+    return RunRecord(path, config, _read_history(path / HISTORY), _read_summary(path / SUMMARY))
+
+
+def find_runs(paths: Iterable[Path | str]) -> list[RunRecord]:
+    """Every run in `paths`, each a run directory or a folder of them, without repeats: AdaQuantFL first."""
+    found: dict[Path, RunRecord] = {}
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise DataError(f"{path} is not a directory; expected a run or a comparison directory.")
+        directories = _run_directories(path)
+        if not directories:
+            raise DataError(
+                f"No run was found in or below {path}. A run directory holds {CONFIG} and {HISTORY}; "
+                "make one with `adaquantfl run` or `adaquantfl compare`."
+            )
+        for directory in directories:
+            if directory.resolve() not in found:
+                found[directory.resolve()] = load_run(directory)
+    return sorted(found.values(), key=_order)
+
+
+def group_runs(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Runs that differ in their seed alone, by label; other settings that differ are spelled out in it."""
+    by_label: dict[str, list[RunRecord]] = {}
+    for run in sorted(runs, key=_order):
+        by_label.setdefault(run.label, []).append(run)
+    groups: dict[str, list[RunRecord]] = {}
+    for label, same in by_label.items():
+        keys = differing_settings(same)
+        for run in same:
+            details = "".join(f", {key} {run.config.get(key, 'unset')}" for key in keys)
+            groups.setdefault(label + details, []).append(run)
+    return groups
+
+
+def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
+    """The settings that are not the same in all runs, apart from the method, its precision and the seed."""
+    keys = sorted({key for run in runs for key in run.config} - _NOT_COMPARED)
+    return [key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1]
+
+
+def _order(run: RunRecord) -> tuple[int, str, int, str]:
+    rank = {"adaquant": -1, "fp32": 1000}.get(run.method, _fixed_bits(run.method) or 999)
+    return rank, run.label, run.seed, str(run.path)
+
+
+def _fixed_bits(method: str) -> int | None:
+    match = re.fullmatch(r"(\d+)bit", method)
+    return int(match.group(1)) if match else None
+
+
+def _run_directories(root: Path) -> list[Path]:
+    runs = []
+    for folder, subfolders, files in os.walk(root):
+        subfolders.sort()
+        if CONFIG in files and HISTORY in files:
+            runs.append(Path(folder))
+            subfolders.clear()  # a run's own folders (its checkpoint) hold no other run
+    return runs
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    # A process killed while writing leaves a last line without its line feed; that round did not finish.
+    # The same damage anywhere else is not explained by a kill, so it is an error.
+    *complete, rest = path.read_bytes().split(b"\n")
+    history: list[dict[str, Any]] = []
+    for number, raw in enumerate([*complete, rest], start=1):
+        last = number > len(complete)
+        if not raw.strip():
+            continue
+        try:
+            line = json.loads(raw)
+            if not (isinstance(line, dict) and {"round", "paper_bits", "wire_bytes_up"} <= line.keys()):
+                raise ValueError("it is not an object with round, paper_bits and wire_bytes_up")
+        except ValueError as error:  # covers damaged UTF-8 and damaged JSON
+            if last:
+                break
+            raise DataError(
+                f"Line {number} of {path} is damaged ({error}); a line must be one finished round as JSON. "
+                "Resume the run from its checkpoint or repeat it."
+            ) from error
+        if history and line["round"] <= history[-1]["round"]:
+            raise DataError(
+                f"Line {number} of {path} is round {line['round']} after round {history[-1]['round']}, but "
+                "rounds must increase. Two processes may have written here: repeat the run elsewhere."
+            )
+        history.append(line)
+    return history
+
+
+def _read_summary(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        summary = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}); delete it to read the run as an unfinished one.") from error
+    if not isinstance(summary, dict):
+        raise DataError(f"{path} holds no JSON object; delete it to read the run as an unfinished one.")
+    return summary

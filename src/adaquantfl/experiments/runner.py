@@ -1,0 +1,111 @@
+"""A run from its configuration to its summary: play rounds, evaluate, write down, go on after an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..config import RESUMABLE, Config
+from ..engines.local import LocalEngine
+from ..errors import ConfigError
+from ..federated import server
+from ..federated.history import RunDirectory
+from ..federated.messages import Engine
+from ..federated.server import RunState
+from ..tasks import partitions
+
+Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
+
+
+def run(config: Config, out: Path, observer: Observer | None = None) -> dict[str, Any]:
+    """Play a new run into the folder `out`; returns its summary."""
+    engine = LocalEngine(config)  # before the folder is made: missing data leaves nothing behind
+    try:
+        directory = RunDirectory(out)
+        try:
+            directory.create(config)
+            counts = engine.task.label_counts()
+            partitions.draw(counts, engine.task.classes, out / "partition.png")
+            return _play(config, None, engine, directory, observer)
+        finally:
+            directory.close()
+    finally:
+        engine.close()
+
+
+def resume(out: Path, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> dict[str, Any]:
+    """Go on with the run in `out` from its last checkpoint; a finished run gives its summary."""
+    changes = changes or {}
+    fixed = sorted(set(changes) - RESUMABLE)
+    if fixed:
+        raise ConfigError(
+            f"--set {fixed[0]} would change rounds that are done. When resuming, only "
+            f"{', '.join(sorted(RESUMABLE))} can be set; start a new run for the rest."
+        )
+    directory = RunDirectory(out)
+    try:
+        config, state = directory.resume(changes)
+        done = directory.summary()
+        if done is not None and state is not None and server.finished(state, config):
+            return done
+        engine = LocalEngine(config)
+        try:
+            return _play(config, state, engine, directory, observer)
+        finally:
+            engine.close()
+    finally:
+        directory.close()
+
+
+def _play(
+    config: Config, state: RunState | None, engine: Engine, directory: RunDirectory, observer: Observer | None
+) -> dict[str, Any]:
+    rule = config.schedule()
+    saved = state.round if state else -1
+    state = state or server.start(config, engine)
+    if observer:
+        observer(config, state, None)
+    try:
+        while not server.finished(state, config):
+            after, line = server.play_round(state, config, engine)
+            if server.evaluation_due(after, config, rule):
+                after, line = server.evaluate(after, line, config, engine)
+            directory.append(line)
+            state = after  # from here on the round counts
+            if state.round % config.checkpoint_every == 0:
+                directory.save(state)
+                saved = state.round
+            if observer:
+                observer(config, state, line)
+    finally:  # also on Ctrl-C and on a client's error: the finished rounds are kept
+        if state.round != saved and state.round > 0:
+            directory.save(state)
+    summary = summarise(state, engine)
+    directory.finish(summary)
+    return summary
+
+
+def summarise(state: RunState, engine: Engine) -> dict[str, Any]:
+    """What a run came to."""
+    return {
+        "rounds": state.round,
+        "paper_bits": state.ledger.paper_bits,
+        "wire_bytes_up": state.ledger.wire_bytes_up,
+        "wire_bytes_down": state.ledger.wire_bytes_down,
+        "initial_loss": state.initial.loss,
+        "initial_accuracy": state.initial.accuracy,
+        "final_loss": state.latest.loss,
+        "final_accuracy": state.latest.accuracy,
+        "targets": state.targets,
+        "model_sha256": hashlib.sha256(state.model.weights.astype("<f4").tobytes()).hexdigest(),
+        "seconds": state.seconds,
+        "dimension": engine.federation.dimension,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
+        },
+    }

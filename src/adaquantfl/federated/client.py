@@ -1,0 +1,169 @@
+"""The client: tau steps of local SGD (eq. 2), and the update sent as a quantized frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..codecs.messages import compress
+from ..codecs.raw import encode_float32
+from ..config import Config
+from ..quantizers.segments import bucket_lengths
+from ..quantizers.streams import stream_key
+from ..tasks.task import Examples, Task
+from .messages import Federation, Model, Plan, Reply, Vector
+
+_BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the quantizer uses the key itself
+_LOSS_SAMPLE = -1  # in place of a round: the sample on which "full" evaluates the loss
+_EVALUATION_BATCH = 256
+
+
+class Trainer:
+    """Plays any of the clients, one at a time, with one model in memory."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        self.config = config
+        self.task = task
+        self._net = task.build()
+        parameters = list(self._net.parameters())
+        self._flat = flatten(parameters)
+        self._buffers = list(self._net.buffers())
+        self._optimizer = torch.optim.SGD(parameters, lr=config.eta, foreach=True)
+        first = Model(self._flat.numpy().copy(), self._read_buffers())
+        tensors = tuple(p.numel() for p in parameters)
+        self.federation = Federation(first, tensors, tuple(len(part) for part in task.parts))
+        self._segments = scope_segments(config.scope, tensors)
+
+    def train(self, client: int, model: Model, plan: Plan) -> Reply:
+        """One client's round: read w_k, run tau steps, send Q(w_tau - w_k)."""
+        with one_thread():
+            started = time.perf_counter()
+            self._load(model)
+            loss = self._local_sgd(client, plan)
+            update = self._flat.numpy() - model.weights
+            trained = time.perf_counter()
+            frame = self._encode(update, client, plan)
+            buffers = encode_float32(self._read_buffers()) if self._buffers else b""
+            return Reply(client, frame, buffers, loss, trained - started, time.perf_counter() - trained)
+
+    def loss(self, client: int, model: Model) -> float:
+        """f_i(w) on the client's data, or on a fixed sample of it."""
+        part = self.task.parts[client]
+        size = self.config.loss_samples
+        if 0 < size < len(part):
+            part = self._rng(_LOSS_SAMPLE, client).choice(part, size, replace=False)
+        total, _ = self._evaluate(model, self.task.train, part)
+        return total / len(part)
+
+    def correct(self, start: int, stop: int, model: Model) -> int:
+        """How many of the test samples start to stop the model gets right."""
+        return self._evaluate(model, self.task.test, np.arange(start, stop))[1]
+
+    def _local_sgd(self, client: int, plan: Plan) -> float:
+        self._net.train()
+        self._optimizer.param_groups[0]["lr"] = plan.eta
+        total = 0.0
+        for batch in self._batches(client, plan.round):
+            x, y = self.task.train.batch(batch)
+            self._optimizer.zero_grad()
+            with self._precision():
+                loss = self.task.loss(self._net(self._layout(x)), y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            total += loss.item()
+        return total / self.config.tau
+
+    def _batches(self, client: int, round: int) -> Iterator[npt.NDArray[np.int64]]:
+        """tau mini-batches, drawn without replacement until the client's data is used up, then anew."""
+        part, size = self.task.parts[client], self.config.batch_size
+        rng = self._rng(round, client)
+        needed = self.config.tau * size
+        order = np.concatenate([rng.permutation(len(part)) for _ in range(-(-needed // len(part)))])
+        for step in range(self.config.tau):
+            yield part[order[step * size : (step + 1) * size]]
+
+    def _rng(self, round: int, client: int) -> np.random.Generator:
+        key = np.array([stream_key(self.config.seed, round, client), _BATCHES], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key))
+
+    def _encode(self, update: Vector, client: int, plan: Plan) -> bytes:
+        if plan.s is None:
+            return encode_float32(update)
+        key = stream_key(self.config.seed, plan.round, client)
+        return compress(update, plan.s, key, self.config.codec, self._segments)
+
+    @torch.no_grad()
+    def _evaluate(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> tuple[float, int]:
+        """Sum of the losses, and number of right answers."""
+        with one_thread():
+            self._load(model)
+            self._net.eval()
+            total, right = 0.0, 0
+            for start in range(0, len(indices), _EVALUATION_BATCH):
+                x, y = data.batch(indices[start : start + _EVALUATION_BATCH])
+                with self._precision():
+                    output = self._net(self._layout(x))
+                total += self.task.loss(output.float(), y).item() * len(y)
+                right += int((output.argmax(1) == y).sum())
+            return total, right
+
+    def _load(self, model: Model) -> None:
+        self._flat.copy_(torch.from_numpy(model.weights))
+        start = 0
+        for buffer in self._buffers:  # integer buffers (batch counts) are exact in float32 up to 2^24
+            buffer.copy_(torch.from_numpy(model.buffers[start : start + buffer.numel()]).view(buffer.shape))
+            start += buffer.numel()
+
+    def _read_buffers(self) -> Vector:
+        parts = [buffer.detach().reshape(-1).to(torch.float32).numpy() for buffer in self._buffers]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.config.precision == "bf16")
+
+    def _layout(self, x: torch.Tensor) -> torch.Tensor:
+        return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def flatten(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
+    """Make the parameters views of one flat vector and return it: writing to it writes to them all.
+
+    Convolution kernels lie in it channels last, the order in which PyTorch's CPU convolutions are fastest.
+    """
+    flat = torch.empty(sum(p.numel() for p in parameters))
+    start = 0
+    for p in parameters:
+        piece = flat[start : start + p.numel()]
+        if p.ndim == 4:
+            out_channels, in_channels, height, width = p.shape
+            view = piece.view(out_channels, height, width, in_channels).permute(0, 3, 1, 2)
+        else:
+            view = piece.view(p.shape)
+        p.data = view.copy_(p.data)
+        start += p.numel()
+    return flat
+
+
+def scope_segments(scope: str | int, tensors: tuple[int, ...]) -> npt.NDArray[np.int64] | None:
+    """The segment lengths of a scope; None is one norm for the whole update."""
+    if scope == "whole":
+        return None
+    if scope == "tensor":
+        return np.array(tensors, dtype=np.int64)
+    return bucket_lengths(sum(tensors), int(scope))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread: its sums depend on the number of threads, and results must not depend on workers."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,37 @@
+"""What has been sent: the paper's bits beside the bytes of the real frames. Part of the run's state, not of a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..codecs.raw import frame_size
+from ..theory import paper_bits
+from .messages import Federation, Plan, Reply
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Totals since the start. paper_bits are one client's uplink (the paper's B); bytes are sums over clients."""
+
+    paper_bits: int = 0
+    wire_bytes_up: int = 0
+    wire_bytes_down: int = 0
+
+    def after_model_sent(self, federation: Federation) -> Ledger:
+        """Every client has received the plan, and model and buffers in float32."""
+        buffers = len(federation.model.buffers)
+        each = frame_size(federation.dimension) + (frame_size(buffers) if buffers else 0) + Plan.BYTES
+        return Ledger(self.paper_bits, self.wire_bytes_up, self.wire_bytes_down + each * len(federation.samples))
+
+    def after_reply(self, reply: Reply) -> Ledger:
+        """One client's reply has arrived."""
+        return Ledger(self.paper_bits, self.wire_bytes_up + reply.wire_bytes, self.wire_bytes_down)
+
+    def after_round(self, dimension: int, s: int | None, scales: int) -> Ledger:
+        """Every client has sent C_s bits (eq. 6), or 32 an element without quantization."""
+        bits = 32 * dimension if s is None else paper_bits(dimension, s, scales)
+        return Ledger(self.paper_bits + bits, self.wire_bytes_up, self.wire_bytes_down)
+
+    def after_losses(self, clients: int) -> Ledger:
+        """Every client has sent f_i(w_k), a float32, for the rule."""
+        return Ledger(self.paper_bits, self.wire_bytes_up + 4 * clients, self.wire_bytes_down)

@@ -1,0 +1,88 @@
+"""What travels between server and clients, whichever engine carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The global model: trained parameters, and buffers such as BatchNorm statistics (possibly none)."""
+
+    weights: Vector
+    buffers: Vector
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The server's orders for one round. s is None for float32."""
+
+    round: int
+    s: int | None
+    eta: float
+
+    BYTES = 16  # round and s in 4 bytes each, eta in 8
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's answer. `frame` carries the update, `buffers` a float32 frame (empty where there are none)."""
+
+    client: int
+    frame: bytes
+    buffers: bytes
+    round_loss: float  # mean mini-batch loss over the tau steps
+    train_seconds: float
+    encode_seconds: float
+
+    @property
+    def wire_bytes(self) -> int:
+        return len(self.frame) + len(self.buffers) + 4  # and the loss, a float32
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The global loss f(w) = sum of p_i f_i(w) (eq. 1), and the accuracy on the test set."""
+
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part and in what: fixed for a run."""
+
+    model: Model  # w_0
+    tensors: tuple[int, ...]  # elements of each parameter tensor, in order
+    samples: tuple[int, ...]  # m_i
+
+    @property
+    def dimension(self) -> int:
+        return len(self.model.weights)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """p_i = m_i / sum of m."""
+        return tuple(m / sum(self.samples) for m in self.samples)
+
+
+class Engine(Protocol):
+    """Carries plans and models to the clients and their replies back."""
+
+    federation: Federation
+
+    def train(self, model: Model, plan: Plan) -> Iterator[Reply]:
+        """Every client's reply, in client order whatever order they arrive in."""
+
+    def evaluate(self, model: Model) -> Evaluation:
+        """f(w) over the clients' data, and test accuracy."""
+
+    def close(self) -> None:
+        """Let go of processes and memory. May be called twice."""

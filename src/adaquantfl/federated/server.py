@@ -1,0 +1,148 @@
+"""The server: one round is the paper's four steps, and the state that goes from round to round is explicit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..codecs.messages import Accumulator
+from ..config import Config
+from ..schedules import Schedule, ScheduleState
+from ..theory import bits_per_element
+from .client import scope_segments
+from .ledger import Ledger
+from .messages import Engine, Evaluation, Model, Plan
+
+LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Everything a run needs to go on: after `round` rounds, before the next one."""
+
+    round: int
+    model: Model
+    schedule: ScheduleState
+    ledger: Ledger
+    initial: Evaluation
+    latest: Evaluation  # f(w) when it was last evaluated; always fresh when the schedule asks for it
+    round_loss: float | None = None
+    seconds: float = 0.0
+    targets: dict[str, dict[str, int]] = field(default_factory=dict)  # loss level -> what it took
+
+
+def start(config: Config, engine: Engine) -> RunState:
+    """The state before the first round: w_0, f(w_0), nothing sent."""
+    began = time.perf_counter()
+    model = engine.federation.model
+    evaluation = engine.evaluate(model)
+    state = RunState(0, model, config.schedule().init(), Ledger(), evaluation, evaluation)
+    return replace(state, seconds=time.perf_counter() - began)
+
+
+def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunState, dict[str, Any]]:
+    """One round. Returns the state after it and what was measured: the line for the history."""
+    began = time.perf_counter()
+    federation, rule = engine.federation, config.schedule()
+    d, p = federation.dimension, federation.weights
+    eta = config.learning_rate(state.round)
+    ledger = state.ledger
+    if config.loss == "full" and rule.wants_loss(state.schedule, ledger.paper_bits):
+        ledger = ledger.after_losses(len(p))
+
+    # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                       (eq. 13)
+    loss = state.latest.loss if config.loss == "full" else state.round_loss
+    schedule = rule.step(state.schedule, bits=state.ledger.paper_bits, dimension=d, loss=loss, eta=eta)
+    plan = Plan(state.round, schedule.s, eta)
+    ledger = ledger.after_model_sent(federation)
+
+    # Every client runs tau steps from w_k and sends Q(update); the server adds up p_i Q(update_i)      (eq. 2 and 4)
+    update, buffers = Accumulator(d), Accumulator(max(1, len(state.model.buffers)))
+    round_loss = train_seconds = encode_seconds = aggregate_seconds = 0.0
+    for reply in engine.train(state.model, plan):
+        arrived = time.perf_counter()
+        update.add(reply.frame, p[reply.client])
+        if reply.buffers:
+            buffers.add(reply.buffers, p[reply.client])
+        ledger = ledger.after_reply(reply)
+        round_loss += p[reply.client] * reply.round_loss
+        train_seconds += reply.train_seconds
+        encode_seconds += reply.encode_seconds
+        aggregate_seconds += time.perf_counter() - arrived
+
+    # w_{k+1} = w_k + sum of p_i Q(update_i)                                                               (eq. 3)
+    applied = time.perf_counter()
+    model = Model(state.model.weights + update.result(), buffers.result()[: len(state.model.buffers)])
+    segments = scope_segments(config.scope, federation.tensors)
+    ledger = ledger.after_round(d, plan.s, 1 if segments is None else len(segments))
+    ended = time.perf_counter()
+
+    line: dict[str, Any] = {
+        "round": state.round + 1,
+        "s": plan.s,
+        "bits_per_element": 32 if plan.s is None else bits_per_element(plan.s),
+        "lr": eta,
+        "round_loss": round_loss,
+        "paper_bits": ledger.paper_bits,
+        "wire_bytes_up": ledger.wire_bytes_up,
+        "wire_bytes_down": ledger.wire_bytes_down,
+        "clients": update.frames,
+        "seconds": {
+            "round": ended - began,
+            "train": train_seconds,  # added up over clients, who work side by side
+            "encode": encode_seconds,
+            "aggregate": aggregate_seconds + ended - applied,
+        },
+    }
+    state = replace(
+        state,
+        round=state.round + 1,
+        model=model,
+        schedule=schedule,
+        ledger=ledger,
+        round_loss=round_loss,
+        seconds=state.seconds + ended - began,
+    )
+    return state, line
+
+
+def evaluation_due(state: RunState, config: Config, rule: Schedule) -> bool:
+    """Whether f(w) is wanted now: for the figures, for the rule's next choice, or because this is the end."""
+    return (
+        state.round % config.evaluate_every == 0
+        or state.round >= config.rounds
+        or (config.loss == "full" and rule.wants_loss(state.schedule, state.ledger.paper_bits))
+    )
+
+
+def evaluate(state: RunState, line: dict[str, Any], config: Config, engine: Engine) -> tuple[RunState, dict[str, Any]]:
+    """Evaluate the model, and note the loss levels that it reaches for the first time."""
+    began = time.perf_counter()
+    evaluation = engine.evaluate(state.model)
+    took = time.perf_counter() - began
+    targets = dict(state.targets)
+    for level in sorted({*LOSS_LEVELS, config.target_loss} - {0.0}, reverse=True):
+        if evaluation.loss <= level and f"{level:g}" not in targets:
+            targets[f"{level:g}"] = {
+                "round": state.round,
+                "paper_bits": state.ledger.paper_bits,
+                "wire_bytes_up": state.ledger.wire_bytes_up,
+                "wire_bytes_down": state.ledger.wire_bytes_down,
+            }
+    line = {
+        **line,
+        "loss": evaluation.loss,
+        "test_accuracy": evaluation.accuracy,
+        "seconds": {**line["seconds"], "evaluate": took},
+    }
+    return replace(state, latest=evaluation, targets=targets, seconds=state.seconds + took), line
+
+
+def finished(state: RunState, config: Config) -> bool:
+    """Whether the budget of rounds is used up or the target is reached."""
+    return state.round >= config.rounds or (
+        config.target_loss > 0 and state.round > 0 and bool(np.less_equal(state.latest.loss, config.target_loss))
+    )

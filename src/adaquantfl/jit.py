@@ -1,0 +1,26 @@
+"""Numba, with this package's settings: no GIL, compiled once and cached on disk.
+
+Imported only by modules that hold kernels, so that `import adaquantfl` stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+Function = Callable[..., Any]
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function over arrays. Where no cache folder can be written, it is compiled in each process."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # numba found no place for its cache: a read-only installation
+        return numba.njit(nogil=True)(function)
+
+
+def inline(function: Function) -> Function:
+    """Compile a scalar helper that kernels call; LLVM inlines it."""
+    return numba.njit(inline="always")(function)

@@ -1,0 +1,1 @@
+"""Quantizers: an update becomes integers. `uniform` is the paper's."""

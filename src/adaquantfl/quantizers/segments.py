@@ -1,0 +1,87 @@
+"""Which norm an element is measured against: the scopes `whole`, `tensor` and buckets are lists of segment lengths.
+
+A segment is a run of consecutive elements that share one scale. Long segments are cut into pieces of fixed size, so
+that sums of squares are added in the same order whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import QuantizeError
+
+PIECE = 65_536  # elements; a multiple of every block size
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Segment boundaries of a vector: segment j holds elements offsets[j] up to offsets[j + 1]."""
+
+    offsets: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(lengths: Sequence[int] | npt.NDArray[np.integer] | None, dimension: int) -> Segments:
+        """Check `lengths` against the vector's dimension; None is one segment over everything."""
+        if lengths is None:
+            return Segments(np.array([0, dimension], dtype=np.int64))
+        given = np.asarray(lengths)
+        if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
+            raise QuantizeError(
+                f"segments={lengths!r} is not a list of lengths. Expected whole numbers that add up to {dimension}, "
+                "such as [p.numel() for p in model.parameters()]."
+            )
+        if (given <= 0).any():
+            raise QuantizeError("Every segment length must be at least 1; leave empty segments out.")
+        offsets = np.concatenate([[0], np.cumsum(given, dtype=np.int64)]).astype(np.int64)
+        if offsets[-1] != dimension:
+            raise QuantizeError(
+                f"The segment lengths add up to {offsets[-1]:,}, but the vector has {dimension:,} elements."
+            )
+        return Segments(offsets)
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def dimension(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    @cached_property
+    def pieces(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Boundaries of the pieces, and for each piece its segment."""
+        per_segment = -(-self.lengths // PIECE)
+        owner = np.repeat(np.arange(self.count, dtype=np.int64), per_segment)
+        first = np.cumsum(per_segment) - per_segment  # index of each segment's first piece
+        starts = self.offsets[owner] + (np.arange(len(owner)) - first[owner]) * PIECE
+        return np.append(starts, self.dimension).astype(np.int64), owner
+
+    def pieces_within(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pieces that cover elements start to stop, cut at both ends."""
+        bounds, owner = self.pieces
+        first = int(np.searchsorted(bounds, start, side="right")) - 1
+        last = int(np.searchsorted(bounds, stop, side="left"))
+        return np.clip(bounds[first : last + 1], start, stop), owner[first:last]
+
+
+def bucket_lengths(dimension: int, size: int) -> npt.NDArray[np.int64]:
+    """Segment lengths for buckets of `size` elements; the last one is shorter where it does not divide.
+
+    >>> bucket_lengths(10, 4).tolist()
+    [4, 4, 2]
+    """
+    if size < 1:
+        raise QuantizeError(f"A bucket of {size} elements is not possible: use 1 or more.")
+    lengths = np.full(-(-dimension // size), size, dtype=np.int64)
+    if dimension % size:
+        lengths[-1] = dimension % size
+    return lengths

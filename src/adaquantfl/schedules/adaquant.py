@@ -1,0 +1,84 @@
+"""AdaQuantFL's rule (eq. 13): s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))), anew in each interval of B_0 bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ..errors import ScheduleError
+from ..theory import adaptive_levels
+from .base import ScheduleState
+
+MAX_LEVELS = 65_535  # what a frame carries
+
+
+@dataclass(frozen=True)
+class AdaQuant:
+    """The paper's adaptive schedule.
+
+    s0: levels at the start; the paper found 2 good. interval: B_0 in units of d, 16 in the paper; s is chosen anew in
+    the first round at or after each multiple of it. guard: a loss above f(w_0) counts as f(w_0); without it the
+    literal rule lowers s just when training blows up.
+
+    s is the nearest integer, from 1 to 65535. A loss of 0 asks for infinitely many levels and gets 65535. A NaN or
+    infinite loss says nothing, so s stays as it was (at the start it is refused). A negative loss is refused.
+
+    >>> rule = AdaQuant(s0=2)
+    >>> state = rule.step(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1)
+    >>> state.s
+    2
+    >>> rule.step(state, bits=1600, dimension=100, loss=0.023, eta=0.1).s
+    20
+    """
+
+    s0: int = 2
+    interval: float = 16.0
+    guard: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.s0, bool) or not isinstance(self.s0, int) or not 1 <= self.s0 <= MAX_LEVELS:
+            raise ScheduleError(f"s0 = {self.s0!r}: the levels at the start are a whole number from 1 to {MAX_LEVELS}.")
+        if not (math.isfinite(self.interval) and self.interval > 0):
+            raise ScheduleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
+
+    def init(self) -> ScheduleState:
+        return ScheduleState(s=self.s0)
+
+    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+        return bits >= state.boundary
+
+    def step(
+        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+    ) -> ScheduleState:
+        state = replace(state, eta0=eta) if state.eta0 is None else state
+        if state.f0 is None and loss is not None:
+            state = replace(state, f0=self._first(loss))
+        if bits < state.boundary:
+            return state
+        size = self.interval * dimension
+        state = replace(state, boundary=(bits // size + 1.0) * size)
+        if loss is None or state.f0 is None:  # `loss = "round"` knows nothing before the first round has ended
+            return state
+        return replace(state, s=self._levels(state, loss, eta))
+
+    def _levels(self, state: ScheduleState, loss: float, eta: float) -> int | None:
+        assert state.f0 is not None
+        assert state.eta0 is not None
+        if loss < 0:
+            raise ScheduleError(f"f(w_k) = {loss:g} is negative; the rule takes a loss whose minimum is 0 (f* = 0).")
+        if not math.isfinite(loss):
+            return state.s
+        if loss == 0:
+            return MAX_LEVELS
+        fk = min(loss, state.f0) if self.guard else loss
+        exact = adaptive_levels(self.s0, f0=state.f0, fk=fk, eta0=state.eta0, etak=eta)
+        return max(1, min(MAX_LEVELS, math.floor(exact + 0.5)))
+
+    @staticmethod
+    def _first(loss: float) -> float:
+        if not math.isfinite(loss) or loss <= 0:
+            raise ScheduleError(
+                f"f(w_0) = {loss!r}: the rule divides by the loss at the start, which must be finite and above 0. "
+                "Check the model's initialisation and the data."
+            )
+        return loss

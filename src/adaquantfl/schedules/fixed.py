@@ -1,0 +1,54 @@
+"""The baselines: the same s in every round, or no quantization at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ScheduleError
+from .base import ScheduleState
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """b bits an element without the sign, in every round: s = 2^b - 1.
+
+    >>> Fixed(bits=4).init().s
+    15
+    """
+
+    bits: int = 4
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= 16:
+            raise ScheduleError(f"bits = {self.bits!r}: a fixed level has a whole number of bits from 1 to 16.")
+
+    def init(self) -> ScheduleState:
+        return ScheduleState(s=2**self.bits - 1)
+
+    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+        return False
+
+    def step(
+        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+    ) -> ScheduleState:
+        return state
+
+
+@dataclass(frozen=True)
+class FullPrecision:
+    """Float32 updates, not quantized: the reference.
+
+    >>> FullPrecision().init().s is None
+    True
+    """
+
+    def init(self) -> ScheduleState:
+        return ScheduleState(s=None)
+
+    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+        return False
+
+    def step(
+        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+    ) -> ScheduleState:
+        return state

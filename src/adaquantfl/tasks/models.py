@@ -1,0 +1,144 @@
+"""The models of the paper's experiments: a CNN, ResNet-18 in its ImageNet shape; and a small MLP.
+
+A model is a pure function of its name and a seed: the global random state is neither read nor changed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from adaquantfl.errors import ConfigError
+from adaquantfl.names import unknown
+from adaquantfl.tasks.catalogue import find
+
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that `build` knows. `parameters` is the paper's d; `input_shape` is (C, H, W)."""
+
+    name: str
+    description: str
+    input_shape: tuple[int, int, int]
+    parameters: int
+    make: Callable[[], nn.Module]
+
+
+def build(name: str, seed: int) -> nn.Module:
+    """A fresh model on the CPU; the same name and seed give the same weights."""
+    info = _find(name)
+    with torch.random.fork_rng(devices=[]):
+        # The CPU generator itself, since torch.manual_seed would also reseed every GPU.
+        torch.default_generator.manual_seed(seed)
+        return info.make()
+
+
+def parameter_count(model: nn.Module) -> int:
+    """The number of trained parameters, d. Buffers (BatchNorm statistics) do not count."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def check_fits(model: str, data: str | tuple[int, ...]) -> None:
+    """Refuse a model for a data set, or a (channels, height, width), that it is not made for."""
+    info = _find(model)
+    shape = find(data).shape if isinstance(data, str) else tuple(data)
+    if shape == info.input_shape:
+        return
+    fitting = [other.name for other in MODELS.values() if other.input_shape == shape]
+    what = f"The data set {data}" if isinstance(data, str) else "This data set"
+    remedy = f"Choose one of these models for it: {', '.join(fitting)}." if fitting else "No model here fits it."
+    raise ConfigError(
+        f"{what} has pictures of {_times(shape)}, but the model {model} expects {_times(info.input_shape)} "
+        f"(channels x height x width). {remedy}"
+    )
+
+
+def _cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64 * 7 * 7, 512),
+        nn.ReLU(),
+        nn.Linear(512, CLASSES),
+    )
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions around which the input is carried; a 1x1 one adapts it where the shape changes."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(channels_out),
+            nn.ReLU(),
+            nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels_out),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False),
+                nn.BatchNorm2d(channels_out),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(cast(Tensor, self.body(x)) + self.shortcut(x))
+
+
+def _resnet18() -> nn.Module:
+    # He et al. 2016, table 1: a 7x7 stem, then four stages of two blocks.
+    stages: list[nn.Module] = []
+    channels = 64
+    for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        stages += [ResidualBlock(channels, width, stride), ResidualBlock(width, width, 1)]
+        channels = width
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        *stages,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels, CLASSES),
+    )
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            # Residual networks are trained from He's initialisation; PyTorch's default is narrower.
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return model
+
+
+MODELS: dict[str, ModelInfo] = {
+    info.name: info
+    for info in (
+        ModelInfo("cnn", "the paper's CNN for Fashion-MNIST", (1, 28, 28), 1_663_370, _cnn),
+        ModelInfo("resnet18", "ResNet-18, the paper's model for CIFAR-10", (3, 32, 32), 11_181_642, _resnet18),
+        ModelInfo("mlp", "one hidden layer of 32, for tests and many clients", (1, 28, 28), 25_450, _mlp),
+    )
+}
+
+
+def _find(name: str) -> ModelInfo:
+    try:
+        return MODELS[name]
+    except (KeyError, TypeError):
+        raise ConfigError(unknown("model", name, MODELS)) from None
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(str(side) for side in shape)

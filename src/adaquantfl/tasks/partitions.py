@@ -1,0 +1,148 @@
+"""Who holds which samples: i.i.d., sorted by label (the paper's non-i.i.d.), or Dirichlet-skewed labels.
+
+Every sample goes to exactly one client, nobody is left empty, and the same seed gives the same partition.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from adaquantfl.errors import ConfigError
+from adaquantfl.names import unknown
+
+Labels: TypeAlias = npt.NDArray[np.integer]
+Indices: TypeAlias = npt.NDArray[np.int64]
+
+KINDS = ("iid", "sorted", "dirichlet(0.3)")
+_DIRICHLET = re.compile(r"dirichlet\(\s*([^()\s]+)\s*\)")
+# Beyond these the draw no longer changes (one client takes a class, or all share it), but gamma variates
+# underflow or overflow.
+_ALPHA_LIMITS = (1e-9, 1e9)
+
+
+def partition(labels: Labels, clients: int, kind: str, seed: int) -> list[Indices]:
+    """One ascending array of sample indices a client.
+
+    `kind` is "iid" (shuffled, sizes differ by at most one), "sorted" (sorted by label, cut equally; needs no
+    randomness) or "dirichlet(alpha)" (each class is shared out in Dirichlet(alpha) proportions; a small alpha
+    gives each client few classes, a large one comes close to i.i.d.).
+    """
+    labels = np.asarray(labels)
+    _check(labels, clients, seed)
+    rng = np.random.default_rng(seed)
+    if kind == "iid":
+        parts = np.array_split(rng.permutation(len(labels)), clients)
+    elif kind == "sorted":
+        parts = np.array_split(np.argsort(labels, kind="stable"), clients)
+    else:
+        parts = _dirichlet(labels, clients, _alpha(kind), rng)
+    return [np.sort(part).astype(np.int64) for part in parts]
+
+
+def label_counts(labels: Labels, parts: Sequence[Indices], classes: int) -> npt.NDArray[np.int64]:
+    """How many samples of each class each client holds: an array (clients, classes)."""
+    labels = np.asarray(labels)
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts]).astype(np.int64)
+
+
+def _dirichlet(labels: Labels, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
+    alpha = float(np.clip(alpha, *_ALPHA_LIMITS))
+    shares: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        proportions = rng.dirichlet(np.full(clients, alpha))
+        cuts = (np.cumsum(proportions)[:-1] * len(members)).astype(np.int64)
+        for share, piece in zip(shares, np.split(members, cuts), strict=True):
+            share.append(piece)
+    return _none_empty([np.concatenate(share) for share in shares])
+
+
+def _none_empty(parts: list[Indices]) -> list[Indices]:
+    """Give each empty client one sample of the client that then holds most, the first of them on a tie."""
+    sizes = np.array([len(part) for part in parts])
+    for client in np.flatnonzero(sizes == 0):
+        donor = int(np.argmax(sizes))
+        parts[client], parts[donor] = parts[donor][-1:], parts[donor][:-1]
+        sizes[client], sizes[donor] = 1, sizes[donor] - 1
+    return parts
+
+
+def _alpha(kind: str) -> float:
+    match = _DIRICHLET.fullmatch(str(kind).strip())
+    if match is None:
+        raise ConfigError(unknown("partition", kind, KINDS) + " Any alpha above 0 may stand in the brackets.")
+    try:
+        alpha = float(match[1])
+    except ValueError:
+        alpha = float("nan")
+    if not 0 < alpha < float("inf"):
+        raise ConfigError(
+            f"The partition {kind!r} has the alpha {match[1]}. Expected a finite number above 0, for example "
+            "dirichlet(0.3): smaller is more skewed."
+        )
+    return alpha
+
+
+def _check(labels: Labels, clients: int, seed: int) -> None:
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ConfigError(
+            f"The labels to partition are {labels.dtype} of shape {labels.shape}. Expected a "
+            "one-dimensional array of integers, one label a sample."
+        )
+    if not 1 <= clients <= len(labels):
+        raise ConfigError(
+            f"{len(labels)} samples cannot be shared by clients = {clients}. Expected at least 1 client and "
+            f"at least one sample each: set clients between 1 and {len(labels)}."
+        )
+    if seed < 0:
+        raise ConfigError(f"The seed of a partition is {seed}. Expected an integer of 0 or more: choose another seed.")
+
+
+def draw(counts: npt.NDArray[np.integer], class_names: Sequence[str], path: Path | str) -> None:
+    """Write a PNG of who holds what: a row a client, a column a class, darker for more samples."""
+    # Only here, so that the package stays light to import; without pyplot, which needs a global state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import Normalize, PowerNorm
+    from matplotlib.figure import Figure
+
+    counts = np.asarray(counts)
+    clients, classes = counts.shape
+    numbered = clients <= 25
+    tall = min(max(0.36 * clients, 1.6), 9.0)
+    figure = Figure(figsize=(0.86 * classes + 2.6, tall + 1.7), dpi=120)
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    top = max(int(counts.max(initial=0)), 1)
+    # One hue from light to dark reads the same to every kind of colour vision, and on paper.
+    # Without numbers in the cells, a square-root scale keeps the small holdings visible.
+    norm = Normalize(0, top) if numbered else PowerNorm(0.5, 0, top)
+    image = axes.imshow(counts, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest")
+    axes.set_xticks(range(classes), class_names, rotation=35, ha="right", rotation_mode="anchor")
+    axes.set_ylabel("client")
+    axes.set_title("Who holds what: samples of each class", loc="left", fontsize=12)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    if numbered:
+        axes.set_yticks(range(clients))
+        axes.set_xticks(np.arange(classes + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(clients + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="white", linewidth=2)
+        axes.tick_params(which="minor", length=0)
+        for (client, label), count in np.ndenumerate(counts):
+            ink = "white" if count > 0.55 * top else "#1b2a3d" if count else "#9aa5b1"
+            axes.text(label, client, f"{count:,}", ha="center", va="center", fontsize=8, color=ink)
+        totals = axes.secondary_yaxis("right")
+        totals.set_yticks(range(clients), [f"{total:,}" for total in counts.sum(axis=1)])
+        totals.set_ylabel("samples in all")
+        totals.tick_params(length=0)
+        totals.spines[:].set_visible(False)
+    else:
+        bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=40, label="samples")
+        bar.outline.set_visible(False)
+    # No date and no version inside: the same counts give the same picture.
+    figure.savefig(path, metadata={"Software": None})

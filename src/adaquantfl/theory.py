@@ -1,0 +1,166 @@
+"""The paper's formulas: the bit count, the quantizer's variance, both error bounds and the levels that minimise them.
+
+Symbols are the paper's: d dimension, s levels, n clients, tau local steps, eta learning rate, L smoothness, sigma2
+variance of the stochastic gradients, B bits a client has sent, f0 = f(w_0), f_star = the minimum of f. Equation
+numbers are those of the paper as printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+def paper_bits(d: int, s: int, scales: int = 1) -> int:
+    """C_s, the bits of one quantized update (eq. 6): a level and a sign for each element, 32 for each norm.
+
+    `scales` is the number of norms: 1 in the paper, the number of tensors with scope "tensor".
+
+    >>> paper_bits(1000, 3)
+    3032
+    """
+    if d < 1 or s < 1 or scales < 1:
+        raise ValueError(f"paper_bits(d={d}, s={s}, scales={scales}): all three must be at least 1.")
+    return d * bits_per_element(s) + d + 32 * scales  # levels + signs + norms
+
+
+def bits_per_element(s: int) -> int:
+    """b = ceil(log2(s + 1)), the bits of a level without its sign.
+
+    >>> [bits_per_element(s) for s in (1, 2, 3, 4, 255)]
+    [1, 2, 2, 3, 8]
+    """
+    return int(s).bit_length()
+
+
+def variance_ratio(d: int, s: float) -> float:
+    """q = d / s^2, the paper's bound on E||Q(w) - w||^2 / ||w||^2 (eq. 7)."""
+    return d / s**2
+
+
+def variance_bound(d: int, s: float) -> float:
+    """The tighter of the two known bounds on the same ratio: min(d / s^2, sqrt(d) / s)."""
+    return float(min(d / s**2, np.sqrt(d) / s))
+
+
+def rounding_variance(x: npt.ArrayLike, s: int) -> float:
+    """E||Q_s(x) - x||^2 exactly: each element rounds up with probability p and adds (||x|| / s)^2 p (1 - p).
+
+    >>> rounding_variance([3.0, 4.0], s=5)
+    0.0
+    """
+    vector = np.asarray(x, dtype=np.float64)
+    norm = float(np.linalg.norm(vector))
+    if norm == 0.0:
+        return 0.0
+    p = np.abs(vector) * (s / norm) % 1.0
+    return float((norm / s) ** 2 * np.sum(p * (1.0 - p)))
+
+
+@dataclass(frozen=True)
+class BoundConstants:
+    """A_1, A_2 and A_3 of theorem 1 (eq. 9)."""
+
+    a1: float
+    a2: float
+    a3: float
+
+    def at(self, s: float) -> float:
+        """A_1 log2(4 s) + A_2 / s^2 + A_3 (eq. 8)."""
+        return float(self.a1 * np.log2(4.0 * s) + self.a2 / s**2 + self.a3)
+
+
+def bound_constants(
+    *, d: int, n: int, tau: int, eta: float, L: float, sigma2: float, B: float, f0: float, f_star: float = 0.0
+) -> BoundConstants:
+    """The constants of theorem 1."""
+    a1 = 2.0 * (f0 - f_star) * d / (eta * B * tau)
+    a2 = eta * L * d * sigma2 / n
+    a3 = eta**2 * sigma2 * (tau - 1) * L**2 * (n + 1) / n + eta * L * sigma2 / n + a1 * (d + 32) / d
+    return BoundConstants(a1, a2, a3)
+
+
+def error_bound(
+    s: float, *, d: int, n: int, tau: int, eta: float, L: float, sigma2: float, B: float, f0: float, f_star: float = 0.0
+) -> float:
+    """Theorem 1: the bound on the mean squared gradient norm after B bits a client with s levels (eq. 8).
+
+    It holds where `learning_rate_condition` is at least 0.
+
+    >>> problem = dict(d=1000, n=4, tau=10, eta=0.01, L=1.0, sigma2=1.0, B=1e7, f0=2.0)
+    >>> best = optimal_levels(**{k: v for k, v in problem.items() if k != "d"})
+    >>> error_bound(best, **problem) <= min(error_bound(best * r, **problem) for r in (0.9, 1.1))
+    True
+    """
+    return bound_constants(d=d, n=n, tau=tau, eta=eta, L=L, sigma2=sigma2, B=B, f0=f0, f_star=f_star).at(s)
+
+
+def learning_rate_condition(s: float, *, d: int, n: int, tau: int, eta: float, L: float) -> float:
+    """1 - eta L (1 + d tau / (s^2 n)) - 2 eta^2 L^2 tau (tau - 1): theorem 1 asks that it be at least 0."""
+    return 1.0 - eta * L * (1.0 + d * tau / (s**2 * n)) - 2.0 * eta**2 * L**2 * tau * (tau - 1)
+
+
+def optimal_levels(
+    *, n: int, tau: int, eta: float, L: float, sigma2: float, B: float, f0: float, f_star: float = 0.0
+) -> float:
+    """s* = sqrt(eta^2 L sigma^2 tau B ln 2 / (n (f0 - f_star))), where theorem 1's bound is smallest (eq. 10).
+
+    With B = B_0 and f0 = f(w_k) it is the level of the k-th interval (eq. 11).
+    """
+    return float(np.sqrt(eta**2 * L * sigma2 * tau * B * np.log(2.0) / (n * (f0 - f_star))))
+
+
+def adaptive_levels(s0: float, *, f0: float, fk: float, eta0: float = 1.0, etak: float = 1.0) -> float:
+    """AdaQuantFL's rule before rounding: s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) (eq. 12 and 13).
+
+    >>> adaptive_levels(2, f0=2.0, fk=0.5)
+    4.0
+    """
+    return float(s0 * (etak / eta0) * np.sqrt(f0 / fk))
+
+
+@dataclass(frozen=True)
+class AdaptiveBound:
+    """The four terms of theorem 2, in the paper's order."""
+
+    start: float
+    gradient_noise: float
+    drift: float
+    quantization: float
+
+    @property
+    def total(self) -> float:
+        return self.start + self.gradient_noise + self.drift + self.quantization
+
+
+def adaptive_error_bound(
+    etas: Sequence[float] | npt.NDArray[np.float64],
+    levels: Sequence[float] | npt.NDArray[np.float64],
+    *,
+    d: int,
+    n: int,
+    tau: int,
+    L: float,
+    sigma2: float,
+    f0: float,
+    f_star: float = 0.0,
+) -> AdaptiveBound:
+    """Theorem 2: the bound on the learning-rate-weighted mean of sum_t ||grad f||^2 with eta_k and s_k in round k.
+
+    It holds where `learning_rate_condition` is at least 0 in every round. For constant eta and s it is tau times
+    theorem 1, whose left side divides by tau as well.
+    """
+    eta, s = np.asarray(etas, dtype=np.float64), np.asarray(levels, dtype=np.float64)
+    if eta.shape != s.shape or eta.ndim != 1 or eta.size == 0:
+        raise ValueError(f"Expected one learning rate and one s a round, got shapes {eta.shape} and {s.shape}.")
+    total = eta.sum()
+    noise = L * tau * sigma2 / (n * total)
+    return AdaptiveBound(
+        start=float(2.0 * (f0 - f_star) / total),
+        gradient_noise=float(noise * np.sum(eta**2)),
+        drift=float(sigma2 * (n + 1) * tau * (tau - 1) * L**2 * np.sum(eta**3) / (n * total)),
+        quantization=float(noise * np.sum(eta**2 * variance_ratio(d, 1.0) / s**2)),
+    )

@@ -1,0 +1,70 @@
+"""How the kernels share the cores: contiguous ranges of work on a small thread pool.
+
+Kernels release the GIL and every unit of work is independent, so results never depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+_pool_owner: tuple[int, int] | None = None  # (pid, size): a forked child must not use its parent's pool
+_threads: int | None = None
+
+
+def get_threads() -> int:
+    """The number of threads that kernels may use: `set_threads`, else ADAQUANTFL_THREADS, else the cores.
+
+    >>> get_threads() >= 1
+    True
+    """
+    if _threads is not None:
+        return _threads
+    setting = os.environ.get("ADAQUANTFL_THREADS", "")
+    if setting.isdigit() and int(setting) > 0:
+        return int(setting)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_threads(threads: int | None) -> None:
+    """Use `threads` threads in this process from now on; None goes back to the default.
+
+    Choose 1 where several processes already fill the cores. Results are the same for any number.
+
+    >>> set_threads(2); get_threads()
+    2
+    >>> set_threads(None)
+    """
+    global _threads
+    if threads is not None and threads < 1:
+        raise ValueError(f"set_threads({threads}): a number of threads is at least 1, or None for the default.")
+    _threads = threads
+
+
+def over_ranges(work: Callable[[int, int], None], units: int, smallest: int) -> None:
+    """Call `work(first, last)` on ranges that together cover `units`, none smaller than `smallest` but the last."""
+    threads = min(get_threads(), max(1, units // max(1, smallest)))
+    if threads <= 1:
+        work(0, units)
+        return
+    edges = [units * i // threads for i in range(threads + 1)]
+    futures = [_executor(threads).submit(work, a, b) for a, b in pairwise(edges[1:])]
+    try:
+        work(edges[0], edges[1])  # the caller's own thread takes the first range
+    finally:
+        for future in futures:
+            future.result()
+
+
+def _executor(threads: int) -> ThreadPoolExecutor:
+    global _pool, _pool_owner
+    with _lock:
+        if _pool is None or _pool_owner is None or _pool_owner[0] != os.getpid() or _pool_owner[1] < threads:
+            _pool = ThreadPoolExecutor(threads, thread_name_prefix="adaquantfl")
+            _pool_owner = (os.getpid(), threads)
+        return _pool
