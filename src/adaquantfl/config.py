@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, ScheduleError
 from .names import unknown
 from .schedules import AdaQuant, Fixed, FullPrecision, Schedule
 
@@ -72,7 +72,12 @@ class Config:
             raise ConfigError(
                 f"scope = {self.scope!r}: use 'tensor', 'whole', or a whole number: the size of a bucket in elements."
             )
-        self.schedule()  # its own checks
+        if isinstance(self.scope, int) and self.scope < 1:
+            raise ConfigError(f"scope = {self.scope}: a bucket has at least 1 element.")
+        try:
+            self.schedule()  # its own checks
+        except ScheduleError as error:
+            raise ConfigError(str(error)) from None
 
     def schedule(self) -> Schedule:
         """The rule that `method` names."""

@@ -21,6 +21,14 @@ def kernel(function: Function) -> Function:
         return numba.njit(nogil=True)(function)
 
 
+def reduction(function: Function) -> Function:
+    """Compile a function whose sums may be added up in any fixed order, which lets LLVM vectorise them."""
+    try:
+        return numba.njit(nogil=True, cache=True, fastmath={"reassoc"})(function)
+    except RuntimeError:
+        return numba.njit(nogil=True, fastmath={"reassoc"})(function)
+
+
 def inline(function: Function) -> Function:
     """Compile a scalar helper that kernels call; LLVM inlines it."""
     return numba.njit(inline="always")(function)

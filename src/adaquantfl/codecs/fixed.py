@@ -13,6 +13,7 @@ from ..threads import over_ranges
 from .frame import TILE, UNIFORM, Frame, Header, seal, write_frame
 from .kernels import fixed as kernels
 from .kernels.fixed import BLOCK
+from .kernels.widths import width_of
 
 NAME = "fixed"
 TAG = 0
@@ -39,7 +40,7 @@ def encode(levels: Levels) -> bytes:
     d, bits = levels.dimension, code_bits(levels.s)
     frame, body = write_frame(Header(UNIFORM, TAG, levels.s, d, levels.segments, levels.scales), body_size(d, levels.s))
     words, tail = _split(body, d, bits)
-    over_ranges(lambda a, b: kernels.pack_levels(levels.values, bits, words, a, b), d // BLOCK, _SMALLEST)
+    over_ranges(lambda a, b: kernels.pack_levels(levels.values, width_of(bits), words, a, b), d // BLOCK, _SMALLEST)
     kernels.pack_tail(levels.values[d - d % BLOCK :], bits, tail)
     return seal(frame)
 
@@ -52,7 +53,7 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     offsets, top = ready.segments.offsets, np.float32(s)
 
     def work(first: int, last: int) -> None:
-        kernels.quantize_pack(ready.x, offsets, ready.inverse, top, low, high, bits, words, first, last)
+        kernels.quantize_pack(ready.x, offsets, ready.inverse, top, low, high, width_of(bits), words, first, last)
 
     over_ranges(work, d // BLOCK, _SMALLEST)
     kernels.pack_tail(ready.levels(d - d % BLOCK, d, s, low, high), bits, tail)
@@ -70,7 +71,7 @@ def open_body(frame: Frame) -> FixedBody:
     tops = np.zeros(d // BLOCK + 1, dtype=np.uint32)
     tops[-1] = kernels.unpack_tail(tail, bits, rest)
     if s + 1 != 2 ** (bits - 1):  # otherwise every code is a level
-        over_ranges(lambda a, b: kernels.largest_level(words, bits, tops, a, b), d // BLOCK, _SMALLEST)
+        over_ranges(lambda a, b: kernels.largest_level(words, width_of(bits), tops, a, b), d // BLOCK, _SMALLEST)
     if tops.max() > s:
         raise FrameError(f"A level of {tops.max()} in a frame with s = {s}: the sender is at fault.")
     return FixedBody(d, bits, words, rest)
@@ -87,7 +88,9 @@ class FixedBody:
 
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         blocks = self.dimension // BLOCK
-        over_ranges(lambda a, b: kernels.unpack_levels(self.words, self.bits, values, a, b), blocks, _SMALLEST)
+        over_ranges(
+            lambda a, b: kernels.unpack_levels(self.words, width_of(self.bits), values, a, b), blocks, _SMALLEST
+        )
         values[blocks * BLOCK :] = self.rest
 
     def add(
@@ -100,7 +103,7 @@ class FixedBody:
     ) -> None:
         blocks = self.dimension // BLOCK
         stop = min(last * TILE // BLOCK, blocks)
-        kernels.accumulate(self.words, self.bits, offsets, steps, total, first * TILE // BLOCK, stop)
+        kernels.accumulate(self.words, width_of(self.bits), offsets, steps, total, first * TILE // BLOCK, stop)
         if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
             owner = np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1
             total[blocks * BLOCK :] += steps[owner] * self.rest.astype(np.float32)

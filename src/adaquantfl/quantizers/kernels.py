@@ -1,45 +1,51 @@
-"""Numba kernels of the uniform quantizer: sums of squares, and the stochastic rounding of one element."""
+"""Numba kernels of the uniform quantizer: sums of squares, random bits, and the stochastic rounding of one element."""
 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import numpy as np
 
-from ..jit import inline, kernel
-from .streams import draw31
+from ..jit import inline, kernel, reduction
 
-_LANES = 32
-_SNAP = np.float32(2.0**-22)  # a ratio this close (relatively) to a grid point is on it, but for rounding in float32
+WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spread over the whole range
+_M1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
+_M2 = np.uint32(0x846CA68B)
 _TWO31 = np.float32(2.0**31)
 
 
-@kernel
+@reduction
 def square_sums(x, bounds, sums, first, last):
-    """sums[p] = sum of squares of piece p, in double, over 32 lanes so that the order is the same on every machine."""
-    lanes = np.empty(_LANES, dtype=np.float64)
+    """sums[p] = sum of squares of piece p, in double."""
     for p in range(first, last):
         piece = x[bounds[p] : bounds[p + 1]]
-        lanes[:] = 0.0
-        rows = len(piece) // _LANES
-        for row in range(rows):
-            for lane in range(_LANES):
-                value = np.float64(piece[row * _LANES + lane])
-                lanes[lane] += value * value
         total = 0.0
-        for lane in range(_LANES):
-            total += lanes[lane]
-        for i in range(rows * _LANES, len(piece)):
+        for i in range(len(piece)):
             total += np.float64(piece[i]) * np.float64(piece[i])
         sums[p] = total
+
+
+@inline
+def stream_start(index, low):
+    """Where element `index` stands in the Weyl sequence of a key's low half; the next element is WEYL further on."""
+    return np.uint32(np.uint32(np.uint32(index) * WEYL) + low)
+
+
+@inline
+def draw31(x, high):
+    """31 uniform bits for the element whose place in the Weyl sequence is x."""
+    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * _M1)
+    # The key's high half enters between the multiplies: entering with the low half it would only shift the sequence.
+    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) ^ high)
+    x = np.uint32(x * _M2)
+    return np.int32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) >> np.uint32(1))
 
 
 @inline
 def magnitude(value, inverse, top, random31):
     """The level of |value|: |value| s / norm, rounded up with probability of its fraction (eq. 5), never above s."""
     t = np.float32(abs(value) * inverse)
-    near = np.float32(np.rint(t))
-    if abs(np.float32(t - near)) <= np.float32(t * _SNAP):
-        t = near
+    # To 21 significant bits: a ratio that is off a grid point only by float32 rounding is put back on it.
+    t = np.uint32(np.uint32(t.view(np.uint32) + np.uint32(4)) & np.uint32(0xFFFFFFF8)).view(np.float32)
     t = min(t, top)
     low = np.int32(t)
     threshold = np.int32(np.float32(np.float32(t - np.float32(low)) * _TWO31))
@@ -50,10 +56,10 @@ def magnitude(value, inverse, top, random31):
 def quantize_pieces(x, bounds, owner, inverse, top, low, high, values, start, first, last):
     """values[i - start] = signed level of x[i], for the pieces first to last."""
     for p in range(first, last):
-        inv = inverse[owner[p]]
-        base = np.uint32(bounds[p])
+        inv, place = inverse[owner[p]], stream_start(bounds[p], low)
         piece = x[bounds[p] : bounds[p + 1]]  # a slice: LLVM vectorises only what cannot be a negative index
         out = values[bounds[p] - start : bounds[p + 1] - start]
         for j in range(len(piece)):
-            level = magnitude(piece[j], inv, top, draw31(np.uint32(base + np.uint32(j)), low, high))
+            draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
+            level = magnitude(piece[j], inv, top, draw)
             out[j] = -level if piece[j] < 0 else level

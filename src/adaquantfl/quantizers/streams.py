@@ -1,7 +1,7 @@
 """Counter-based randomness: a pure function of (run seed, round, client, element index).
 
-`stream_key` hashes the first three into 64 bits; `draw31` turns a key and an index into 31 uniform bits with a Weyl
-step and two multiplies, all in 32-bit arithmetic so that it vectorises.
+`stream_key` hashes the first three into 64 bits; `kernels.draw31` turns a key and an index into 31 uniform bits with a
+Weyl step and two multiplies, all in 32-bit arithmetic so that it vectorises.
 """
 
 from __future__ import annotations
@@ -12,11 +12,6 @@ import struct
 import numpy as np
 
 from ..errors import QuantizeError
-from ..jit import inline
-
-_WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spread over the whole range
-_M1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
-_M2 = np.uint32(0x846CA68B)
 
 
 def stream_key(seed: int, round: int, client: int) -> int:
@@ -44,14 +39,3 @@ def split_key(key: int) -> tuple[np.uint32, np.uint32]:
             f"The key {key!r} is not a 64-bit whole number. Make one with aq.stream_key(seed, round, client)."
         )
     return np.uint32(int(key) & 0xFFFFFFFF), np.uint32(int(key) >> 32)
-
-
-@inline
-def draw31(index, low, high):  # type: ignore[no-untyped-def]  # inlined by Numba
-    """31 uniform bits for element `index` (its low 32 bits) of the stream (low, high)."""
-    x = np.uint32(np.uint32(index * _WEYL) + low)
-    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * _M1)
-    # The high half enters between the multiplies: entering with the low half it would only shift the sequence.
-    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) ^ high)
-    x = np.uint32(x * _M2)
-    return np.int32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) >> np.uint32(1))

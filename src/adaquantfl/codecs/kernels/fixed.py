@@ -1,8 +1,7 @@
 """Numba kernels of the fixed-length code: blocks of 1024 codes, 32 lanes of 32 rows, b bits each.
 
 Row r of lane c is element 32 r + c. Each lane packs its 32 codes, lowest bits first, into b words of 32 bits; word w
-of all lanes lies side by side. Every step is then the same shift on 32 neighbouring words, which vectorises. The
-elements behind the last whole block are packed one after the other.
+of all lanes lies side by side. The elements behind the last whole block are packed one after the other.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -11,92 +10,72 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit import inline, kernel
-from ...quantizers.kernels import magnitude
-from ...quantizers.streams import draw31
+from ...quantizers.kernels import WEYL, draw31, magnitude, stream_start
+from .widths import add_block, pack_block, unpack_block
 
 LANES = 32
 BLOCK = 1024
-_ONE = np.uint32(1)
 
 
 @inline
-def _pack_block(codes, bits, words):
-    words[:] = np.uint32(0)
-    for row in range(32):
-        word, shift = (row * bits) >> 5, np.uint32((row * bits) & 31)
-        source = codes[row * LANES : row * LANES + LANES]
-        target = words[word * LANES : word * LANES + LANES]
-        for lane in range(LANES):
-            target[lane] |= np.uint32(source[lane] << shift)
-        if shift + bits > 32:  # the code's upper bits go to the next word
-            target = words[(word + 1) * LANES : (word + 2) * LANES]
-            for lane in range(LANES):
-                target[lane] = np.uint32(source[lane] >> np.uint32(32 - shift))
-
-
-@inline
-def _unpack_block(words, bits, codes):
-    mask = np.uint32((1 << bits) - 1)
-    for row in range(32):
-        word, shift = (row * bits) >> 5, np.uint32((row * bits) & 31)
-        source = words[word * LANES : word * LANES + LANES]
-        target = codes[row * LANES : row * LANES + LANES]
-        if shift + bits > 32:
-            upper = words[(word + 1) * LANES : (word + 2) * LANES]
-            for lane in range(LANES):
-                joined = np.uint32(source[lane] >> shift) | np.uint32(upper[lane] << np.uint32(32 - shift))
-                target[lane] = joined & mask
-        else:
-            for lane in range(LANES):
-                target[lane] = np.uint32(source[lane] >> shift) & mask
+def _sign_magnitude(level, negative, sign):
+    """The code of a level: its sign in the bit above, and no sign where the level is 0."""
+    return np.uint32(level) | np.uint32(np.uint32(negative & (level > 0)) << sign)
 
 
 @kernel
-def pack_levels(values, bits, words, first, last):
+def pack_levels(values, width, words, first, last):
     """words = the codes of values, for the blocks first to last. The sign is the code's top bit."""
     codes = np.empty(BLOCK, dtype=np.uint32)
-    sign = np.uint32(bits - 1)
-    per_block = LANES * bits
+    bits = len(width)
     for block in range(first, last):
         source = values[block * BLOCK : block * BLOCK + BLOCK]
         for j in range(BLOCK):
             value = np.int32(source[j])
-            codes[j] = np.uint32(abs(value)) | np.uint32(np.uint32(value < 0) << sign)
-        _pack_block(codes, bits, words[block * per_block : (block + 1) * per_block])
+            codes[j] = _sign_magnitude(abs(value), value < 0, np.uint32(bits - 1))
+        pack_block(codes, width, words[block * LANES * bits : (block + 1) * LANES * bits])
 
 
 @kernel
-def quantize_pack(x, offsets, inverse, top, low, high, bits, words, first, last):
+def quantize_pack(x, offsets, inverse, top, low, high, width, words, first, last):
     """Like quantizing and then packing, but the levels never leave the first-level cache."""
     codes = np.empty(BLOCK, dtype=np.uint32)
+    bits = len(width)
     sign = np.uint32(bits - 1)
-    per_block = LANES * bits
     segment = np.searchsorted(offsets, first * BLOCK, side="right") - 1
     for block in range(first, last):
         position, end = block * BLOCK, block * BLOCK + BLOCK
-        while position < end:
-            while offsets[segment + 1] <= position:
-                segment += 1
-            stop = min(end, offsets[segment + 1])
-            inv = inverse[segment]
-            base = np.uint32(position)
-            source = x[position:stop]
-            target = codes[position - block * BLOCK : stop - block * BLOCK]
-            for j in range(len(source)):
-                level = magnitude(source[j], inv, top, draw31(np.uint32(base + np.uint32(j)), low, high))
-                target[j] = np.uint32(level) | np.uint32(np.uint32((source[j] < 0) & (level > 0)) << sign)
-            position = stop
-        _pack_block(codes, bits, words[block * per_block : (block + 1) * per_block])
+        if offsets[segment + 1] >= end:  # nearly always: one segment, and a loop of known length
+            inv, start = inverse[segment], stream_start(position, low)
+            source = x[position:end]
+            for j in range(BLOCK):
+                draw = draw31(np.uint32(start + np.uint32(np.uint32(j) * WEYL)), high)
+                codes[j] = _sign_magnitude(magnitude(source[j], inv, top, draw), source[j] < 0, sign)
+        else:
+            while position < end:
+                while offsets[segment + 1] <= position:
+                    segment += 1
+                stop = min(end, offsets[segment + 1])
+                inv, start = inverse[segment], stream_start(position, low)
+                source = x[position:stop]
+                target = codes[position - block * BLOCK : stop - block * BLOCK]
+                for j in range(len(source)):
+                    draw = draw31(np.uint32(start + np.uint32(np.uint32(j) * WEYL)), high)
+                    target[j] = _sign_magnitude(magnitude(source[j], inv, top, draw), source[j] < 0, sign)
+                position = stop
+        pack_block(codes, width, words[block * LANES * bits : (block + 1) * LANES * bits])
+        if segment + 2 < len(offsets) and offsets[segment + 1] <= end:
+            segment += 1
 
 
 @kernel
-def unpack_levels(words, bits, values, first, last):
+def unpack_levels(words, width, values, first, last):
     """values = the signed levels of the blocks first to last."""
     codes = np.empty(BLOCK, dtype=np.uint32)
+    bits = len(width)
     sign, mask = np.uint32(bits - 1), np.uint32((1 << (bits - 1)) - 1)
-    per_block = LANES * bits
     for block in range(first, last):
-        _unpack_block(words[block * per_block : (block + 1) * per_block], bits, codes)
+        unpack_block(words[block * LANES * bits : (block + 1) * LANES * bits], width, codes)
         target = values[block * BLOCK : block * BLOCK + BLOCK]
         for j in range(BLOCK):
             level = np.int32(codes[j] & mask)
@@ -104,37 +83,43 @@ def unpack_levels(words, bits, values, first, last):
 
 
 @kernel
-def accumulate(words, bits, offsets, steps, total, first, last):
+def accumulate(words, width, offsets, steps, total, first, last):
     """total += step of the element's segment x its signed level, for the blocks first to last."""
     codes = np.empty(BLOCK, dtype=np.uint32)
+    bits = len(width)
     sign, mask = np.uint32(bits - 1), np.uint32((1 << (bits - 1)) - 1)
-    per_block = LANES * bits
     segment = np.searchsorted(offsets, first * BLOCK, side="right") - 1
     for block in range(first, last):
-        _unpack_block(words[block * per_block : (block + 1) * per_block], bits, codes)
+        packed = words[block * LANES * bits : (block + 1) * LANES * bits]
         position, end = block * BLOCK, block * BLOCK + BLOCK
-        while position < end:
-            while offsets[segment + 1] <= position:
-                segment += 1
-            stop = min(end, offsets[segment + 1])
-            step = steps[segment]
-            source = codes[position - block * BLOCK : stop - block * BLOCK]
-            target = total[position:stop]
-            for j in range(len(target)):
-                level = np.int32(source[j] & mask)
-                level = -level if np.uint32(source[j] >> sign) else level
-                target[j] += np.float32(step * np.float32(level))
-            position = stop
+        if offsets[segment + 1] >= end:
+            add_block(packed, width, steps[segment], total[position:end])
+        else:
+            unpack_block(packed, width, codes)
+            while position < end:
+                while offsets[segment + 1] <= position:
+                    segment += 1
+                stop = min(end, offsets[segment + 1])
+                step = steps[segment]
+                source = codes[position - block * BLOCK : stop - block * BLOCK]
+                target = total[position:stop]
+                for j in range(len(target)):
+                    level = np.int32(source[j] & mask)
+                    level = -level if np.uint32(source[j] >> sign) else level
+                    target[j] += np.float32(step * np.float32(level))
+                position = stop
+        if segment + 2 < len(offsets) and offsets[segment + 1] <= end:
+            segment += 1
 
 
 @kernel
-def largest_level(words, bits, tops, first, last):
+def largest_level(words, width, tops, first, last):
     """tops[block] = the largest level in each of the blocks first to last."""
     codes = np.empty(BLOCK, dtype=np.uint32)
+    bits = len(width)
     mask = np.uint32((1 << (bits - 1)) - 1)
-    per_block = LANES * bits
     for block in range(first, last):
-        _unpack_block(words[block * per_block : (block + 1) * per_block], bits, codes)
+        unpack_block(words[block * LANES * bits : (block + 1) * LANES * bits], width, codes)
         top = np.uint32(0)
         for j in range(BLOCK):
             top = max(top, codes[j] & mask)

@@ -1,0 +1,44 @@
+# `make demo` and `make test` do everything from a fresh clone, virtual environment included.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format bench figures clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(READY)  ## a virtual environment with everything
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## AdaQuantFL against fixed levels on the bundled data: figures, tables and a page in demo/
+	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit --out demo
+
+test: lint  ## lint, types, and all but the long tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint  ## with the long tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## sort imports and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## this machine's figures for the README's targets, into results/benchmarks
+	$(BIN)/python benchmarks/codec.py --out results/benchmarks/codec.json
+	$(BIN)/python benchmarks/round.py --out results/benchmarks/round.json
+	$(BIN)/python benchmarks/memory.py --out results/benchmarks/memory.json
+
+clean:  ## remove the virtual environment and what the tools left
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

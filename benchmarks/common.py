@@ -1,0 +1,60 @@
+"""What the benchmarks share: fair timing, this machine's copy speed, and a record on disk."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def best(work: Callable[[], Any], repeat: int = 9) -> float:
+    """Seconds of the fastest of several runs, after one that warms up: the machine is shared and noise only adds."""
+    work()
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def copy_seconds(x: np.ndarray) -> float:
+    """np.copyto of the same vector: the yardstick in the same run."""
+    target = np.empty_like(x)
+    return best(lambda: np.copyto(target, x), 15)
+
+
+def options(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
+    return parser.parse_args()
+
+
+def record(out: Path | None, figures: dict[str, Any]) -> None:
+    """Print the figures, and write them down with the versions they were measured with."""
+    everything = {
+        **figures,
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
+    }
+    text = json.dumps(everything, indent=2)
+    print(text)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text + "\n")
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

@@ -1,0 +1,131 @@
+"""Numba kernels that find the few elements that are not zero, and put them back.
+
+Both finders append (index, level) pairs tile by tile and stop early when the arrays might not hold the next tile, so
+that memory follows what is found. Rows without anything are passed over by one vectorised test.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import numpy as np
+
+from ...jit import inline, kernel
+from ...quantizers.kernels import WEYL, draw31, magnitude, stream_start
+from ..frame import TILE
+
+_ROW = 64
+_TWO30 = np.float32(2.0**30)
+_REACH = np.float32(2.0**30 * (1 + 2.0**-16))  # more than 2^30 by more than `magnitude` ever rounds up
+_ONE = np.int32(1)
+
+
+@inline
+def _append(row, start, slots, index, level, found):
+    """Append what is not zero in `row`, whose first element has index `start`; without a branch an element."""
+    here = np.int64(0)
+    for j in range(len(row)):
+        slots[here] = np.uint8(j)
+        here += np.int64(row[j] != 0)
+    for k in range(here):
+        index[found + k] = np.uint32(start + slots[k])
+        level[found + k] = row[slots[k]]
+    return found + here
+
+
+@kernel
+def find(values, first, last, counts, index, level, found):
+    """Append the non-zero values of the tiles first to last; returns the tile to go on with and the new `found`."""
+    slots = np.empty(_ROW + 1, dtype=np.uint8)
+    for tile in range(first, last):
+        tile_end = min(len(values), (tile + 1) * TILE)
+        if found + (tile_end - tile * TILE) >= len(index):
+            return tile, found
+        before = found
+        for start in range(tile * TILE, tile_end, _ROW):
+            row = values[start : min(start + _ROW, tile_end)]
+            mixed = values.dtype.type(0)
+            for j in range(len(row)):
+                mixed = values.dtype.type(mixed | row[j])
+            if mixed != 0:
+                found = _append(row, start, slots, index, level, found)
+        counts[tile] = found - before
+    return last, found
+
+
+@inline
+def _may_hold_nonzero(row, inv, place, high):
+    """False only where every level of the row is 0: the same random numbers against a slightly higher threshold."""
+    hit = np.int32(0)
+    for j in range(_ROW):
+        t = np.float32(abs(row[j]) * inv)
+        reach = np.int32(min(np.float32(t * _REACH), _TWO30))
+        draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
+        random30 = np.int32(draw >> _ONE)
+        hit = np.int32(hit | np.int32(np.int32(random30 - reach) - _ONE))  # negative where random30 <= reach
+    return hit < 0
+
+
+@kernel
+def quantize_find(x, offsets, inverse, top, low, high, first, last, counts, index, level, found):
+    """Like quantizing and then `find`, but the levels of one row at a time are all that is ever written."""
+    scratch, slots = np.empty(_ROW, dtype=np.int32), np.empty(_ROW + 1, dtype=np.uint8)
+    segment = np.searchsorted(offsets, first * TILE, side="right") - 1
+    for tile in range(first, last):
+        position, tile_end = tile * TILE, min(len(x), (tile + 1) * TILE)
+        if found + (tile_end - position) >= len(index):
+            return tile, found
+        before = found
+        while position < tile_end:
+            while offsets[segment + 1] <= position:
+                segment += 1
+            end = min(tile_end, offsets[segment + 1])
+            inv = inverse[segment]
+            for start in range(position, end, _ROW):
+                source = x[start : min(start + _ROW, end)]
+                place = stream_start(start, low)
+                if len(source) == _ROW and not _may_hold_nonzero(source, inv, place, high):
+                    continue
+                row = scratch[: len(source)]
+                for j in range(len(source)):
+                    draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
+                    size = magnitude(source[j], inv, top, draw)
+                    row[j] = -size if source[j] < 0 else size
+                found = _append(row, start, slots, index, level, found)
+            position = end
+        counts[tile] = found - before
+    return last, found
+
+
+@inline
+def _first_from(index, element):
+    """How many entries of the sorted `index` lie before `element`."""
+    low, high = 0, len(index)
+    while low < high:
+        middle = (low + high) >> 1
+        if np.int64(index[middle]) < element:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def scatter(index, level, values, first, last):
+    """values = the levels of the tiles first to last, zeros included."""
+    start, stop = first * TILE, min(len(values), last * TILE)
+    values[start:stop] = 0
+    for i in range(_first_from(index, start), _first_from(index, stop)):
+        values[index[i]] = level[i]
+
+
+@kernel
+def accumulate(index, level, offsets, steps, total, first, last):
+    """total += step of the element's segment x its level, for the non-zero elements of the tiles first to last."""
+    begin, end = _first_from(index, first * TILE), _first_from(index, last * TILE)
+    if begin == end:
+        return
+    segment = np.searchsorted(offsets, np.int64(index[begin]), side="right") - 1
+    for i in range(begin, end):
+        while offsets[segment + 1] <= np.int64(index[i]):
+            segment += 1
+        total[index[i]] += np.float32(steps[segment] * np.float32(level[i]))

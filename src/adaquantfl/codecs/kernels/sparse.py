@@ -1,0 +1,307 @@
+"""Numba kernels of the sparse code: adaptive Golomb codes for gaps, Elias gamma for what is left of large levels.
+
+A chunk is a string of bits, lowest bit of each byte first. Writers put at most 64 bits at a bit position into 64-bit
+words, readers look at the 64 bits from a bit position on; the longest code, an escaped gap and its sign, has 53.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import numpy as np
+
+from ...jit import inline, kernel
+
+LONGEST = 20  # ones before a gap is written out instead
+_MEMORY = 4  # the running mean forgets with 1 / 2^4
+_LN2 = 177  # ln 2 in 256ths: the best divisor is ln 2 x the mean (Gallager and van Voorhis 1975)
+_LN2_BITS = 8
+_LOW = np.uint64(63)
+
+# What `decode_chunk` found wrong.
+FINE, RUNS_OUT, BEYOND_CHUNK, TOO_MANY, ABOVE_S, TRAILING, PADDING = range(7)
+
+
+@inline
+def _ones(n):
+    """n ones, n < 64."""
+    return np.uint64((np.uint64(1) << np.uint64(n)) - np.uint64(1))
+
+
+@inline
+def _put(words, position, code, length):
+    """Write the low `length` bits of `code`, whose other bits are 0; returns the position behind them."""
+    word, shift = position >> 6, np.uint64(position) & _LOW
+    words[word] |= np.uint64(code << shift)
+    # Shifted in two steps, because a shift by 64 is undefined. Also clears the next word for the codes to come.
+    words[word + 1] = np.uint64(np.uint64(code >> np.uint64(1)) >> np.uint64(_LOW - shift))
+    return position + length
+
+
+@inline
+def _look(words, position):
+    """The 64 bits from `position` on."""
+    word, shift = position >> 6, np.uint64(position) & _LOW
+    upper = np.uint64(np.uint64(words[word + 1] << np.uint64(1)) << np.uint64(_LOW - shift))
+    return np.uint64(np.uint64(words[word] >> shift) | upper)
+
+
+@inline
+def _log2(number):
+    """floor(log2(number)), 1 to 2^52: the exponent of the number as a double, since Numba has no count of zeros."""
+    return (np.float64(number).view(np.int64) >> 52) - 1023
+
+
+@inline
+def _width(things):
+    """Bits that hold any gap among so many things."""
+    return _log2(2 * things - 1)  # ceil(log2(things))
+
+
+@inline
+def _start(things, marked):
+    """The running mean before the first gap: (mean gap + 1/2) x 16, from the counts that both sides know."""
+    return (((things - marked) << _MEMORY) + (marked << (_MEMORY - 1))) // marked
+
+
+@inline
+def _divisor(mean):
+    return max(np.int64(1), (_LN2 * mean + (1 << (_LN2_BITS + _MEMORY - 1))) >> (_LN2_BITS + _MEMORY))
+
+
+@inline
+def _next_mean(mean, gap):
+    return mean + gap - (mean >> _MEMORY)
+
+
+@inline
+def _gap_code(gap, mean, width):
+    """Golomb code: the quotient in ones, a zero, the rest in truncated binary. Returns the code and its length."""
+    divisor = _divisor(mean)
+    quotient = np.int64(np.uint32(gap) // np.uint32(divisor))
+    if quotient >= LONGEST:
+        raw = np.uint64(gap - LONGEST * divisor)
+        return np.uint64(_ones(LONGEST) | np.uint64(raw << np.uint64(LONGEST))), LONGEST + width
+    bits = _width(divisor)
+    rest = gap - quotient * divisor
+    short = (np.int64(1) << bits) - divisor  # so many rests take one bit less
+    code, length = np.uint64(rest), bits - 1
+    if rest >= short:
+        both = np.uint64(rest + short)
+        high = max(length, np.int64(0))
+        code = np.uint64(np.uint64(both >> np.uint64(1)) | np.uint64(np.uint64(both & np.uint64(1)) << np.uint64(high)))
+        length = bits
+    return np.uint64(_ones(quotient) | np.uint64(code << np.uint64(quotient + 1))), quotient + 1 + length
+
+
+@inline
+def _read_gap(view, mean, width):
+    """Undo `_gap_code` at the low end of `view`; returns the gap and the code's length."""
+    divisor = _divisor(mean)
+    stop = np.int64(~view & _ones(LONGEST)) | (np.int64(1) << LONGEST)
+    quotient = _log2(stop & -stop)
+    if quotient == LONGEST:
+        return LONGEST * divisor + np.int64(np.uint64(view >> np.uint64(LONGEST)) & _ones(width)), LONGEST + width
+    bits = _width(divisor)
+    view = np.uint64(view >> np.uint64(quotient + 1))
+    high = max(bits - 1, np.int64(0))
+    rest = np.int64(view & _ones(high))
+    short = (np.int64(1) << bits) - divisor
+    both = 2 * rest + np.int64(np.uint64(view >> np.uint64(high)) & np.uint64(1)) - short
+    longer = rest >= short
+    rest = both if longer else rest
+    rest = rest if bits > 0 else np.int64(0)
+    return quotient * divisor + rest, quotient + bits + np.int64(longer)
+
+
+@inline
+def _put_gamma(words, position, number):
+    """Elias gamma of a number from 1 on: as many ones as bits follow the top one, a zero, those bits."""
+    bits = _log2(number)
+    position = _put(words, position, _ones(bits), bits + 1)
+    return _put(words, position, np.uint64(number) & _ones(bits), bits)
+
+
+@inline
+def _read_gamma(words, position, most):
+    """Returns the number, or most + 1 where it is larger, and the position behind it."""
+    view, bits = _look(words, position), 0
+    while bits < 33 and view & np.uint64(1):
+        view >>= np.uint64(1)
+        bits += 1
+    position += bits + 1
+    if bits == 33:
+        return most + 1, position
+    low = np.int64(_look(words, position) & _ones(bits))
+    return min((np.int64(1) << bits) + low, most + 1), position + bits
+
+
+@kernel
+def encode_chunk(index, level, start, size):
+    """The code of the non-zero elements `index` (sorted, start to start + size) with levels `level`.
+
+    Returns the words that hold it and its length in bits.
+    """
+    count = len(index)
+    larger = np.int64(0)
+    for i in range(count):
+        larger += np.int64(abs(level[i]) > 1)
+    # 53 bits for a gap and its sign; 52, 52 and 33 more for a level above 1; two counts in gamma.
+    words = np.empty((53 * count + 137 * larger + 2 * 66) // 64 + 3, dtype=np.uint64)
+    words[0] = np.uint64(0)
+
+    position, expected, width = np.int64(0), np.int64(start), _width(size)
+    mean = _start(np.int64(size), count)
+    for i in range(count):
+        gap = np.int64(index[i]) - expected
+        expected += gap + 1
+        code, length = _gap_code(gap, mean, width)
+        code |= np.uint64(np.uint64(level[i] < 0) << np.uint64(length))
+        position = _put(words, position, code, length + 1)
+        mean = _next_mean(mean, gap)
+
+    # Which of them reach 2, then which of those reach 3.
+    places = np.empty(larger, dtype=np.int64)
+    things = np.int64(count)
+    for reach in range(2, 4):
+        marked = np.int64(0)
+        for k in range(things):
+            i = k if reach == 2 else places[k]
+            marked += np.int64(abs(level[i]) >= reach)
+        position = _put_gamma(words, position, marked + 1)
+        if marked == 0:
+            return words, position
+        mean, width, expected = _start(things, marked), _width(things), np.int64(0)
+        kept = 0
+        for k in range(things):
+            i = k if reach == 2 else places[k]
+            if abs(level[i]) >= reach:
+                gap = k - expected
+                expected += gap + 1
+                code, length = _gap_code(gap, mean, width)
+                position = _put(words, position, code, length)
+                mean = _next_mean(mean, gap)
+                places[kept] = i
+                kept += 1
+        things = marked
+    for k in range(things):
+        position = _put_gamma(words, position, np.int64(abs(level[places[k]])) - 2)
+    return words, position
+
+
+@kernel
+def decode_chunk(words, begin, end, start, size, s, index, level):
+    """Fill `index` and `level`, whose length is the chunk's count, from the bits begin to end. Returns what is wrong.
+
+    Whatever the bits are: no code is looked at from beyond `end`, and `words` has two words more than it needs.
+    """
+    count = len(index)
+    position, expected, width = np.int64(begin), np.int64(0), _width(size)
+    mean = _start(np.int64(size), count)
+    for i in range(count):
+        if position >= end:
+            return RUNS_OUT
+        view = _look(words, position)
+        gap, length = _read_gap(view, mean, width)
+        if gap >= size - expected:
+            return BEYOND_CHUNK
+        expected += gap
+        index[i] = np.uint32(start + expected)
+        level[i] = np.int32(-1) if np.uint64(view >> np.uint64(length)) & np.uint64(1) else np.int32(1)
+        position += length + 1
+        expected += 1
+        mean = _next_mean(mean, gap)
+
+    places = np.empty(0, dtype=np.int64)
+    things = np.int64(count)
+    for reach in range(2, 4):
+        if position >= end:
+            return RUNS_OUT
+        number, position = _read_gamma(words, position, np.int64(things + 1))
+        marked = number - 1
+        if marked > things:
+            return TOO_MANY
+        if marked > 0 and s < reach:
+            return ABOVE_S
+        if reach == 2:
+            places = np.empty(marked, dtype=np.int64)
+        if marked == 0:
+            return _check_end(words, position, end)
+        mean, width, expected = _start(things, marked), _width(things), np.int64(0)
+        for k in range(marked):
+            if position >= end:
+                return RUNS_OUT
+            gap, length = _read_gap(_look(words, position), mean, width)
+            if gap >= things - expected:
+                return BEYOND_CHUNK
+            expected += gap
+            i = expected if reach == 2 else places[expected]  # expected >= k: not yet overwritten
+            places[k] = i
+            level[i] += np.int32(1) if level[i] > 0 else np.int32(-1)
+            position += length
+            expected += 1
+            mean = _next_mean(mean, gap)
+        things = marked
+    for k in range(things):
+        if position >= end:
+            return RUNS_OUT
+        number, position = _read_gamma(words, position, np.int64(s - 2))
+        if number > s - 2:
+            return ABOVE_S
+        more = np.int32(number - 1)
+        i = places[k]
+        level[i] += more if level[i] > 0 else -more
+    return _check_end(words, position, end)
+
+
+@inline
+def _check_end(words, position, end):
+    """The chunk ends in the byte of its last code, whose unused bits are 0."""
+    if position > end:
+        return RUNS_OUT
+    if position + 8 <= end:
+        return TRAILING
+    if _look(words, position) & _ones(end - position):
+        return PADDING
+    return FINE
+
+
+@kernel
+def read_directory(body, position, counts, lengths):
+    """Read a varint count for each chunk, then a varint length for each that is not empty but the last of those.
+
+    Returns the position behind the directory, or -1 where it runs out or has a number of more than 35 bits or not in
+    its shortest form. The length of the last chunk that is not empty is left at -1: it takes what remains.
+    """
+    last = -1
+    for chunk in range(len(counts)):
+        lengths[chunk] = 0
+        number, position = _varint(body, position)
+        if position < 0:
+            return position
+        counts[chunk] = number
+    for chunk in range(len(counts)):
+        if counts[chunk] > 0:
+            last = chunk
+    for chunk in range(last):
+        if counts[chunk] > 0:
+            number, position = _varint(body, position)
+            if position < 0:
+                return position
+            lengths[chunk] = number
+    if last >= 0:
+        lengths[last] = -1
+    return position
+
+
+@inline
+def _varint(body, position):
+    number = np.int64(0)
+    for i in range(5):
+        if position >= len(body):
+            return number, np.int64(-1)
+        byte = np.int64(body[position])
+        position += 1
+        number |= (byte & 127) << (7 * i)
+        if byte < 128:
+            return number, position if (byte > 0 or i == 0) else np.int64(-1)
+    return number, np.int64(-1)

@@ -1,0 +1,257 @@
+"""The code for updates that are almost all zero: where the others are, in gaps, and then what few bits they need.
+
+Gaps between non-zero elements are geometric where the density is even, and the Golomb code is the best prefix code for
+those (Gallager and van Voorhis 1975). Its divisor follows the running mean of the gaps, because layers differ.
+docs/wire-format.md is the specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FrameError
+from ..quantizers.uniform import Levels, Prepared
+from ..threads import over_ranges
+from .frame import TILE, UNIFORM, Frame, Header, _varint, seal, write_frame
+from .kernels import nonzeros
+from .kernels import sparse as kernels
+
+NAME = "sparse"
+TAG = 1
+_MOST_SHIFT = 32  # a chunk of 2^32 elements holds any vector
+_LEAST_SHIFT = TILE.bit_length() - 1
+_FILLED = 4096  # non-zeros in a chunk at least, on average: the directory then takes 0.1 % of the body
+_WRONG = {
+    kernels.RUNS_OUT: "its codes run past its end",
+    kernels.BEYOND_CHUNK: "a gap leads past its last element",
+    kernels.TOO_MANY: "it marks more elements as large than there are",
+    kernels.ABOVE_S: "a level is above s",
+    kernels.TRAILING: "bytes are left over behind its last code",
+    kernels.PADDING: "the unused bits of its last byte are not 0",
+}
+
+# (first tile, last tile, index, level, found so far) -> (tile to go on with, found)
+_Find = Callable[[int, int, npt.NDArray[np.uint32], npt.NDArray[np.int32], int], tuple[int, int]]
+
+
+def encode(levels: Levels) -> bytes:
+    """Levels to a frame."""
+    header = Header(UNIFORM, TAG, levels.s, levels.dimension, levels.segments, levels.scales)
+    counts = np.zeros(-(-levels.dimension // TILE), dtype=np.int64)
+
+    def find(
+        first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
+    ) -> tuple[int, int]:
+        return nonzeros.find(levels.values, first, last, counts, index, level, found)  # type: ignore[no-any-return]
+
+    return _write(header, counts, *_collect(find, header.dimension))
+
+
+def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
+    """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
+    header = Header(UNIFORM, TAG, s, ready.segments.dimension, segments, ready.scales)
+    counts = np.zeros(-(-header.dimension // TILE), dtype=np.int64)
+    offsets, top = ready.segments.offsets, np.float32(s)
+
+    def find(
+        first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
+    ) -> tuple[int, int]:
+        return nonzeros.quantize_find(  # type: ignore[no-any-return]
+            ready.x, offsets, ready.inverse, top, low, high, first, last, counts, index, level, found
+        )
+
+    return _write(header, counts, *_collect(find, header.dimension))
+
+
+def open_body(frame: Frame) -> SparseBody:
+    """Decode every non-zero element, checking all there is to check."""
+    header, body = frame.header, frame.body
+    shift, counts, lengths, start = _read_directory(body, header.dimension)
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    ends = start + np.cumsum(lengths)
+    words = np.zeros(len(body) // 8 + 3, dtype="<u8")
+    words.view(np.uint8)[: len(body)] = body
+    index = np.empty(edges[-1], dtype=np.uint32)
+    level = np.empty(edges[-1], dtype=np.int32)
+
+    def work(first: int, last: int) -> None:
+        for chunk in np.flatnonzero(counts[first:last]) + first:
+            begin, end, mine = ends[chunk] - lengths[chunk], ends[chunk], slice(edges[chunk], edges[chunk + 1])
+            origin = int(chunk) << shift
+            size = min(1 << shift, header.dimension - origin)
+            wrong = kernels.decode_chunk(words, 8 * begin, 8 * end, origin, size, header.s, index[mine], level[mine])
+            if wrong:
+                raise FrameError(f"Chunk {chunk:,} of the sparse body is damaged: {_WRONG[wrong]}.")
+
+    over_ranges(work, len(counts), smallest=4)
+    return SparseBody(header.dimension, index, level)
+
+
+@dataclass(frozen=True)
+class SparseBody:
+    """A checked body: the elements that are not zero, in order."""
+
+    dimension: int
+    index: npt.NDArray[np.uint32]
+    level: npt.NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the body keeps."""
+        return self.index.nbytes + self.level.nbytes
+
+    def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
+        tiles = -(-self.dimension // TILE)
+        over_ranges(lambda a, b: nonzeros.scatter(self.index, self.level, values, a, b), tiles, smallest=16)
+
+    def add(
+        self,
+        steps: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int64],
+        total: npt.NDArray[np.float32],
+        first: int,
+        last: int,
+    ) -> None:
+        nonzeros.accumulate(self.index, self.level, offsets, steps, total, first, last)
+
+
+def estimate_size(
+    nonzeros_per_tile: npt.NDArray[np.int64], magnitude_counts: npt.NDArray[np.int64], dimension: int
+) -> float:
+    """Bytes of the body, without encoding; within 1 % where the density is even within a tile, else too high.
+
+    nonzeros_per_tile: for each TILE elements. magnitude_counts: how many levels have magnitude 0, 1, 2, ...
+    """
+    total = int(nonzeros_per_tile.sum())
+    chunks = -(-dimension // (1 << _chunk_shift(total, dimension)))
+    directory = 1.0 + chunks
+    if total == 0:
+        return directory
+    # Neighbouring tiles together until the density shows through the noise.
+    group = np.cumsum(nonzeros_per_tile) // 64
+    marked = np.bincount(group, weights=nonzeros_per_tile)
+    things = np.bincount(group, weights=np.minimum(TILE, dimension - TILE * np.arange(len(group))))
+    bits = _golomb_bits(things, marked) + total
+    at_least = np.cumsum(magnitude_counts[::-1])[::-1]  # how many reach 0, 1, 2, ...
+    for reach in (2, 3):
+        here, before = (float(at_least[r]) if r < len(at_least) else 0.0 for r in (reach, reach - 1))
+        bits += chunks * (1 + 2 * np.log2(1 + here / chunks))
+        bits += _golomb_bits(np.array([before]), np.array([here]))
+        if here == 0:
+            break
+    rest = magnitude_counts[3:]
+    bits += float((rest * (2 * np.floor(np.log2(np.arange(1, len(rest) + 1))) + 1)).sum())
+    directory += chunks * ((total / chunks >= 128) + 2.5) - 2
+    return directory + bits / 8
+
+
+def _golomb_bits(things: npt.NDArray[np.number], marked: npt.NDArray[np.number]) -> float:
+    """Mean bits of the gaps between `marked` of `things`, at the best divisor and with the price of following it."""
+    things, marked = things[marked > 0], marked[marked > 0]
+    p = np.minimum(marked / things, 0.999)
+    divisor = np.maximum(1, np.rint(np.log(2) * (1 / p - 0.5)))
+    bits = np.ceil(np.log2(divisor))
+    q = 1 - p
+    longer = (q ** (2**bits - divisor) - q**divisor) / (1 - q**divisor)
+    rest = np.where(divisor > 1, bits - 1 + longer, 0)
+    return float((marked * (1 / (1 - q**divisor) + rest + 0.03)).sum())
+
+
+def _chunk_shift(nonzeros: int, dimension: int) -> int:
+    """log2 of the elements in a chunk: as few as give a chunk enough non-zeros on average."""
+    shift = _LEAST_SHIFT
+    while (nonzeros << shift) < _FILLED * dimension and (1 << shift) < dimension:
+        shift += 1
+    return shift
+
+
+def _collect(find: _Find, dimension: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
+    """All non-zero elements in order; each thread collects those of its range of tiles."""
+    parts: dict[int, tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]] = {}
+
+    def work(first: int, last: int) -> None:
+        elements = min(dimension, last * TILE) - first * TILE
+        room = min(elements, 2 * TILE + elements // 64) + 1
+        index, level = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.int32)
+        tile, found = find(first, last, index, level, 0)
+        while tile < last:  # denser than expected
+            room = min(elements, 2 * room) + 1
+            index = np.concatenate([index[:found], np.empty(room - found, dtype=np.uint32)])
+            level = np.concatenate([level[:found], np.empty(room - found, dtype=np.int32)])
+            tile, found = find(tile, last, index, level, found)
+        parts[first] = index[:found], level[:found]
+
+    over_ranges(work, -(-dimension // TILE), smallest=4)
+    if len(parts) == 1:
+        return parts[0]
+    ordered = [parts[first] for first in sorted(parts)]
+    return np.concatenate([index for index, _ in ordered]), np.concatenate([level for _, level in ordered])
+
+
+def _write(
+    header: Header,
+    counts: npt.NDArray[np.int64],
+    index: npt.NDArray[np.uint32],
+    level: npt.NDArray[np.int32],
+) -> bytes:
+    """A frame of the non-zero elements, of which there are `counts` in each tile."""
+    shift = _chunk_shift(len(index), header.dimension)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    edges = np.append(before[: -1 : 1 << (shift - _LEAST_SHIFT)], before[-1])
+    chunks: list[npt.NDArray[np.uint8]] = [np.empty(0, dtype=np.uint8)] * (len(edges) - 1)
+
+    def work(first: int, last: int) -> None:
+        for chunk in range(first, last):
+            mine = slice(edges[chunk], edges[chunk + 1])
+            if mine.start < mine.stop:
+                origin = chunk << shift
+                size = min(1 << shift, header.dimension - origin)
+                words, bits = kernels.encode_chunk(index[mine], level[mine], origin, size)
+                chunks[chunk] = words.view(np.uint8)[: -(-bits // 8)]
+
+    over_ranges(work, len(chunks), smallest=4)
+    filled = [len(chunk) for chunk in chunks if len(chunk)]
+    numbers = [*np.diff(edges).tolist(), *filled[:-1]]
+    directory = bytes([shift]) + b"".join(map(_varint, numbers))
+    frame, body = write_frame(header, len(directory) + sum(filled))
+    np.concatenate([np.frombuffer(directory, dtype=np.uint8), *chunks], out=body)
+    return seal(frame)
+
+
+def _read_directory(
+    body: npt.NDArray[np.uint8], dimension: int
+) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """log2 of a chunk's elements, the count and the bytes of each chunk, and where the first one starts."""
+    shift = int(body[0]) if len(body) else 0
+    if not _LEAST_SHIFT <= shift <= _MOST_SHIFT:
+        raise FrameError(
+            f"A sparse body starts with log2 of its chunks' elements, {_LEAST_SHIFT} to {_MOST_SHIFT}; "
+            f"this one with {shift if len(body) else 'nothing'}."
+        )
+    chunks = -(-dimension // (1 << shift))
+    if chunks > len(body) - 1:  # each has at least one byte: refuse before anything is allocated for them
+        raise FrameError(f"A directory of {chunks:,} chunks does not fit a sparse body of {len(body):,} bytes.")
+    counts, lengths = np.empty(chunks, dtype=np.int64), np.empty(chunks, dtype=np.int64)
+    start = int(kernels.read_directory(body, 1, counts, lengths))
+    if start < 0:
+        raise FrameError("The directory of the sparse body runs past its end, or has a number that is too long.")
+    if lengths.min() < 0:
+        last = int(lengths.argmin())
+        lengths[last] = len(body) - start - (lengths.sum() + 1)
+        if lengths[last] < 0:
+            raise FrameError(f"The chunks should have more bytes than the {len(body) - start:,} behind the directory.")
+    if start + lengths.sum() != len(body):
+        raise FrameError(f"All levels are 0, but {len(body) - start:,} bytes lie behind the sparse body's directory.")
+    sizes = np.minimum(dimension - (np.arange(chunks, dtype=np.int64) << shift), 1 << shift)
+    # An element takes two bits at least, which bounds the memory by the bytes that came.
+    if (counts > sizes).any() or (counts > 4 * lengths).any():
+        chunk = int(np.argmax((counts > sizes) | (counts > 4 * lengths)))
+        raise FrameError(
+            f"Chunk {chunk:,} of the sparse body cannot hold {counts[chunk]:,} non-zero levels: "
+            f"it has {sizes[chunk]:,} elements and {lengths[chunk]:,} bytes."
+        )
+    return shift, counts, lengths, start

@@ -1,0 +1,147 @@
+"""Whatever is wrong with a frame, the answer is FrameError with its reason."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import adaquantfl as aq
+
+
+def sealed(frame: bytes | bytearray) -> bytes:
+    """The frame with the checksum that its other bytes ask for: what a liar would send."""
+    return bytes(frame[:-4]) + zlib.crc32(frame[:-4]).to_bytes(4, "little")
+
+
+@pytest.fixture
+def frame(rng: np.random.Generator) -> bytes:
+    return aq.compress(rng.standard_normal(200).astype(np.float32), s=3, key=1, codec="fixed", segments=[50, 150])
+
+
+def test_truncation_at_every_length_is_refused(frame: bytes) -> None:
+    for length in range(len(frame)):
+        with pytest.raises(aq.FrameError):
+            aq.decode(frame[:length])
+
+
+def test_every_single_bit_flip_is_refused(frame: bytes) -> None:
+    for bit in range(8 * len(frame)):
+        altered = bytearray(frame)
+        altered[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(aq.FrameError):
+            aq.decode(bytes(altered))
+
+
+def change(offset: int, layout: str, value: float) -> Callable[[bytearray], None]:
+    return lambda frame: struct.pack_into(layout, frame, offset, value)
+
+
+LIES = {
+    "magic": (change(0, "<B", 65 + 1), "Not a frame"),
+    "version": (change(4, "<B", 2), "version 2"),
+    "quantizer": (change(5, "<B", 99), "Quantizer tag 99"),
+    "codec": (change(6, "<B", 99), "Codec tag 99"),
+    "layout": (change(7, "<B", 9), "layout 9"),
+    "s is 0": (change(8, "<I", 0), "s = 0"),
+    "s too large": (change(8, "<I", 70000), "s = 70000"),
+    "s larger than written": (change(8, "<I", 200), "body has"),
+    "no scales": (change(12, "<I", 0), "0 scales"),
+    "a billion scales": (change(12, "<I", 10**9), "scales do not fit"),
+    "dimension": (change(16, "<Q", 199), "segments hold"),
+    "dimension 0": (change(16, "<Q", 0), "Dimension 0"),
+    "dimension 2^60": (change(16, "<Q", 2**60), "outside 1 to 2"),
+    "body length": (change(24, "<Q", 10), "asks for"),
+    "absurd body length": (change(24, "<Q", 2**63), "Truncated"),
+    "NaN scale": (change(35, "<f", np.nan), "NaN"),
+    "negative scale": (change(35, "<f", -1.0), "negative"),
+    "infinite scale": (change(39, "<f", np.inf), "infinite"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_in_the_header_is_refused_even_with_a_right_checksum(frame: bytes, lie: str) -> None:
+    alter, word = LIES[lie]
+    altered = bytearray(frame)
+    alter(altered)
+    with pytest.raises(aq.FrameError, match=word):
+        aq.decode(sealed(altered))
+
+
+def test_trailing_bytes_are_refused(frame: bytes) -> None:
+    with pytest.raises(aq.FrameError):
+        aq.decode(frame + b"\0")
+    with pytest.raises(aq.FrameError, match="exactly one frame"):
+        aq.decode(sealed(frame + b"\0\0\0\0"))
+
+
+def test_another_dimension_than_expected_is_refused(frame: bytes) -> None:
+    with pytest.raises(aq.FrameError, match="dimension 200, expected 201"):
+        aq.decode(frame, dimension=201)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(aq.FrameError):
+        aq.decode(data)
+    head = struct.pack("<4sB", b"AQFL", 1)
+    with pytest.raises(aq.FrameError):
+        aq.decode(sealed(head + data + b"\0\0\0\0"))
+
+
+def test_any_bytes_like_object_is_read_at_any_alignment(frame: bytes) -> None:
+    levels = aq.decode(frame)
+    assert aq.decode(bytearray(frame)) == levels
+    for shift in range(8):
+        assert aq.decode(memoryview(bytes(shift) + frame)[shift:]) == levels
+
+
+@pytest.mark.parametrize(
+    ("levels", "word"),
+    [
+        (aq.Levels(np.array([4], dtype=np.int8), np.float32(1), 3), "-s to s"),
+        (aq.Levels(np.array([1.0]), np.float32(1), 3), "signed integers"),
+        (aq.Levels(np.array([1], dtype=np.int8), np.float32(np.nan), 3), "NaN"),
+        (aq.Levels(np.array([1], dtype=np.int8), np.float32(-1), 3), "negative"),
+        (aq.Levels(np.array([1, 1], dtype=np.int8), np.array([1, 2], dtype=np.float32), 3), "2 scales"),
+    ],
+)
+def test_levels_that_do_not_hold_together_are_not_encoded(levels: aq.Levels, word: str) -> None:
+    with pytest.raises(aq.FrameError, match=word):
+        aq.encode(levels)
+
+
+def test_an_unknown_codec_is_refused_with_the_nearest_name(frame: bytes) -> None:
+    with pytest.raises(aq.FrameError, match="Did you mean 'fixed'"):
+        aq.encode(aq.decode(frame), codec="fixd")
+
+
+def test_buckets_and_tensors_come_through_with_their_lengths(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(1000).astype(np.float32)
+    for segments in (aq.bucket_lengths(1000, 128), [999, 1], [1000]):
+        levels = aq.quantize(x, 3, 5, segments)
+        again = aq.decode(aq.encode(levels))
+        assert again == levels
+        assert again.segments is not None
+        assert again.segments.tolist() == list(segments)
+
+
+def test_float32_frames_carry_values_and_refuse_what_is_not_finite(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(33).astype(np.float32)
+    frame = aq.encode_float32(x)
+    np.testing.assert_array_equal(aq.decode_float32(frame, dimension=33), x)
+    with pytest.raises(aq.FrameError, match="decode_float32"):
+        aq.decode(frame)
+    with pytest.raises(aq.FrameError, match=r"aq\.decode"):
+        aq.decode_float32(aq.compress(x, 3, 1))
+    with pytest.raises(aq.FrameError, match="finite"):
+        aq.encode_float32(np.array([np.nan], dtype=np.float32))
+    poisoned = bytearray(frame)
+    struct.pack_into("<f", poisoned, len(frame) - 8, np.inf)
+    with pytest.raises(aq.FrameError, match="infinite"):
+        aq.decode_float32(sealed(poisoned))

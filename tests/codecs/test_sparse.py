@@ -1,0 +1,441 @@
+"""The sparse code loses nothing, is close to the entropy, and no bytes can upset its reader."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import adaquantfl as aq
+from adaquantfl.codecs import sparse
+from adaquantfl.codecs.frame import TILE, UNIFORM, Frame, Header, read_frame, seal, write_frame
+from adaquantfl.codecs.kernels import sparse as kernels
+from adaquantfl.quantizers.segments import Segments
+from adaquantfl.quantizers.streams import split_key
+from adaquantfl.quantizers.uniform import Prepared, level_dtype
+
+Ints = npt.NDArray[np.signedinteger]
+
+
+def make_levels(values: npt.ArrayLike, s: int) -> aq.Levels:
+    return aq.Levels(np.asarray(values).astype(level_dtype(s)), np.float32(1.5), s)
+
+
+def body_of(levels: aq.Levels) -> npt.NDArray[np.uint8]:
+    return read_frame(sparse.encode(levels)).body
+
+
+def compress(x: npt.NDArray[np.float32], s: int, key: int, segments: npt.NDArray[np.int64] | None = None) -> bytes:
+    return sparse.compress(Prepared.of(x, s, segments), s, *split_key(key), segments)
+
+
+def decode(frame: bytes) -> Ints:
+    parsed = read_frame(frame)
+    values = np.full(parsed.header.dimension, 99, dtype=level_dtype(parsed.header.s))
+    sparse.open_body(parsed).decode(values)
+    return values
+
+
+def frame_with(body: bytes, dimension: int, s: int) -> Frame:
+    """A frame whose checksum is right, so that the body's reader is what is tested."""
+    header = Header(UNIFORM, sparse.TAG, s, dimension, None, np.ones(1, dtype=np.float32))
+    frame, space = write_frame(header, len(body))
+    space[:] = np.frombuffer(body, dtype=np.uint8)
+    return read_frame(seal(frame))
+
+
+def entropy_bytes(values: Ints) -> float:
+    _, counts = np.unique(values, return_counts=True)
+    p = counts / len(values)
+    return float(-(p * np.log2(p)).sum() * len(values) / 8)
+
+
+def at_density(x: npt.NDArray[np.float32], density: float) -> aq.Levels:
+    s = round(density * float(np.linalg.norm(x)) / float(np.abs(x).mean()))
+    return aq.quantize(x, min(65535, max(1, s)), key=7)
+
+
+def draw(kind: str, d: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    made = {
+        "gauss": lambda: rng.standard_normal(d),
+        "laplace": lambda: rng.laplace(size=d),
+        "heavy": lambda: rng.standard_t(1.5, d),
+        "ones": lambda: np.ones(d),
+        "zeros": lambda: np.zeros(d),
+        "layers": lambda: rng.standard_normal(d) * np.exp(6 * np.sin(np.arange(d) / (d / 9 + 1))),
+    }
+    return made[kind]().astype(np.float32)
+
+
+# Nothing is lost
+
+
+@pytest.mark.parametrize("kind", ["gauss", "heavy", "ones", "zeros", "layers"])
+@pytest.mark.parametrize("s", [1, 2, 3, 20, 128, 40_000, 65_535])
+@pytest.mark.parametrize("d", [1, 2, 63, 64, 65, 1000, TILE - 1, TILE, TILE + 1, 200_003])
+def test_decode_undoes_encode_and_compress_gives_the_same_bytes(
+    d: int, s: int, kind: str, rng: np.random.Generator
+) -> None:
+    x = draw(kind, d, rng)
+    levels = aq.quantize(x, s, key=3)
+    frame = sparse.encode(levels)
+    assert np.array_equal(decode(frame), levels.values)
+    assert compress(x, s, 3) == frame
+
+
+@given(data=st.data(), d=st.integers(1, 3000), s=st.sampled_from([1, 2, 3, 4, 100, 65_535]))
+@settings(deadline=None)
+def test_any_levels_come_through(data: st.DataObject, d: int, s: int) -> None:
+    values = np.zeros(d, dtype=np.int64)
+    places = data.draw(st.lists(st.integers(0, d - 1), max_size=60))
+    values[places] = data.draw(st.lists(st.integers(-s, s), min_size=len(places), max_size=len(places)))
+    levels = make_levels(values, s)
+    frame = sparse.encode(levels)
+    assert np.array_equal(decode(frame), levels.values)
+    assert np.array_equal(read_by_the_book(read_frame(frame).body.tobytes(), d), values)
+
+
+@pytest.mark.parametrize("d", [1, 100, TILE, 3 * TILE + 17, 1_663_370])
+@pytest.mark.parametrize("value", [1, -1, 2, -3, 300])
+def test_a_single_level_at_either_end_comes_through(d: int, value: int) -> None:
+    for place in (0, d - 1):
+        values = np.zeros(d, dtype=np.int64)
+        values[place] = value
+        levels = make_levels(values, 300)
+        assert np.array_equal(decode(sparse.encode(levels)), levels.values)
+        assert len(body_of(levels)) <= 12
+
+
+@pytest.mark.parametrize("s", [1, 2, 3, 77, 65_535])
+def test_full_and_alternating_vectors_come_through(s: int) -> None:
+    d = 2 * TILE + 123
+    for values in (
+        np.full(d, s),
+        np.full(d, -s),
+        np.resize([s, -s], d),
+        np.resize([0, s], d),
+        np.resize([0, -1, s], d),
+    ):
+        levels = make_levels(values, s)
+        assert np.array_equal(decode(sparse.encode(levels)), levels.values)
+
+
+def test_a_zero_vector_takes_two_bytes() -> None:
+    assert body_of(make_levels(np.zeros(1_000_000), 3)).tolist() == [20, 0]
+
+
+@given(d=st.integers(1, 300_000), s=st.sampled_from([1, 5, 1000]), seed=st.integers(0, 1000), pieces=st.integers(2, 9))
+@settings(deadline=None, max_examples=40)
+def test_compress_is_encode_of_quantize_for_segments(d: int, s: int, seed: int, pieces: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = draw("layers", d, rng)
+    cuts = np.unique(np.append(rng.integers(1, d + 1, pieces), d))
+    segments = np.diff(np.append(0, cuts)).astype(np.int64)
+    levels = aq.quantize(x, s, seed, segments)
+    frame = compress(x, s, seed, segments)
+    assert frame == sparse.encode(levels)
+    assert np.array_equal(decode(frame), levels.values)
+
+
+def test_levels_at_the_edges_of_the_zero_test_are_not_missed() -> None:
+    # Rows of 64 in which one element lies at, just below or just above a whole level, or is the smallest there is.
+    for big in (1.0, 1 - 2.0**-24, 1 - 2.0**-22, 1 - 2.0**-21, 1 + 2.0**-22, 0.5, 1e-20, 1e-44):
+        x = np.zeros(64 * 400, dtype=np.float32)
+        x[::64] = big
+        for s in (1, 20, 21, 400):
+            for key in range(3):
+                assert compress(x, s, key) == sparse.encode(aq.quantize(x, s, key))
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_threads(rng: np.random.Generator) -> None:
+    x = draw("layers", 1_300_000, rng)
+    for s in (2, 200):
+        levels = aq.quantize(x, s, 1)
+        frames = set()
+        for threads in (1, 2, 5):
+            aq.set_threads(threads)
+            frames |= {compress(x, s, 1), sparse.encode(levels)}
+            assert np.array_equal(decode(sparse.encode(levels)), levels.values)
+        assert len(frames) == 1
+
+
+@pytest.mark.parametrize("gap", [0, 1, 2**16, 2**31 - 1, 2**31, 2**32 - 3])
+def test_gaps_up_to_the_largest_dimension_come_through(gap: int) -> None:
+    # A dense start makes the mean small, so that the long gap takes the escape; its length is the worst there is.
+    for dense in (1, 2, 1000):
+        index = np.append(np.arange(dense), min(dense + gap, 2**32 - 1)).astype(np.uint32)
+        level = np.resize(np.array([1, -2, 65_535, -65_535], dtype=np.int32), len(index))
+        words, bits = kernels.encode_chunk(index, level, 0, 2**32)
+        body = bytes([32]) + varint(len(index)) + words.view(np.uint8)[: -(-bits // 8)].tobytes()
+        opened = sparse.open_body(frame_with(body, 2**32, 65_535))
+        assert np.array_equal(opened.index, index)
+        assert np.array_equal(opened.level, level)
+
+
+# Adding up
+
+
+@pytest.mark.parametrize("s", [1, 6, 900])
+def test_adding_ranges_of_tiles_is_adding_the_dequantized_vector(s: int, rng: np.random.Generator) -> None:
+    d = 5 * TILE + 1234
+    segments = np.array([10, 3 * TILE, 1, 2 * TILE, 1223], dtype=np.int64)
+    levels = aq.quantize(draw("heavy", d, rng), s, 2, segments)
+    body = sparse.open_body(read_frame(sparse.encode(levels)))
+    steps = (levels.scales.astype(np.float64) / s).astype(np.float32)
+    offsets = Segments.of(segments, d).offsets
+    start = rng.standard_normal(d).astype(np.float32)
+    expected = start + np.repeat(steps, segments) * levels.values.astype(np.float32)
+    for cuts in ([0, 6], [0, 1, 2, 3, 4, 5, 6], [0, 4, 6]):
+        total = start.copy()
+        for first, last in pairwise(cuts):
+            body.add(steps, offsets, total, first, last)
+        assert np.array_equal(total, expected)
+    part = start.copy()
+    body.add(steps, offsets, part, 1, 3)
+    assert np.array_equal(part[TILE : 3 * TILE], expected[TILE : 3 * TILE])
+    assert np.array_equal(np.delete(part, np.s_[TILE : 3 * TILE]), np.delete(start, np.s_[TILE : 3 * TILE]))
+
+
+# Size
+
+
+@pytest.mark.parametrize("kind", ["gauss", "laplace", "heavy"])
+@pytest.mark.parametrize("density", [0.0005, 0.002, 0.009, 0.03, 0.1])
+def test_the_body_is_close_to_the_entropy(kind: str, density: float) -> None:
+    levels = at_density(draw(kind, 1_663_370, np.random.default_rng(5)), density)
+    size, entropy = len(body_of(levels)), entropy_bytes(levels.values)
+    assert size <= (1.01 if density < 0.01 else 1.03) * entropy
+
+
+def test_where_layers_differ_the_body_is_smaller_than_the_entropy_of_the_whole() -> None:
+    levels = at_density(draw("layers", 1_663_370, np.random.default_rng(5)), 0.005)
+    assert len(body_of(levels)) < 0.9 * entropy_bytes(levels.values)
+
+
+def test_an_outlier_costs_bits_by_its_logarithm() -> None:
+    values = np.zeros(1_000_000, dtype=np.int64)
+    values[::2000] = 1
+    plain = len(body_of(make_levels(values, 65_535)))
+    values[500_000] = 65_535
+    assert len(body_of(make_levels(values, 65_535))) - plain <= 9
+
+
+@pytest.mark.parametrize("kind", ["gauss", "heavy", "zeros", "ones"])
+@pytest.mark.parametrize("density", [0.0005, 0.009, 0.1])
+def test_the_estimate_is_within_one_percent(kind: str, density: float) -> None:
+    x = draw(kind, 1_000_003, np.random.default_rng(8))
+    levels = at_density(x, density) if x.any() else aq.quantize(x, 3, 0)
+    values = levels.values.astype(np.int64)
+    tiles = np.add.reduceat((values != 0).astype(np.int64), np.arange(0, len(values), TILE))
+    estimate = sparse.estimate_size(tiles, np.bincount(np.abs(values)), len(values))
+    assert estimate == pytest.approx(len(body_of(levels)), rel=0.01)
+
+
+# The specification
+
+
+EXAMPLE = "10 04 c6 24 70 bc 89 02"
+
+
+def test_the_example_of_the_specification_holds() -> None:
+    values = np.zeros(100, dtype=np.int64)
+    values[[3, 40, 41, 99]] = [1, -5, 2, -1]
+    assert body_of(make_levels(values, 5)).tobytes() == bytes.fromhex(EXAMPLE)
+    assert np.array_equal(read_by_the_book(bytes.fromhex(EXAMPLE), 100), values)
+
+
+@pytest.mark.parametrize("kind", ["gauss", "heavy", "layers"])
+@pytest.mark.parametrize("s", [1, 30, 300])
+def test_a_reader_written_from_the_specification_agrees(kind: str, s: int, rng: np.random.Generator) -> None:
+    levels = aq.quantize(draw(kind, 150_000, rng), s, 4)
+    assert np.array_equal(read_by_the_book(body_of(levels).tobytes(), 150_000), levels.values)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+
+
+class Bits:
+    def __init__(self, data: bytes) -> None:
+        self.number, self.left = int.from_bytes(data, "little"), 8 * len(data)
+
+    def read(self, n: int) -> int:
+        assert n <= self.left
+        value, self.number, self.left = self.number & ((1 << n) - 1), self.number >> n, self.left - n
+        return value
+
+    def gamma(self) -> int:
+        k = 0
+        while self.read(1):
+            k += 1
+        return (1 << k) + self.read(k)
+
+
+def read_gaps(bits: Bits, things: int, marked: int, signs: bool) -> tuple[list[int], list[int]]:
+    places, negative, place = [], [], -1
+    mean, width = (16 * (things - marked) + 8 * marked) // marked, (things - 1).bit_length()
+    for _ in range(marked):
+        m = max(1, (177 * mean + 2048) >> 12)
+        b = (m - 1).bit_length()
+        q = 0
+        while q < 20 and bits.read(1):
+            q += 1
+        if q == 20:
+            gap = 20 * m + bits.read(width)
+        elif m == 1:
+            gap = q
+        else:
+            r, short = bits.read(b - 1), 2**b - m
+            gap = q * m + (r if r < short else 2 * r + bits.read(1) - short)
+        place += gap + 1
+        places.append(place)
+        negative.append(bits.read(1) if signs else 0)
+        mean += gap - (mean >> 4)
+    return places, negative
+
+
+def read_by_the_book(body: bytes, d: int) -> npt.NDArray[np.int64]:
+    """docs/wire-sparse.md in plain Python, for bodies that are in order."""
+    values = np.zeros(d, dtype=np.int64)
+    chunk_size, position = 1 << body[0], 1
+
+    def number() -> int:
+        nonlocal position
+        value, shift = 0, 0
+        while True:
+            byte = body[position]
+            position += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    counts = [number() for _ in range(-(-d // chunk_size))]
+    filled = [chunk for chunk, count in enumerate(counts) if count]
+    lengths = [number() for _ in filled[:-1]]
+    lengths.append(len(body) - position - sum(lengths))
+    for chunk, length in zip(filled, lengths, strict=False):
+        bits = Bits(body[position : position + length])
+        position += length
+        start, things = chunk * chunk_size, min(chunk_size, d - chunk * chunk_size)
+        places, negative = read_gaps(bits, things, counts[chunk], signs=True)
+        sizes, chosen = [1] * len(places), list(range(len(places)))
+        for _ in (2, 3):
+            marked = bits.gamma() - 1
+            chosen = [chosen[k] for k in read_gaps(bits, len(chosen), marked, signs=False)[0]] if marked else []
+            for k in chosen:
+                sizes[k] += 1
+            if not chosen:
+                break
+        for k in chosen:
+            sizes[k] += bits.gamma() - 1
+        assert bits.left < 8
+        assert bits.number == 0
+        for place, size, minus in zip(places, sizes, negative, strict=True):
+            values[start + place] = -size if minus else size
+    return values
+
+
+# Bodies that nobody should send
+
+
+def refuse_or_read(body: bytes, dimension: int, s: int) -> bool:
+    """True where the body is read; anything but a FrameError or levels within s fails the test."""
+    try:
+        opened = sparse.open_body(frame_with(body, dimension, s))
+    except aq.FrameError:
+        return False
+    assert len(opened.index) <= min(dimension, 4 * len(body))
+    assert opened.nbytes == 8 * len(opened.index)
+    assert (np.diff(opened.index.astype(np.int64)) > 0).all()
+    assert (opened.index < dimension).all()
+    assert (np.abs(opened.level) <= s).all()
+    assert (opened.level != 0).all()
+    return True
+
+
+def some_levels(d: int = 3 * TILE + 99) -> aq.Levels:
+    """Three chunks and every kind of code: escapes, levels above 3."""
+    values = np.zeros(d, dtype=np.int64)
+    rng = np.random.default_rng(3)
+    values[rng.integers(0, d // 2, 15_000)] = rng.integers(-9, 10, 15_000)
+    values[[d // 2, d - 1]] = [9, -9]
+    return make_levels(values, 9)
+
+
+def test_a_body_cut_anywhere_is_refused() -> None:
+    values = np.zeros(3 * TILE, dtype=np.int64)
+    values[[0, 5, 6, 7, TILE, TILE + 3, 2 * TILE + 60_000]] = [1, -9, 8, 1, 3, -2, -1]
+    for levels in (make_levels(values, 9), some_levels()):
+        body = body_of(levels).tobytes()
+        lengths = range(len(body)) if len(body) < 1000 else [*range(40), *range(40, len(body), 97), len(body) - 1]
+        assert not any(refuse_or_read(body[:n], levels.dimension, 9) for n in lengths)
+        assert not refuse_or_read(body + b"\0", levels.dimension, 9)
+        assert refuse_or_read(body, levels.dimension, 9)
+
+
+def test_flipped_bits_are_refused_or_read_as_other_levels() -> None:
+    levels = some_levels()
+    body = body_of(levels)
+    rng = np.random.default_rng(4)
+    for place in [*range(8 * 12), *rng.integers(0, 8 * len(body), 300)]:
+        other = body.copy()
+        other[place >> 3] ^= np.uint8(1 << (place & 7))
+        refuse_or_read(other.tobytes(), levels.dimension, 9)
+    assert refuse_or_read(body.tobytes(), levels.dimension, 9)
+
+
+@given(
+    body=st.binary(max_size=200),
+    first=st.integers(16, 32),
+    dimension=st.sampled_from([1, 7, 1000, 65_537, 10**6, 2**32]),
+    s=st.sampled_from([1, 2, 3, 65_535]),
+)
+@settings(deadline=None, max_examples=300)
+def test_random_bytes_are_refused_or_read(body: bytes, first: int, dimension: int, s: int) -> None:
+    refuse_or_read(body, dimension, s)
+    refuse_or_read(bytes([first]) + body, dimension, s)
+    refuse_or_read(bytes([first, min(len(body), 127)]) + body, dimension, s)  # a plausible count
+
+
+def test_random_chunks_are_refused_or_read_within_bounded_time() -> None:
+    rng = np.random.default_rng(6)
+    for fill in (0, 85, 255):
+        for count in (1, 2**14 - 1, 2**18):
+            chunk = rng.integers(0, 256, 2**16, dtype=np.uint8) & np.uint8(fill) if fill else np.zeros(2**16, np.uint8)
+            refuse_or_read(bytes([32]) + varint(count) + chunk.tobytes(), 2**32, 65_535)
+
+
+def test_lies_are_refused_with_a_sentence_that_says_which() -> None:
+    example = bytes.fromhex(EXAMPLE)
+    two = bytes([16, 1, 1])  # two chunks with one non-zero level each
+
+    def refused(body: bytes, why: str, dimension: int = 100, s: int = 5) -> None:
+        with pytest.raises(aq.FrameError, match=why):
+            sparse.open_body(frame_with(body, dimension, s))
+
+    refused(b"", "starts with .* nothing")
+    refused(b"\x0f" + example[1:], "16 to 32; this one with 15")
+    refused(b"\x21" + example[1:], "16 to 32; this one with 33")
+    refused(example[:1], "does not fit")
+    refused(bytes([16]) + bytes(1000), "65,536 chunks does not fit", dimension=2**32)
+    refused(bytes([16, 132]), "directory")  # the varint goes on behind the end
+    refused(bytes([16, 132, 0]) + example[2:], "directory")  # 4, but not in its shortest form
+    refused(bytes([16, 255, 255, 255, 255, 255, 1]), "directory")
+    refused(two + bytes([200, 1, 0, 0, 0]), "more bytes than the 3", dimension=TILE + 5)
+    refused(bytes([16, 0, 0]), "All levels are 0, but 1 bytes")
+    refused(bytes([16, 101]) + bytes(100), "cannot hold 101 non-zero levels")
+    refused(bytes([16, 25]) + example[2:], "cannot hold 25 non-zero levels: it has 100 elements and 6 bytes")
+    refused(example[:-1], "run past its end")
+    refused(example + b"\0", "left over")
+    refused(example[:-1] + b"\x82", "unused bits")
+    refused(bytes([16, 2, 7, 0]), "past its last element", dimension=10)  # gap 9, and then one more
+    refused(example, "above s", s=4)
+    refused(example, "above s", s=2)
+    refused(example, "above s", s=1)
+    refused(bytes([16, 1, 0b11110000, 0b11]), "more elements as large", dimension=1)
+    refused(bytes([16, 1, 255, 255, 255, 255, 255, 255, 255]), "past its last element", dimension=1)

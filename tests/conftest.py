@@ -1,0 +1,26 @@
+"""Shared helpers of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import adaquantfl as aq
+
+# The same examples in every run, and no deadline: the first call of a kernel compiles it.
+settings.register_profile("adaquantfl", deadline=None, derandomize=True)
+settings.load_profile("adaquantfl")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20_211_015)
+
+
+@pytest.fixture(autouse=True)
+def _default_threads() -> Iterator[None]:
+    yield
+    aq.set_threads(None)

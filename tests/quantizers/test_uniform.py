@@ -1,0 +1,224 @@
+"""The stochastic uniform quantizer keeps the promises of eq. 4 to 7.
+
+Statistical tests use fixed seeds. Their thresholds are z = 5 for one statistic (false alarm 6e-7) and more for a
+maximum over many, as stated.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import adaquantfl as aq
+from adaquantfl.theory import rounding_variance, variance_bound
+
+
+def mean_levels(x: np.ndarray, s: int, draws: int) -> np.ndarray:
+    total = np.zeros(len(x))
+    for k in range(draws):
+        total += aq.quantize(x, s, aq.stream_key(11, k, 0)).values
+    return total / draws
+
+
+def test_every_coordinate_is_unbiased(rng: np.random.Generator) -> None:
+    x, s, draws = rng.standard_normal(300).astype(np.float32), 3, 4000
+    exact = x.astype(np.float64) * s / np.float64(np.linalg.norm(x))
+    p = np.abs(exact) % 1.0
+    z = (mean_levels(x, s, draws) - exact) / np.sqrt(p * (1 - p) / draws)
+    assert np.abs(z).max() < 5.5  # 300 coordinates: false alarm 1e-5
+    assert abs(z.mean()) * np.sqrt(len(z)) < 5
+
+
+@pytest.mark.parametrize("p", [1e-5, 1e-4, 1e-2])
+def test_tiny_probabilities_are_unbiased(p: float) -> None:
+    # One large element sets the norm; a million others each round up with probability p.
+    d = 1_000_000
+    x = np.full(d + 1, p, dtype=np.float32)
+    x[0] = np.sqrt(1.0 - d * p**2) if d * p**2 < 1 else 1.0
+    norm = float(np.linalg.norm(x.astype(np.float64)))
+    hits = sum(int(aq.quantize(x, 1, aq.stream_key(3, k, 0)).values[1:].sum()) for k in range(40))
+    expected = 40 * d * p / norm
+    assert abs(hits - expected) < 5 * np.sqrt(expected)
+
+
+def test_variance_is_the_sum_of_rounding_variances_and_within_the_bounds(rng: np.random.Generator) -> None:
+    for d, s in ((200, 1), (1000, 4), (5000, 30)):
+        x = (rng.standard_normal(d) * np.exp(rng.standard_normal(d))).astype(np.float32)
+        exact = rounding_variance(x, s)
+        errors = [
+            float(np.sum((aq.quantize(x, s, aq.stream_key(5, k, 1)).dequantize() - x.astype(np.float64)) ** 2))
+            for k in range(1500)
+        ]
+        assert abs(np.mean(errors) - exact) < 5 * np.std(errors) / np.sqrt(len(errors))
+        assert exact <= variance_bound(d, s) * float(np.sum(x.astype(np.float64) ** 2))
+
+
+@given(
+    values=st.lists(st.integers(-50, 50), min_size=1, max_size=60).filter(any),
+    power=st.integers(-20, 20),
+    key=st.integers(0, 2**64 - 1),
+)
+def test_grid_points_are_exact(values: list[int], power: int, key: int) -> None:
+    # With s equal to the norm of integers, every element lies on the grid.
+    squares = sum(v * v for v in values)
+    root = int(np.ceil(np.sqrt(squares)))
+    rest = root * root - squares
+    extra = []
+    while rest:
+        extra.append(int(np.sqrt(rest)))
+        rest -= extra[-1] ** 2
+    integers = np.array(values + extra)
+    x = (integers * 2.0**power).astype(np.float32)
+    levels = aq.quantize(x, s=root, key=key)
+    assert np.array_equal(levels.values, integers)
+    np.testing.assert_array_equal(levels.dequantize(), x)
+
+
+@given(
+    x=hnp.arrays(np.float32, st.integers(1, 200), elements=st.floats(-(2.0**100), 2.0**100, width=32)),
+    s=st.sampled_from([1, 2, 3, 127, 128, 255, 32767, 32768, 65535]),
+    key=st.integers(0, 2**64 - 1),
+)
+@settings(max_examples=200)
+def test_levels_stay_within_s_and_next_to_the_value(x: np.ndarray, s: int, key: int) -> None:
+    levels = aq.quantize(x, s, key)
+    assert int(np.abs(levels.values.astype(np.int64)).max()) <= s
+    norm = np.linalg.norm(x.astype(np.float64))
+    if levels.scale > 0:
+        exact = x.astype(np.float64) * s / norm
+        assert np.all(np.abs(levels.values - exact) <= 1 + 1e-6 * np.abs(exact))
+        assert np.all(levels.values * np.sign(x) >= 0)
+    assert levels.scale == np.float32(norm)
+
+
+def test_a_zero_vector_gives_zeros() -> None:
+    levels = aq.quantize(np.zeros(5000, dtype=np.float32), s=7, key=1)
+    assert not levels.values.any()
+    assert levels.scale == 0
+    assert not levels.dequantize().any()
+
+
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-20, 1e20, 1e37])
+def test_one_element_is_exact_at_any_magnitude(size: float) -> None:
+    x = np.array([0.0, -size, 0.0], dtype=np.float32)
+    np.testing.assert_array_equal(aq.quantize(x, s=3, key=9).dequantize(), x)
+
+
+@pytest.mark.parametrize("segments", [None, [100_000, 1, 7, 199_992], [1000] * 300])
+def test_the_result_does_not_depend_on_the_number_of_threads(
+    rng: np.random.Generator, segments: list[int] | None
+) -> None:
+    x = rng.standard_normal(300_000).astype(np.float32)
+    results = []
+    for threads in (1, 2, 3, 7):
+        aq.set_threads(threads)
+        results.append(aq.quantize(x, 5, 1234, segments))
+    assert all(result == results[0] for result in results)
+
+
+def test_each_segment_has_its_own_norm(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(1000).astype(np.float32)
+    x[300:] *= 1e-3
+    levels = aq.quantize(x, 50, 1, segments=[300, 700])
+    expected = [np.linalg.norm(x[:300].astype(np.float64)), np.linalg.norm(x[300:].astype(np.float64))]
+    np.testing.assert_allclose(levels.scale, expected, rtol=1e-7)
+    error = levels.dequantize() - x
+    assert np.abs(error[300:]).max() <= expected[1] / 50 * 1.001
+
+
+def test_streams_of_clients_and_rounds_are_uncorrelated() -> None:
+    # With p = 1/2 everywhere the levels are coin flips: correlations of 20,000 flips, 90 pairs, false alarm 5e-5.
+    x = np.full(20_000, 1.0, dtype=np.float32)
+    s = int(np.sqrt(20_000) * 0.5)
+    keys = [aq.stream_key(0, k, c) for k in range(4) for c in range(3)] + [
+        aq.stream_key(1, 0, 0),
+        aq.stream_key(2, 0, 0),
+    ]
+    flips = np.stack([aq.quantize(x, s, key).values for key in keys]).astype(np.float64)
+    flips -= flips.mean(axis=1, keepdims=True)
+    z = np.corrcoef(flips)[np.triu_indices(len(keys), 1)] * np.sqrt(x.size)
+    assert np.abs(z).max() < 5
+    # Nor is one stream a shifted copy of another, or of itself.
+    for shift in (1, 2, 3, 64, 1024):
+        assert abs(np.mean(flips[0, shift:] * flips[1, :-shift])) / flips[0].var() * np.sqrt(x.size) < 5
+        assert abs(np.mean(flips[0, shift:] * flips[0, :-shift])) / flips[0].var() * np.sqrt(x.size) < 5
+
+
+def test_neighbouring_elements_are_uniform_in_the_plane() -> None:
+    # Pairs of 31-bit draws in a 16 x 16 grid: chi-square with 255 degrees, 4 keys, z < 5.
+    from adaquantfl.quantizers.kernels import draw31, stream_start
+    from adaquantfl.quantizers.streams import split_key
+
+    for client in range(4):
+        low, high = split_key(aq.stream_key(0, 0, client))
+        draws = np.array([draw31(stream_start(i, low), high) for i in range(40_000)], dtype=np.int64)
+        assert draws.min() >= 0
+        assert draws.max() < 2**31
+        cells = np.bincount((draws[0::2] >> 27) * 16 + (draws[1::2] >> 27), minlength=256)
+        chi2 = np.sum((cells - 20_000 / 256) ** 2) / (20_000 / 256)
+        assert abs(chi2 - 255) < 5 * np.sqrt(2 * 255)
+
+
+def test_float64_is_accepted_and_rounded_once(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(3000)
+    assert aq.quantize(x, 9, 2) == aq.quantize(x.astype(np.float32), 9, 2)
+
+
+def test_strided_input_is_quantized_like_its_copy(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(9000).astype(np.float32)[::3]
+    assert aq.quantize(x, 4, 2) == aq.quantize(x.copy(), 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("s", "dtype"),
+    [(1, np.int8), (127, np.int8), (128, np.int16), (32767, np.int16), (32768, np.int32), (65535, np.int32)],
+)
+def test_levels_have_the_smallest_type_that_holds_s(s: int, dtype: type) -> None:
+    assert aq.quantize(np.ones(3, dtype=np.float32), s, 0).values.dtype == dtype
+
+
+BAD = [
+    (np.array([1.0, np.nan], dtype=np.float32), 3, "NaN or infinite"),
+    (np.array([1.0, np.inf], dtype=np.float32), 3, "index 1"),
+    (np.array([1.0, -np.inf]), 3, "NaN or infinite"),
+    (np.array([1e300]), 3, "float32"),
+    (np.full(20, 3e38, dtype=np.float32), 3, "norm"),
+    (np.array([], dtype=np.float32), 3, "empty"),
+    (np.ones((2, 2), dtype=np.float32), 3, "1-D"),
+    (np.ones(2, dtype=np.int32), 3, "int32"),
+    (np.ones(2, dtype=np.float32), 0, "1 to 65535"),
+    (np.ones(2, dtype=np.float32), 65536, "1 to 65535"),
+    (np.ones(2, dtype=np.float32), 2.5, "whole number"),
+]
+
+
+@pytest.mark.parametrize(("x", "s", "word"), BAD)
+def test_bad_input_is_refused_with_a_sentence(x: np.ndarray, s: int, word: str) -> None:
+    with pytest.raises(aq.QuantizeError, match=word):
+        aq.quantize(x, s, key=0)
+
+
+@pytest.mark.parametrize("segments", [[1, 2], [3, 0, 1], [], [1.5, 2.5], [5, -1]])
+def test_bad_segments_are_refused(segments: list[int]) -> None:
+    with pytest.raises(aq.QuantizeError):
+        aq.quantize(np.ones(4, dtype=np.float32), 3, 0, segments)
+
+
+@pytest.mark.parametrize("key", [-1, 2**64, 1.5, "key"])
+def test_a_key_that_is_not_64_bits_is_refused(key: object) -> None:
+    with pytest.raises(aq.QuantizeError, match="stream_key"):
+        aq.quantize(np.ones(2, dtype=np.float32), 3, key)
+
+
+@pytest.mark.slow
+def test_two_to_the_31_elements_are_quantized() -> None:
+    d = 2**31 + 1000
+    x = np.zeros(d, dtype=np.float32)
+    x[[0, 2**31 - 1, 2**31, d - 1]] = [2.0, -2.0, 2.0, -2.0]
+    levels = aq.quantize(x, s=2, key=1)
+    assert levels.scale == 4.0
+    assert np.flatnonzero(levels.values).tolist() == [0, 2**31 - 1, 2**31, d - 1]
+    assert levels.values[[0, 2**31 - 1, 2**31, d - 1]].tolist() == [1, -1, 1, -1]

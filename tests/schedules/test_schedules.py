@@ -1,0 +1,154 @@
+"""The rule, its intervals, and what it does with a loss that makes no sense."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import adaquantfl as aq
+
+D = 1000
+
+
+def step(
+    rule: aq.AdaQuant, state: aq.ScheduleState, bits: float, loss: float | None, eta: float = 0.1
+) -> aq.ScheduleState:
+    return rule.step(state, bits=bits, dimension=D, loss=loss, eta=eta)
+
+
+def started(rule: aq.AdaQuant, f0: float = 2.0) -> aq.ScheduleState:
+    return step(rule, rule.init(), 0, f0)
+
+
+def test_the_first_interval_uses_s0() -> None:
+    for s0 in (1, 2, 7):
+        assert started(aq.AdaQuant(s0=s0)).s == s0
+
+
+@given(st.floats(1e-6, 2.0), st.integers(1, 50), st.floats(0.001, 0.1))
+def test_s_is_the_nearest_integer_to_the_rule(fk: float, s0: int, eta: float) -> None:
+    rule = aq.AdaQuant(s0=s0)
+    exact = s0 * (eta / 0.1) * math.sqrt(2.0 / fk)
+    s = step(rule, started(rule), 16 * D, fk, eta).s
+    assert s is not None
+    assert 1 <= s <= 65535
+    assert abs(s - min(65535, max(1, exact))) <= 0.5 + 1e-9 * exact
+
+
+def test_s_changes_only_in_the_first_round_at_or_after_a_boundary() -> None:
+    rule = aq.AdaQuant(s0=2, interval=16)
+    state = started(rule)
+    assert not rule.wants_loss(state, 16 * D - 1)
+    assert step(rule, state, 16 * D - 1, 0.02).s == 2
+    assert rule.wants_loss(state, 16 * D)
+    state = step(rule, state, 17.5 * D, 0.5)  # a round does not end exactly on the boundary
+    assert state.s == 4
+    assert step(rule, state, 31.9 * D, 0.02).s == 4  # the next boundary is 32 d, not 33.5 d
+    assert step(rule, state, 32 * D, 0.02).s == 20
+
+
+def test_an_interval_shorter_than_a_round_chooses_every_round() -> None:
+    rule = aq.AdaQuant(interval=0.5)
+    state = started(rule)
+    for k in range(1, 5):
+        assert rule.wants_loss(state, 3 * D * k)
+        state = step(rule, state, 3 * D * k, 2.0 / 4**k)
+        assert state.s == 2 * 2**k
+
+
+def test_a_falling_learning_rate_lowers_s() -> None:
+    rule = aq.AdaQuant(s0=8)
+    state = step(rule, started(rule), 16 * D, 2.0, eta=0.05)
+    assert state.s == 4
+
+
+def test_a_loss_above_the_start_counts_as_the_start_unless_the_guard_is_off() -> None:
+    assert step(aq.AdaQuant(s0=8), started(aq.AdaQuant(s0=8)), 16 * D, 200.0).s == 8
+    literal = aq.AdaQuant(s0=8, guard=False)
+    assert step(literal, started(literal), 16 * D, 8.0).s == 4
+    assert step(literal, started(literal), 16 * D, 1e9).s == 1  # never below 1
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_loss_that_is_not_finite_keeps_s(loss: float, guard: bool) -> None:
+    rule = aq.AdaQuant(s0=2, guard=guard)
+    state = step(rule, started(rule), 16 * D, 0.5)
+    later = step(rule, state, 32 * D, loss)
+    assert later.s == state.s == 4
+    assert later.boundary > state.boundary
+
+
+def test_a_loss_of_zero_asks_for_the_most_levels_there_are() -> None:
+    rule = aq.AdaQuant()
+    assert step(rule, started(rule), 16 * D, 0.0).s == 65535
+
+
+@pytest.mark.parametrize("f0", [math.nan, math.inf, 0.0, -1.0])
+def test_a_start_that_makes_no_sense_is_refused(f0: float) -> None:
+    with pytest.raises(aq.ScheduleError, match="start"):
+        started(aq.AdaQuant(), f0)
+
+
+def test_a_negative_loss_is_refused() -> None:
+    rule = aq.AdaQuant()
+    with pytest.raises(aq.ScheduleError, match="negative"):
+        step(rule, started(rule), 16 * D, -0.1)
+
+
+def test_without_a_loss_the_first_one_seen_becomes_the_start() -> None:
+    # loss = "round": the mean loss of round 0 is known only after it.
+    rule = aq.AdaQuant(s0=2)
+    state = step(rule, rule.init(), 0, None)
+    assert (state.s, state.f0) == (2, None)
+    state = step(rule, state, 3 * D, 2.0)
+    assert (state.s, state.f0) == (2, 2.0)
+    assert step(rule, state, 16 * D, 0.5).s == 4
+
+
+def test_the_state_survives_json() -> None:
+    rule = aq.AdaQuant(s0=3)
+    state = step(rule, started(rule, 2.302585), 16 * D, 0.1234567)
+    again = aq.ScheduleState(**json.loads(json.dumps(state.to_dict())))
+    assert again == state
+    assert step(rule, again, 32 * D, 0.05) == step(rule, state, 32 * D, 0.05)
+
+
+def test_a_step_changes_nothing_it_was_given() -> None:
+    rule = aq.AdaQuant()
+    state = started(rule)
+    copy = aq.ScheduleState(**state.to_dict())
+    step(rule, state, 16 * D, 0.01)
+    assert state == copy
+
+
+def test_fixed_levels_never_change_and_never_ask_for_the_loss() -> None:
+    for bits in (1, 2, 4, 8, 16):
+        rule = aq.Fixed(bits=bits)
+        state = rule.init()
+        assert state.s == 2**bits - 1
+        assert rule.step(state, bits=1e9, dimension=D, loss=0.1, eta=0.1) == state
+        assert not rule.wants_loss(state, 1e9)
+    assert aq.FullPrecision().init().s is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: aq.AdaQuant(s0=0),
+        lambda: aq.AdaQuant(s0=70000),
+        lambda: aq.AdaQuant(s0=1.5),
+        lambda: aq.AdaQuant(interval=0),
+        lambda: aq.AdaQuant(interval=math.nan),
+        lambda: aq.Fixed(bits=0),
+        lambda: aq.Fixed(bits=17),
+        lambda: aq.Fixed(bits=2.0),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make: object) -> None:
+    with pytest.raises(aq.ScheduleError):
+        make()

@@ -1,0 +1,179 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.cli import main
+
+TINY = [
+    "--set=model=mlp",
+    "--set=clients=2",
+    "--set=tau=2",
+    "--set=rounds=4",
+    "--set=workers=1",
+    "--set=loss_samples=16",
+]
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for command in ("run", "compare", "report", "data", "inspect", "examples:"):
+        assert command in text
+    for command in ("run", "compare", "report", "data", "inspect"):
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+
+
+def test_run_writes_a_record_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "demo", *TINY, "--out", str(tmp_path / "r")]) == 0
+    assert "4 rounds" in capsys.readouterr().out
+    assert (tmp_path / "r" / "summary.json").is_file()
+    assert main(["run", "--resume", str(tmp_path / "r")]) == 0
+
+
+def test_run_takes_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'dataset = "fashion-mnist-sample"\nmodel = "mlp"\nrounds = 2\nclients = 2\nworkers = 1\n'
+    )
+    assert main(["run", str(tmp_path / "mine.toml"), "--set", "method=fp32", "--out", str(tmp_path / "r")]) == 0
+    assert json.loads((tmp_path / "r" / "history.jsonl").read_text().splitlines()[0])["s"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "dmo"], 1, "Did you mean 'demo'"),
+        (["run", "demo", "--set", "taus=3"], 1, "Did you mean 'tau'"),
+        (["run", "demo", "--set", "tau=many"], 1, "a whole number"),
+        (["run", "demo", "--set", "partition=idd"], 1, "iid"),
+        (["run", "demo", "--set", "model=resnet18"], 1, "3x32x32"),
+        (["run", "demo", "--set", "dataset=mnist"], 1, "fashion-mnist"),
+        (["run", "demo", "--set", "clients=20000"], 1, "20000"),
+        (["run", "--resume", "nowhere"], 1, "no run"),
+        (["compare", "demo", "--methods", "adaquant,3bits"], 1, "Did you mean '3bit'"),
+        (["compare", "demo", "--seeds", "0"], 1, "at least one"),
+        (["compare", "demo", "--set", "method=2bit"], 1, "--methods"),
+        (["report", "nowhere"], 1, "nowhere"),
+        (["data", "get", "cifar10"], 1, "cifar-10"),
+        (["inspect", "nowhere"], 1, "cannot be read"),
+        (["run"], 2, "needs a PRESET"),
+        (["run", "demo", "--resume", "x"], 2, "leave PRESET"),
+        (["walk"], 2, "invalid choice"),
+        (["compare", "demo", "--seeds", "two"], 2, "invalid int"),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_an_exit_code(
+    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    try:
+        got = main(arguments)
+    except SystemExit as stop:
+        got = int(str(stop.code))
+    assert got == code
+    errors = capsys.readouterr().err
+    assert words in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []  # nothing half-made is left
+
+
+def test_compare_runs_every_method_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "c"
+    arguments = ["compare", "demo", *TINY, "--methods", "adaquant,2bit,fp32", "--seeds", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "AdaQuantFL" in text
+    assert "2-bit" in text
+    for name in ("report.html", "table.md", "table.csv", "loss.png", "loss.pdf", "accuracy.png", "bits.png"):
+        assert (out / name).stat().st_size > 0
+    stamps = {path: path.stat().st_mtime_ns for path in out.glob("*/*/history.jsonl")}
+    assert len(stamps) == 6
+    assert main(arguments) == 0  # finished runs are kept
+    assert {path: path.stat().st_mtime_ns for path in stamps}.keys() == stamps.keys()
+    assert main([*arguments, "--set", "tau=3"]) == 1  # and not mistaken for others
+    assert "tau = 2" in capsys.readouterr().err
+
+
+def test_one_diverging_method_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "c"
+    arguments = ["compare", "demo", *TINY, "--set", "eta=1e25", "--methods", "2bit,4bit", "--out", str(out)]
+    assert main(arguments) == 1
+    errors = capsys.readouterr().err
+    assert "2bit, seed 0, did not finish" in errors
+    assert "4bit, seed 0, did not finish" in errors
+
+
+def test_inspect_shows_what_is_in_a_frame(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    path = tmp_path / "frame"
+    path.write_bytes(aq.compress(x, s=7, key=1, codec="fixed"))
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    for word in ("uniform", "fixed", "5,000", "entropy", "non-zero", "C_s"):
+        assert word in text
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["inspect", str(path)]) == 1
+    assert "checksum" in capsys.readouterr().err
+    path.write_bytes(aq.encode_float32(x))
+    assert main(["inspect", str(path)]) == 0
+    assert "float32" in capsys.readouterr().out
+
+
+def test_data_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list"]) == 0
+    text = capsys.readouterr().out
+    for name in ("fashion-mnist", "cifar-10", "fashion-mnist-sample"):
+        assert name in text
+
+
+def test_a_terminal_sees_live_progress_and_a_pipe_does_not(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "adaquantfl", "run", "demo", *TINY, "--out"]
+    quiet = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, check=True)
+    assert b"\x1b" not in quiet.stdout + quiet.stderr
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*command, str(tmp_path / "b")],
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "160"},
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            seen += chunk
+    except OSError:  # the other end closed
+        pass
+    assert process.wait() == 0
+    for word in (b"round 4/4", b"loss", b"sent", b"s/round"):
+        assert word in seen
+
+
+def test_import_is_light() -> None:
+    code = "import sys, adaquantfl; print([m for m in ('numba', 'torch', 'matplotlib') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
+
+
+def test_the_core_needs_neither_torch_nor_flower() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['flwr'] = None\n"
+        "import numpy as np, adaquantfl as aq\n"
+        "acc = aq.Accumulator(4); acc.add(aq.compress(np.ones(4, 'f4'), s=3, key=1), 1.0); acc.result()\n"
+        "aq.AdaQuant(s0=2); aq.Fixed(bits=4); aq.theory.bits_per_element(3); print('fine')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "fine\n"

@@ -1,0 +1,102 @@
+"""Presets say what the paper says, and mistakes get a sentence with the nearest valid name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+import adaquantfl as aq
+from adaquantfl.config import KEYS, Config, load_config, parse_override, preset_names
+
+PANELS = {
+    "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),
+    "fmnist-cnn-iid-decay": ("fashion-mnist", "cnn", "iid", 8, 0.9),
+    "fmnist-cnn-noniid": ("fashion-mnist", "cnn", "sorted", 8, 1.0),
+    "cifar-resnet18-iid": ("cifar-10", "resnet18", "iid", 4, 1.0),
+    "cifar-resnet18-iid-decay": ("cifar-10", "resnet18", "iid", 4, 0.9),
+    "cifar-resnet18-noniid": ("cifar-10", "resnet18", "sorted", 4, 1.0),
+}
+
+
+def test_the_presets_are_the_papers_six_panels_and_the_demo() -> None:
+    assert set(preset_names()) == {*PANELS, "demo"}
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_has_the_papers_settings(name: str) -> None:
+    c = load_config(name)
+    assert (c.dataset, c.model, c.partition, c.clients, c.eta_decay) == PANELS[name]
+    assert (c.tau, c.eta, c.s0, c.interval, c.batch_size, c.eta_decay_every) == (10, 0.1, 2, 16, 64, 100)
+    assert (c.scope, c.guard, c.loss, c.method) == ("tensor", True, "full", "adaquant")
+
+
+def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
+    c = load_config("fmnist-cnn-iid-decay")
+    assert [c.learning_rate(k) for k in (0, 99, 100, 250)] == pytest.approx([0.1, 0.1, 0.09, 0.081])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("clints = 8", ["clints", "Did you mean 'clients'"]),
+        ("tau = 'ten'", ["tau", "text in quotes", "a whole number"]),
+        ("tau = 2.5", ["tau", "a whole number"]),
+        ("tau = true", ["tau", "true or false", "a whole number"]),
+        ("eta = -0.1", ["eta", "above 0"]),
+        ("eta = nan", ["eta", "finite"]),
+        ("clients = 0", ["clients", "at least 1"]),
+        ("method = 'adaquan'", ["Did you mean 'adaquant'"]),
+        ("method = '17bit'", ["method"]),
+        ("scope = 'tensors'", ["scope", "'tensor'"]),
+        ("scope = 0", ["scope", "at least 1"]),
+        ("loss = 'ful'", ["Did you mean 'full'"]),
+        ("s0 = 0", ["s0"]),
+        ("s0 = 100000", ["s0", "65535"]),
+        ("rounds = ", ["not valid TOML"]),
+        ("[tau]\nx = 1", ["tau"]),
+    ],
+)
+def test_a_mistake_in_a_file_is_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(aq.ConfigError) as caught:
+        load_config(path)
+    assert "mine.toml" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
+    with pytest.raises(aq.ConfigError, match="Did you mean 'fmnist-cnn-iid'"):
+        load_config("fmnist-cnn-idd")
+    with pytest.raises(aq.ConfigError, match="There is no file"):
+        load_config("nowhere.toml")
+
+
+def test_a_configuration_written_down_is_read_back(tmp_path: Path) -> None:
+    config = load_config("demo", {"scope": 512, "guard": False, "method": "3bit"})
+    (tmp_path / "config.toml").write_text(tomli_w.dumps(config.to_dict()))
+    assert load_config(tmp_path / "config.toml") == config
+
+
+def test_overrides_are_read_as_toml_and_bare_words_as_text() -> None:
+    assert parse_override("eta = 0.05") == ("eta", 0.05)
+    assert parse_override("partition=dirichlet(0.3)") == ("partition", "dirichlet(0.3)")
+    assert parse_override("guard=false") == ("guard", False)
+    for wrong in ("eta", "eta=", "=3"):
+        with pytest.raises(aq.ConfigError, match="key=value"):
+            parse_override(wrong)
+    with pytest.raises(aq.ConfigError, match="Did you mean 'eta'"):
+        parse_override("etaa=1")
+
+
+def test_every_key_can_be_overridden() -> None:
+    config = load_config("demo")
+    for key in KEYS:
+        assert load_config("demo", {key: getattr(config, key)}) == config
+
+
+def test_whole_numbers_are_fine_where_a_number_is_asked_for() -> None:
+    assert Config(interval=4, target_loss=0).interval == 4
