@@ -1,4 +1,4 @@
-"""What the benchmarks share: fair timing, this machine's copy speed, and a record on disk."""
+"""What the benchmarks share: their options, and a record on disk."""
 
 from __future__ import annotations
 
@@ -6,30 +6,9 @@ import argparse
 import json
 import os
 import platform
-import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-
-
-def best(work: Callable[[], Any], repeat: int = 9) -> float:
-    """Seconds of the fastest of several runs, after one that warms up: the machine is shared and noise only adds."""
-    work()
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
-def copy_seconds(x: np.ndarray) -> float:
-    """np.copyto of the same vector: the yardstick in the same run."""
-    target = np.empty_like(x)
-    return best(lambda: np.copyto(target, x), 15)
 
 
 def options(description: str) -> argparse.Namespace:

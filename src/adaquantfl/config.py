@@ -16,7 +16,7 @@ from .schedules import AdaQuant, Fixed, FullPrecision, Schedule
 
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 METHODS = ("adaquant", *BASELINES, "fp32")
-CODECS = ("auto", "fixed")
+CODECS = ("auto", "fixed", "sparse", "dense")
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({"rounds", "target_loss", "workers", "checkpoint_every"})
@@ -48,7 +48,7 @@ class Config:
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
-    codec: str = "auto"
+    codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     # Running it.
     seed: int = 0
     precision: str = "fp32"  # or "bf16": autocast with channels_last

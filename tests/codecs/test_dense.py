@@ -275,8 +275,8 @@ def test_a_flipped_bit_never_does_more_than_be_refused(shape: str) -> None:
         flipped = bytearray(body)
         flipped[bit // 8] ^= 1 << bit % 8
         read += read_or_refused(bytes(flipped), 65_535, d)
-    if shape == "ternary":  # no plain bits, so that the states do not come back to where they started
-        assert read == 0
+    if shape == "ternary":  # without plain bits only the levels' names in the table can change unnoticed
+        assert read < 32
 
 
 def test_random_bytes_never_do_more_than_be_refused(rng: np.random.Generator) -> None:
@@ -317,7 +317,7 @@ REST = EXAMPLE[16:]  # four states, no words
         ("00 00 04 80 08 80 08 80 08 80 08  00", "stream of tile 0"),  # another table: the states end elsewhere
         ("00 00 04 80 08 80 08 80 08 80 08  80 00 00 00 00", "as few as it needs"),
         ("00 02 01 80 20  00  00 01", "padding"),
-        ("00 00 01 ab 05  00 01 01 ab 15  00 00 01 a9 05  00", "tile 0|Truncated|intervals"),
+        ("01 00 01 ab 05  00 01 01 ab 15  00 00 01 a9 05  00", "2\\^54"),  # 4095: the table goes on into the states
     ],
 )
 def test_a_lying_table_or_directory_is_refused(head: str, why: str) -> None:

@@ -230,8 +230,8 @@ def test_the_estimate_is_within_one_percent(kind: str, density: float) -> None:
     x = draw(kind, 1_000_003, np.random.default_rng(8))
     levels = at_density(x, density) if x.any() else aq.quantize(x, 3, 0)
     values = levels.values.astype(np.int64)
-    tiles = np.add.reduceat((values != 0).astype(np.int64), np.arange(0, len(values), TILE))
-    estimate = sparse.estimate_size(tiles, np.bincount(np.abs(values)), len(values))
+    blocks = np.add.reduceat((values != 0).astype(np.int64), np.arange(0, len(values), sparse.ESTIMATE_BLOCK))
+    estimate = sparse.estimate_size(blocks, np.bincount(np.abs(values)), len(values))
     assert estimate == pytest.approx(len(body_of(levels)), rel=0.01)
 
 
@@ -437,5 +437,5 @@ def test_lies_are_refused_with_a_sentence_that_says_which() -> None:
     refused(example, "above s", s=4)
     refused(example, "above s", s=2)
     refused(example, "above s", s=1)
-    refused(bytes([16, 1, 0b11110000, 0b11]), "more elements as large", dimension=1)
+    refused(bytes([16, 1, 0b10100]), "more elements as large", dimension=1)  # n2 = 2 of 1
     refused(bytes([16, 1, 255, 255, 255, 255, 255, 255, 255]), "past its last element", dimension=1)

@@ -15,7 +15,15 @@ from adaquantfl.tasks.task import Examples, Task
 def small() -> Config:
     return load_config(
         "demo",
-        {"model": "mlp", "clients": 3, "partition": "dirichlet(0.5)", "tau": 4, "batch_size": 16, "loss_samples": 64},
+        {
+            "model": "mlp",
+            "clients": 3,
+            "partition": "dirichlet(0.5)",
+            "tau": 4,
+            "batch_size": 16,
+            "loss_samples": 64,
+            "s0": 2,
+        },
     )
 
 

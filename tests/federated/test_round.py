@@ -118,6 +118,8 @@ def test_the_ledger_adds_up_formula_bits_and_real_bytes(small: Config) -> None:
         assert line["paper_bits"] == bits
         assert line["wire_bytes_up"] == up + 4 * small.clients  # and f_i(w_0), once, for the first interval
         assert line["wire_bytes_down"] == (k + 1) * small.clients * (frame_size(d) + Plan.BYTES)
+        assert line["payload_bytes_down"] == (k + 1) * small.clients * 4 * d
+        assert 0 < line["payload_bytes_up"] < line["wire_bytes_up"]
         assert line["clients"] == small.clients
     assert lines[-1]["bits_per_element"] == 2
 

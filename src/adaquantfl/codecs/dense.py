@@ -14,13 +14,14 @@ import numpy.typing as npt
 from ..errors import FrameError
 from ..quantizers.uniform import Levels, Prepared, level_dtype
 from ..threads import over_ranges
-from .frame import TILE, UNIFORM, Frame, Header, seal, write_frame
+from .dense_table import Counts, Reader, Table
+from .frame import TILE, UNIFORM, Frame, Header, seal, varint, write_frame
 from .kernels import dense as kernels
 from .kernels.dense import LANES, STATE_WORDS
-from .kernels.dense_table import Counts, Reader, Table, varint
 
 NAME = "dense"
 TAG = 2
+TILE_OVERHEAD = 24  # bytes of a tile that carry no levels, about
 _SMALLEST = 2  # tiles a thread takes at least
 
 
@@ -48,7 +49,7 @@ def estimate_size(counts: Counts, dimension: int) -> float:
 
     >>> counts = np.array([10_000, 80_000, 10_000])  # 0.92 bits of entropy an element
     >>> round(estimate_size(counts, dimension=100_000))
-    11588
+    11585
     """
     table, content = Table.of(counts)
     tiles = -(-dimension // TILE)

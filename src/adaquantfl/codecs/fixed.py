@@ -86,6 +86,10 @@ class FixedBody:
     words: npt.NDArray[np.uint32]
     rest: npt.NDArray[np.int32]  # the levels behind the last whole block
 
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes + self.rest.nbytes
+
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         blocks = self.dimension // BLOCK
         over_ranges(

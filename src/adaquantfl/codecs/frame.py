@@ -109,14 +109,19 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     return Frame(Header(quantizer, codec, s, size, segments, values), body, len(view))
 
 
+def payload_size(data: Bytes) -> int:
+    """Bytes of a frame's body, as its header says: what is left without framing."""
+    return int(_FIXED_PART.unpack_from(data)[-1])
+
+
 def _pack_header(header: Header, body_size: int) -> bytes:
     layout, lengths = _WHOLE, b""
     if header.segments is not None:
         size = int(header.segments[0])
         if np.array_equal(header.segments, bucket_lengths(header.dimension, size)):
-            layout, lengths = _BUCKETS, _varint(size)
+            layout, lengths = _BUCKETS, varint(size)
         else:
-            layout, lengths = _LIST, b"".join(_varint(int(n)) for n in header.segments)
+            layout, lengths = _LIST, b"".join(varint(int(n)) for n in header.segments)
     fixed = _FIXED_PART.pack(
         MAGIC,
         VERSION,
@@ -175,7 +180,7 @@ def _read_scales(view: memoryview, position: int, count: int) -> npt.NDArray[np.
     return scales
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Little-endian base 128: seven bits a byte, the top bit set on all but the last."""
     out = bytearray()
     while number >= 128:
@@ -193,5 +198,7 @@ def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
         position += 1
         number |= (byte & 127) << shift
         if byte < 128:
+            if byte == 0 and shift:
+                break
             return number, position
-    raise FrameError("A segment length is longer than 2^32.")
+    raise FrameError("A segment length is not written in one to five bytes, as few as it needs.")

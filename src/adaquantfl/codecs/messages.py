@@ -99,21 +99,22 @@ class Accumulator:
         parsed = read_frame(frame, self.dimension)
         if parsed.header.quantizer == FLOAT32:
             raw.check(parsed)
-            self._flush()
+            self.flush()
             self._total += np.float32(weight) * raw.values(parsed)
         else:
             self._waiting.append(_Waiting.of(parsed, weight))
-            self._waiting_bytes += parsed.size
+            self._waiting_bytes += parsed.size + self._waiting[-1].body.nbytes
             if self._waiting_bytes > 4 * self.dimension:
-                self._flush()
+                self.flush()
         self.frames += 1
 
     def result(self) -> npt.NDArray[np.float32]:
         """The sum so far, as a copy."""
-        self._flush()
+        self.flush()
         return self._total.copy()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Decode and add what is waiting now; `result` does it too."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         together = _TILES_TOGETHER if len(waiting) > 1 else self.dimension
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..names import unknown
 from ..quantizers.uniform import Levels, Prepared
-from . import fixed
+from . import auto, dense, fixed, sparse
 from .frame import Frame
 
 
 class Body(Protocol):
     """A frame's body that has been checked from end to end: reading it cannot fail any more."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps, beside the frame."""
 
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         """Write the levels into `values`."""
@@ -49,18 +53,25 @@ class Codec(Protocol):
         """Check the body; FrameError says why it is refused."""
 
 
-CODECS: dict[int, Codec] = {fixed.TAG: fixed}
-NAMES = ("auto", *(codec.NAME for codec in CODECS.values()))
+class Writer(Protocol):
+    """What it takes to make frames: the codecs, and `auto`, which leaves the writing to one of them."""
+
+    def encode(self, levels: Levels) -> bytes: ...
+
+    def compress(
+        self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None
+    ) -> bytes: ...
 
 
-def by_name(name: str) -> Codec:
-    """The codec called `name`."""
-    for codec in CODECS.values():
-        if name == codec.NAME or name == "auto":
-            return codec
-    close = difflib.get_close_matches(str(name), NAMES, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise FrameError(f"There is no codec {name!r}; there are {', '.join(NAMES)}.{hint}")
+CODECS: dict[int, Codec] = {codec.TAG: codec for codec in (fixed, sparse, dense)}
+WRITERS: dict[str, Writer] = {"auto": auto, **{codec.NAME: codec for codec in CODECS.values()}}
+
+
+def by_name(name: str) -> Writer:
+    """Who writes frames under this name."""
+    if name not in WRITERS:
+        raise FrameError(unknown("codec", name, WRITERS))
+    return WRITERS[name]
 
 
 def by_tag(frame: Frame) -> Codec:

@@ -16,12 +16,13 @@ import numpy.typing as npt
 from ..errors import FrameError
 from ..quantizers.uniform import Levels, Prepared
 from ..threads import over_ranges
-from .frame import TILE, UNIFORM, Frame, Header, _varint, seal, write_frame
+from .frame import TILE, UNIFORM, Frame, Header, seal, varint, write_frame
 from .kernels import nonzeros
 from .kernels import sparse as kernels
 
 NAME = "sparse"
 TAG = 1
+ESTIMATE_BLOCK = 1024
 _MOST_SHIFT = 32  # a chunk of 2^32 elements holds any vector
 _LEAST_SHIFT = TILE.bit_length() - 1
 _FILLED = 4096  # non-zeros in a chunk at least, on average: the directory then takes 0.1 % of the body
@@ -38,33 +39,52 @@ _WRONG = {
 _Find = Callable[[int, int, npt.NDArray[np.uint32], npt.NDArray[np.int32], int], tuple[int, int]]
 
 
+@dataclass(frozen=True)
+class Nonzeros:
+    """The elements that are not zero, in order, and how many there are in each tile."""
+
+    index: npt.NDArray[np.uint32]
+    level: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of_levels(values: npt.NDArray[np.signedinteger]) -> Nonzeros:
+        """Those of levels in memory."""
+        counts = np.zeros(-(-len(values) // TILE), dtype=np.int64)
+
+        def find(
+            first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
+        ) -> tuple[int, int]:
+            return nonzeros.find(values, first, last, counts, index, level, found)  # type: ignore[no-any-return]
+
+        return Nonzeros(*_collect(find, len(values)), counts)
+
+    @staticmethod
+    def of_floats(ready: Prepared, s: int, low: np.uint32, high: np.uint32) -> Nonzeros:
+        """Those that quantizing gives, in one pass over the floats."""
+        counts = np.zeros(-(-ready.segments.dimension // TILE), dtype=np.int64)
+        offsets, top = ready.segments.offsets, np.float32(s)
+
+        def find(
+            first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
+        ) -> tuple[int, int]:
+            return nonzeros.quantize_find(  # type: ignore[no-any-return]
+                ready.x, offsets, ready.inverse, top, low, high, first, last, counts, index, level, found
+            )
+
+        return Nonzeros(*_collect(find, ready.segments.dimension), counts)
+
+
 def encode(levels: Levels) -> bytes:
     """Levels to a frame."""
     header = Header(UNIFORM, TAG, levels.s, levels.dimension, levels.segments, levels.scales)
-    counts = np.zeros(-(-levels.dimension // TILE), dtype=np.int64)
-
-    def find(
-        first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
-    ) -> tuple[int, int]:
-        return nonzeros.find(levels.values, first, last, counts, index, level, found)  # type: ignore[no-any-return]
-
-    return _write(header, counts, *_collect(find, header.dimension))
+    return write(header, Nonzeros.of_levels(levels.values))
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
     header = Header(UNIFORM, TAG, s, ready.segments.dimension, segments, ready.scales)
-    counts = np.zeros(-(-header.dimension // TILE), dtype=np.int64)
-    offsets, top = ready.segments.offsets, np.float32(s)
-
-    def find(
-        first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
-    ) -> tuple[int, int]:
-        return nonzeros.quantize_find(  # type: ignore[no-any-return]
-            ready.x, offsets, ready.inverse, top, low, high, first, last, counts, index, level, found
-        )
-
-    return _write(header, counts, *_collect(find, header.dimension))
+    return write(header, Nonzeros.of_floats(ready, s, low, high))
 
 
 def open_body(frame: Frame) -> SparseBody:
@@ -120,21 +140,21 @@ class SparseBody:
 
 
 def estimate_size(
-    nonzeros_per_tile: npt.NDArray[np.int64], magnitude_counts: npt.NDArray[np.int64], dimension: int
+    nonzeros_per_block: npt.NDArray[np.int64], magnitude_counts: npt.NDArray[np.int64], dimension: int
 ) -> float:
-    """Bytes of the body, without encoding; within 1 % where the density is even within a tile, else too high.
+    """Bytes of the body, without encoding; close where the density is even within a block, else a little too high.
 
-    nonzeros_per_tile: for each TILE elements. magnitude_counts: how many levels have magnitude 0, 1, 2, ...
+    nonzeros_per_block: for each ESTIMATE_BLOCK elements. magnitude_counts: how many levels have magnitude 0, 1, 2, ...
     """
-    total = int(nonzeros_per_tile.sum())
+    total = int(nonzeros_per_block.sum())
     chunks = -(-dimension // (1 << _chunk_shift(total, dimension)))
     directory = 1.0 + chunks
     if total == 0:
         return directory
-    # Neighbouring tiles together until the density shows through the noise.
-    group = np.cumsum(nonzeros_per_tile) // 64
-    marked = np.bincount(group, weights=nonzeros_per_tile)
-    things = np.bincount(group, weights=np.minimum(TILE, dimension - TILE * np.arange(len(group))))
+    # Neighbouring blocks together until the density shows through the noise.
+    group = np.cumsum(nonzeros_per_block) // 64
+    marked = np.bincount(group, weights=nonzeros_per_block)
+    things = np.bincount(group, weights=np.minimum(ESTIMATE_BLOCK, dimension - ESTIMATE_BLOCK * np.arange(len(group))))
     bits = _golomb_bits(things, marked) + total
     at_least = np.cumsum(magnitude_counts[::-1])[::-1]  # how many reach 0, 1, 2, ...
     for reach in (2, 3):
@@ -192,15 +212,11 @@ def _collect(find: _Find, dimension: int) -> tuple[npt.NDArray[np.uint32], npt.N
     return np.concatenate([index for index, _ in ordered]), np.concatenate([level for _, level in ordered])
 
 
-def _write(
-    header: Header,
-    counts: npt.NDArray[np.int64],
-    index: npt.NDArray[np.uint32],
-    level: npt.NDArray[np.int32],
-) -> bytes:
-    """A frame of the non-zero elements, of which there are `counts` in each tile."""
+def write(header: Header, found: Nonzeros) -> bytes:
+    """A frame of elements that are not zero."""
+    index, level = found.index, found.level
     shift = _chunk_shift(len(index), header.dimension)
-    before = np.concatenate([[0], np.cumsum(counts)])
+    before = np.concatenate([[0], np.cumsum(found.counts)])
     edges = np.append(before[: -1 : 1 << (shift - _LEAST_SHIFT)], before[-1])
     chunks: list[npt.NDArray[np.uint8]] = [np.empty(0, dtype=np.uint8)] * (len(edges) - 1)
 
@@ -216,7 +232,7 @@ def _write(
     over_ranges(work, len(chunks), smallest=4)
     filled = [len(chunk) for chunk in chunks if len(chunk)]
     numbers = [*np.diff(edges).tolist(), *filled[:-1]]
-    directory = bytes([shift]) + b"".join(map(_varint, numbers))
+    directory = bytes([shift]) + b"".join(map(varint, numbers))
     frame, body = write_frame(header, len(directory) + sum(filled))
     np.concatenate([np.frombuffer(directory, dtype=np.uint8), *chunks], out=body)
     return seal(frame)

@@ -93,9 +93,7 @@ def summarise(state: RunState, engine: Engine) -> dict[str, Any]:
     """What a run came to."""
     return {
         "rounds": state.round,
-        "paper_bits": state.ledger.paper_bits,
-        "wire_bytes_up": state.ledger.wire_bytes_up,
-        "wire_bytes_down": state.ledger.wire_bytes_down,
+        **vars(state.ledger),
         "initial_loss": state.initial.loss,
         "initial_accuracy": state.initial.accuracy,
         "final_loss": state.latest.loss,

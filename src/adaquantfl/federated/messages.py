@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..codecs.frame import payload_size
+
 Vector = npt.NDArray[np.float32]
 
 
@@ -45,6 +47,11 @@ class Reply:
     @property
     def wire_bytes(self) -> int:
         return len(self.frame) + len(self.buffers) + 4  # and the loss, a float32
+
+    @property
+    def payload_bytes(self) -> int:
+        """The frames without their headers and checksums."""
+        return payload_size(self.frame) + (payload_size(self.buffers) if self.buffers else 0)
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         "bits_per_element": 32 if plan.s is None else bits_per_element(plan.s),
         "lr": eta,
         "round_loss": round_loss,
-        "paper_bits": ledger.paper_bits,
-        "wire_bytes_up": ledger.wire_bytes_up,
-        "wire_bytes_down": ledger.wire_bytes_down,
+        **vars(ledger),
         "clients": update.frames,
         "seconds": {
             "round": ended - began,

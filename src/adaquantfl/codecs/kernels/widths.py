@@ -21,15 +21,15 @@ def width_of(bits: int) -> Width:
     return (0,) * bits
 
 
-def pack_block(codes, width, words):
+def pack_block(codes: Any, width: Any, words: Any) -> None:
     """words[32 w + lane] = word w of the lane's 32 codes, lowest bits first. Only from compiled code."""
 
 
-def unpack_block(words, width, codes):
+def unpack_block(words: Any, width: Any, codes: Any) -> None:
     """The inverse of pack_block."""
 
 
-def add_block(words, width, step, total):
+def add_block(words: Any, width: Any, step: Any, total: Any) -> None:
     """total += step x signed level for a whole block; the code's top bit is the sign."""
 
 

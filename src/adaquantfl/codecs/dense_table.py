@@ -12,8 +12,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FrameError
-from .dense import ROW, SCALE_BITS, SLOT
+from ..errors import FrameError
+from .frame import varint
+from .kernels.dense import ROW, SCALE_BITS, SLOT
 
 _SLOTS = 1 << SCALE_BITS
 _MAX_WIDTH = 16  # bits: an interval of 2^16 levels
@@ -202,12 +203,3 @@ class Reader:
         while self.position % 4:
             if self.byte():
                 raise FrameError("The padding behind the table is not zero.")
-
-
-def varint(number: int) -> bytes:
-    """Little-endian base 128: seven bits a byte, the top bit set on all but the last."""
-    out = bytearray()
-    while number >= 128:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes(out) + bytes([number])

@@ -1,0 +1,90 @@
+"""`auto` takes the smallest frame, and the choice of a codec changes nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import adaquantfl as aq
+from adaquantfl.codecs.frame import payload_size
+
+CODECS = ("fixed", "sparse", "dense")
+
+
+def vector(kind: str, d: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    draws = {
+        "gauss": lambda: rng.standard_normal(d),
+        "laplace": lambda: rng.laplace(size=d),
+        "heavy": lambda: rng.standard_t(2, d),
+        "uniform": lambda: rng.uniform(-1, 1, d),
+        "layers": lambda: rng.standard_normal(d) * np.repeat(np.exp(rng.normal(0, 2, -(-d // 5000))), 5000)[:d],
+        "mostly zero": lambda: rng.standard_normal(d) * (rng.random(d) < 0.001),
+        "zero": lambda: np.zeros(d),
+        "one": lambda: np.eye(1, d, d // 2)[0],
+    }
+    return draws[kind]().astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["gauss", "laplace", "heavy", "uniform", "layers", "mostly zero", "zero", "one"])
+@pytest.mark.parametrize("s", [1, 3, 40, 150, 400, 1000, 65535])
+def test_auto_is_within_one_percent_of_the_smallest(kind: str, s: int) -> None:
+    x = vector(kind, 400_000)
+    sizes = {codec: payload_size(aq.compress(x, s, 1, codec)) for codec in CODECS}
+    auto = aq.compress(x, s, 1)
+    assert payload_size(auto) <= 1.01 * min(sizes.values()) + 16
+    assert auto == aq.encode(aq.quantize(x, s, 1))
+    assert auto in {aq.compress(x, s, 1, codec) for codec in CODECS}
+
+
+@given(
+    kind=st.sampled_from(["gauss", "heavy", "mostly zero", "zero", "one"]),
+    d=st.integers(1, 20_000),
+    s=st.sampled_from([1, 2, 7, 127, 128, 5000, 65535]),
+    pieces=st.integers(1, 4),
+    seed=st.integers(0, 100),
+)
+def test_every_codec_carries_the_same_levels(kind: str, d: int, s: int, pieces: int, seed: int) -> None:
+    x = vector(kind, d, seed)
+    cuts = np.unique(np.append(np.random.default_rng(seed).integers(1, d + 1, pieces), d))
+    segments = None if pieces == 1 else np.diff(np.append(0, cuts))
+    levels = aq.quantize(x, s, seed, segments)
+    sums = set()
+    for codec in ("auto", *CODECS):
+        frame = aq.encode(levels, codec)
+        assert frame == aq.compress(x, s, seed, codec, segments)
+        assert aq.decode(frame, dimension=d) == levels
+        total = aq.Accumulator(d)
+        total.add(frame, 0.3)
+        total.add(frame, 0.7)
+        sums.add(total.result().tobytes())
+    assert len(sums) == 1
+
+
+def test_short_vectors_get_exactly_the_smallest_frame() -> None:
+    for kind in ("gauss", "heavy", "one"):
+        for d in (1, 10, 1000, 16_384):
+            for s in (1, 3, 300):
+                x = vector(kind, d)
+                assert len(aq.compress(x, s, 1)) == min(len(aq.compress(x, s, 1, codec)) for codec in CODECS)
+
+
+def test_frames_of_all_codecs_add_up_together_for_any_number_of_threads(rng: np.random.Generator) -> None:
+    d = 300_007
+    frames = [
+        aq.compress(rng.standard_normal(d).astype(np.float32), s, k, codec, segments)
+        for k, (s, codec) in enumerate([(2, "sparse"), (2, "fixed"), (400, "dense"), (3, "auto"), (65535, "auto")])
+        for segments in (None, [100_000, 200_007])
+    ]
+    results = []
+    for threads in (1, 2, 3):
+        aq.set_threads(threads)
+        total = aq.Accumulator(d)
+        for frame in frames:
+            total.add(frame, 0.1)
+        results.append(total.result().tobytes())
+    assert len(set(results)) == 1
+    expected = sum(0.1 * aq.decode(frame).dequantize().astype(np.float64) for frame in frames)
+    np.testing.assert_allclose(np.frombuffer(results[0], dtype=np.float32), expected, rtol=1e-4, atol=1e-5)
