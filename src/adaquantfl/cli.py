@@ -86,6 +86,26 @@ def build_parser() -> argparse.ArgumentParser:
     _add_quiet(compare)
     compare.set_defaults(command=_compare)
 
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run the paper's experiments and record them",
+        description="Run a panel of the paper's figures 2 and 3. What has a record is skipped; what was interrupted "
+        "goes on. Hours of work: it can be stopped and started at any time.",
+    )
+    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, or all")
+    reproduce.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="M",
+        help="only this method; may be repeated (default: all six)",
+    )
+    _add_set(reproduce)
+    reproduce.add_argument("--records", type=Path, metavar="DIR", help="finished runs (default: results/paper)")
+    reproduce.add_argument("--work", type=Path, metavar="DIR", help="runs in progress (default: runs/paper)")
+    _add_quiet(reproduce)
+    reproduce.set_defaults(command=_reproduce)
+
     report = commands.add_parser(
         "report",
         help="figures, tables and a page from finished or running runs",
@@ -159,6 +179,20 @@ def _compare(options: argparse.Namespace) -> int:
     if len(failures) < len(plan):
         print(comparison.report([out], out))
     return 1 if failures else 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from .config import parse_override
+    from .experiments import progress, reproduce
+
+    changes = dict(parse_override(item) for item in options.set)
+    work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
+    for job in reproduce.panel_jobs(options.panel, options.method, changes, work):
+        with progress.shown(options.quiet) as observer:
+            record = reproduce.carry_out(job, records, work, observer)
+        name = job.out.relative_to(work)
+        print(f"{name}: recorded in {record}" if record else f"{name}: has a record already", flush=True)
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -31,9 +31,11 @@ class InProcess:
         for client in range(len(self.federation.samples)):
             yield self.trainer.train(client, model, plan)
 
-    def evaluate(self, model: Model) -> Evaluation:
+    def evaluate(self, model: Model, test: bool = True) -> Evaluation:
         losses = [self.trainer.loss(i, model) for i in range(len(self.federation.samples))]
-        return Evaluation(sum(p * f for p, f in zip(self.federation.weights, losses, strict=True)), 0.0)
+        return Evaluation(
+            sum(p * f for p, f in zip(self.federation.weights, losses, strict=True)), 0.5 if test else None
+        )
 
     def close(self) -> None:
         pass
@@ -44,8 +46,7 @@ def play(config: Config, rounds: int, task: Task | None = None) -> tuple[InProce
     states, lines = [server.start(config, engine)], []
     for _ in range(rounds):
         state, line = server.play_round(states[-1], config, engine)
-        if server.evaluation_due(state, config, config.schedule()):
-            state, line = server.evaluate(state, line, config, engine)
+        state, line = server.evaluate(state, line, config, engine)
         states.append(state)
         lines.append(line)
     return engine, states, lines
@@ -206,3 +207,12 @@ def test_the_flat_vector_and_the_model_are_one(noise_task: Task, small: Config) 
         np.testing.assert_allclose(trainer._net(x).numpy(), fresh(x).numpy(), rtol=1e-4, atol=1e-4)
         trainer._flat.zero_()
         assert not trainer._net(x).any()
+
+
+def test_accuracy_is_measured_for_the_figures_and_at_the_end_but_not_for_the_rule(small: Config) -> None:
+    config = replace(small, interval=1.0, evaluate_every=3, rounds=5)
+    _, _, lines = play(config, 5)
+    assert all("loss" in line for line in lines)
+    assert [line["round"] for line in lines if "test_accuracy" in line] == [3, 5]
+    _, _, lines = play(replace(config, target_loss=100.0), 1)
+    assert "test_accuracy" in lines[0]  # the target is reached, so this is the end

@@ -33,15 +33,15 @@ class LocalEngine:
     def train(self, model: Model, plan: Plan) -> Iterator[Reply]:
         yield from self._map(model, [("train", (client, plan)) for client in range(len(self.task.parts))])
 
-    def evaluate(self, model: Model) -> Evaluation:
+    def evaluate(self, model: Model, test: bool = True) -> Evaluation:
         clients = range(len(self.task.parts))
-        tests = len(self.task.test.y)
+        tests = len(self.task.test.y) if test else 0
         shards = [(start, min(start + _TEST_SHARD, tests)) for start in range(0, tests, _TEST_SHARD)]
         calls: list[Call] = [("loss", (client,)) for client in clients] + [("correct", shard) for shard in shards]
         results = list(self._map(model, calls))
         losses, right = results[: len(clients)], results[len(clients) :]
         loss = sum(p * f for p, f in zip(self.federation.weights, losses, strict=True))  # eq. 1
-        return Evaluation(loss, sum(right) / tests)
+        return Evaluation(loss, sum(right) / tests if test else None)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -47,7 +47,7 @@ def carry_out(jobs: Sequence[Job], observer: Observer | None) -> list[str]:
     for job in jobs:
         try:
             if RunDirectory(job.out).is_run:
-                _check_same(job)
+                check_same(job)
                 runner.resume(job.out, observer=observer)
             else:
                 runner.run(job.config, job.out, observer)
@@ -70,7 +70,7 @@ def report(folders: Sequence[Path], out: Path) -> str:
     return "\n\n".join([*map(tables.to_text, by_measure), f"{tables.headline(runs)}\nReport: {page}"])
 
 
-def _check_same(job: Job) -> None:
+def check_same(job: Job) -> None:
     """A folder from another comparison must not be mistaken for this one's result."""
     there = load_config(job.out / "config.toml").to_dict()
     wanted = job.config.to_dict()

@@ -71,8 +71,9 @@ def closing_line(summary: dict[str, Any], out: Path) -> str:
 def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     """The figures of a round."""
     s = state.schedule.s
+    accuracy = "" if state.latest.accuracy is None else f"accuracy {state.latest.accuracy:.1%}  "
     return (
-        f"loss {_number(state.latest.loss)}  accuracy {state.latest.accuracy:.1%}  s {'—' if s is None else s}  "
+        f"loss {_number(state.latest.loss)}  {accuracy}s {'—' if s is None else s}  "
         f"sent {amount(state.ledger.paper_bits)}"
     )
 

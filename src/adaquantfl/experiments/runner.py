@@ -64,7 +64,6 @@ def resume(out: Path, changes: Mapping[str, Any] | None = None, observer: Observ
 def _play(
     config: Config, state: RunState | None, engine: Engine, directory: RunDirectory, observer: Observer | None
 ) -> dict[str, Any]:
-    rule = config.schedule()
     saved = state.round if state else -1
     state = state or server.start(config, engine)
     if observer:
@@ -72,8 +71,7 @@ def _play(
     try:
         while not server.finished(state, config):
             after, line = server.play_round(state, config, engine)
-            if server.evaluation_due(after, config, rule):
-                after, line = server.evaluate(after, line, config, engine)
+            after, line = server.evaluate(after, line, config, engine)
             directory.append(line)
             state = after  # from here on the round counts
             if state.round % config.checkpoint_every == 0:

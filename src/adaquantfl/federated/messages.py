@@ -56,10 +56,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The global loss f(w) = sum of p_i f_i(w) (eq. 1), and the accuracy on the test set."""
+    """The global loss f(w) = sum of p_i f_i(w) (eq. 1), and the accuracy on the test set where it was asked for."""
 
     loss: float
-    accuracy: float
+    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Engine(Protocol):
     def train(self, model: Model, plan: Plan) -> Iterator[Reply]:
         """Every client's reply, in client order whatever order they arrive in."""
 
-    def evaluate(self, model: Model) -> Evaluation:
-        """f(w) over the clients' data, and test accuracy."""
+    def evaluate(self, model: Model, test: bool = True) -> Evaluation:
+        """f(w) over the clients' data, and the accuracy on the test set."""
 
     def close(self) -> None:
         """Let go of processes and memory. May be called twice."""

@@ -107,19 +107,25 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     return state, line
 
 
-def evaluation_due(state: RunState, config: Config, rule: Schedule) -> bool:
-    """Whether f(w) is wanted now: for the figures, for the rule's next choice, or because this is the end."""
-    return (
-        state.round % config.evaluate_every == 0
-        or state.round >= config.rounds
-        or (config.loss == "full" and rule.wants_loss(state.schedule, state.ledger.paper_bits))
-    )
+def evaluation_due(state: RunState, config: Config) -> bool:
+    """Whether loss and accuracy are wanted now: for the figures, or because this is the end."""
+    return state.round % config.evaluate_every == 0 or state.round >= config.rounds
+
+
+def loss_due(state: RunState, config: Config, rule: Schedule) -> bool:
+    """Whether the rule needs f(w) for its next choice."""
+    return config.loss == "full" and rule.wants_loss(state.schedule, state.ledger.paper_bits)
 
 
 def evaluate(state: RunState, line: dict[str, Any], config: Config, engine: Engine) -> tuple[RunState, dict[str, Any]]:
-    """Evaluate the model, and note the loss levels that it reaches for the first time."""
+    """Evaluate the model if it is time to, and note the loss levels that it reaches for the first time."""
+    due = evaluation_due(state, config)
+    if not due and not loss_due(state, config, config.schedule()):
+        return state, line
     began = time.perf_counter()
-    evaluation = engine.evaluate(state.model)
+    evaluation = engine.evaluate(state.model, test=due)
+    if not due and finished(replace(state, latest=evaluation), config):
+        evaluation = engine.evaluate(state.model)  # the target is reached: the last line has everything
     took = time.perf_counter() - began
     targets = dict(state.targets)
     for level in sorted({*LOSS_LEVELS, config.target_loss} - {0.0}, reverse=True):
@@ -130,12 +136,9 @@ def evaluate(state: RunState, line: dict[str, Any], config: Config, engine: Engi
                 "wire_bytes_up": state.ledger.wire_bytes_up,
                 "wire_bytes_down": state.ledger.wire_bytes_down,
             }
-    line = {
-        **line,
-        "loss": evaluation.loss,
-        "test_accuracy": evaluation.accuracy,
-        "seconds": {**line["seconds"], "evaluate": took},
-    }
+    line = {**line, "loss": evaluation.loss, "seconds": {**line["seconds"], "evaluate": took}}
+    if evaluation.accuracy is not None:
+        line["test_accuracy"] = evaluation.accuracy
     return replace(state, latest=evaluation, targets=targets, seconds=state.seconds + took), line
 
 
