@@ -75,7 +75,7 @@ def carry_out(job: Job, records: Path, work: Path, observer: Observer | None) ->
 
 def current_commit() -> str:
     """The commit of the code that runs, marked where files differ from it; "unknown" outside a checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     try:
         commit = _git(here, "rev-parse", "HEAD")
         return commit + (" with changes" if _git(here, "status", "--porcelain", "--", ".") else "")

@@ -1,0 +1,77 @@
+"""Write the README's table from the record of `make demo` in results/demo.
+
+    python scripts/readme_tables.py [--from demo]
+
+With --from, the runs of that folder are first copied to results/demo (configuration, history and summary of each) and
+its picture to docs/figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from pathlib import Path
+
+from adaquantfl.experiments import records, tables
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "results" / "demo"
+START = "<!-- demo-table: made by `make demo` and scripts/readme_tables.py from results/demo -->"
+END = "<!-- /demo-table -->"
+
+
+def copy_record(source: Path) -> None:
+    """Keep what is small text, and the picture."""
+    for path in sorted(source.glob("*/seed-*/*")):
+        if path.name in ("config.toml", "history.jsonl", "summary.json"):
+            target = RECORD / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    (ROOT / "docs" / "figures").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source / "overview.png", ROOT / "docs" / "figures" / "demo.png")
+
+
+def table(level: float) -> str:
+    """One row a method: what it took to the lowest loss that all reached."""
+    runs = records.find_runs([RECORD])
+    by_measure = {m: tables.bits_table(runs, [level], measure=m) for m in ("paper_bits", "wire_bytes_up")}
+    lines = [
+        f"| To training loss {level:g} | paper's bits, a client | ratio | bytes on the wire, all clients | ratio |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for bits, size in zip(by_measure["paper_bits"].rows, by_measure["wire_bytes_up"].rows, strict=True):
+        cells = [bits.cells[0], size.cells[0]]
+        texts = [tables.amount(cell.mean, unit) for cell, unit in zip(cells, "bB", strict=True) if cell.mean]
+        ratios = [f"{cell.ratio:.2f}x" if cell.ratio else "—" for cell in cells]
+        lines.append(f"| {bits.method} | {texts[0]} | {ratios[0]} | {texts[1]} | {ratios[1]} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", type=Path, help="a folder that `make demo` wrote")
+    arguments = parser.parse_args()
+    if arguments.source:
+        copy_record(arguments.source)
+    runs = records.find_runs([RECORD])
+    level = min(level for level in tables.loss_levels(runs) if _all_reach(runs, level))
+    clients = runs[0].config["clients"]
+    fixed = next(run for run in runs if run.method == "2bit")
+    formula = clients * fixed.final("paper_bits") / 8
+    text = (
+        f"{table(level)}\n\nThe same 2-bit training takes {formula / fixed.final('wire_bytes_up'):.0f}x fewer bytes on "
+        "the wire than the paper's formula counts: with one norm for a large tensor nearly every level is 0."
+    )
+    readme = ROOT / "README.md"
+    pattern = re.compile(re.escape(START) + ".*?" + re.escape(END), re.DOTALL)
+    readme.write_text(pattern.sub(lambda _: f"{START}\n\n{text}\n\n{END}", readme.read_text()))
+    print(text)
+
+
+def _all_reach(runs: list[records.RunRecord], level: float) -> bool:
+    return all(run.bits_to_loss(level) for run in runs)
+
+
+if __name__ == "__main__":
+    main()
