@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench figures clean
+.PHONY: help install demo test test-all lint format bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,10 +35,9 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## this machine's figures for the README's targets, into results/benchmarks
-	$(BIN)/python benchmarks/codec.py --out results/benchmarks/codec.json
-	$(BIN)/python benchmarks/round.py --out results/benchmarks/round.json
-	$(BIN)/python benchmarks/memory.py --out results/benchmarks/memory.json
+bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
+	cd benchmarks && for name in codec round memory coldstart real_updates; do \
+	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -22,13 +22,12 @@ import atheris
 import adaquantfl.codecs.kernels.dense
 import adaquantfl.codecs.kernels.fixed
 import adaquantfl.codecs.kernels.nonzeros
-import adaquantfl.codecs.kernels.sparse  # noqa: F401
+import adaquantfl.codecs.kernels.sparse
 
 with atheris.instrument_imports(include=["adaquantfl"]):
     import numpy as np
 
     import adaquantfl as aq
-    from adaquantfl.codecs import auto, dense, fixed, messages, raw, sparse  # noqa: F401
     from adaquantfl.codecs.frame import read_frame
     from adaquantfl.codecs.registry import CODECS
 

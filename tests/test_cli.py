@@ -124,7 +124,7 @@ def test_inspect_shows_what_is_in_a_frame(tmp_path: Path, capsys: pytest.Capture
     path.write_bytes(aq.compress(x, s=7, key=1, codec="fixed"))
     assert main(["inspect", str(path)]) == 0
     text = capsys.readouterr().out
-    for word in ("uniform", "fixed", "5,000", "entropy", "non-zero", "C_s"):
+    for word in ("uniform", "fixed", "5,000", "entropy", "non-zero", "C_s", "sparse", "dense"):
         assert word in text
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["inspect", str(path)]) == 1

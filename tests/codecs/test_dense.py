@@ -16,11 +16,12 @@ from adaquantfl.codecs.frame import TILE, UNIFORM, Header, read_frame, seal, wri
 from adaquantfl.quantizers.segments import Segments
 from adaquantfl.quantizers.streams import split_key
 from adaquantfl.quantizers.uniform import Prepared, level_dtype
+from support import reference_decoder
 
 Values = npt.NDArray[np.signedinteger]
 Draw = Callable[[np.random.Generator, int], npt.NDArray[np.float64]]
 
-# The example of docs/wire-dense.md: s = 2, levels 1 0 0 -1 0 2.
+# The example of the dense body in docs/wire-format.md: s = 2, levels 1 0 0 -1 0 2.
 EXAMPLE = bytes.fromhex(
     "01 00 01 ab 05  00 01 01 ab 15  00 00 01 aa 05  00"
     "36 16 b8 7f 04 00 00 00  6c a5 f8 01 09 00 00 00  cb 02 f4 7f 01 00 00 00  00 02 a0 ff 02 00 00 00"
@@ -71,49 +72,6 @@ def body_of(levels: aq.Levels) -> bytes:
     return read_frame(dense.encode(levels)).body.tobytes()
 
 
-def by_the_page(body: bytes, s: int, d: int) -> list[int]:
-    """A decoder written from docs/wire-dense.md alone, for well-formed bodies."""
-    position = 0
-
-    def number() -> int:
-        nonlocal position
-        value, shift = 0, 0
-        while True:
-            byte = body[position]
-            position, value, shift = position + 1, value | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return value
-
-    slots: list[tuple[int, int, int, int]] = []  # frequency, place, lowest level, width
-    level = -s
-    while len(slots) < 4096:
-        level += number()
-        width, count = number(), number()
-        for _ in range(count):
-            frequency = number()
-            slots += [(frequency, place, level, width) for place in range(frequency)]
-            level += 1 << width
-    lengths = [number() for _ in range(-(-d // 65_536))]
-    position += -position % 4
-    values = []
-    for tile, length in enumerate(lengths):
-        words = [int.from_bytes(body[position + 4 * i : position + 4 * i + 4], "little") for i in range(8 + length)]
-        position += 4 * len(words)
-        states = [words[2 * lane] + (words[2 * lane + 1] << 32) for lane in range(4)]
-        upcoming = iter(words[8:])
-        for i in range(min(65_536, d - tile * 65_536)):
-            x = states[i % 4]
-            frequency, place, lowest, width = slots[x % 4096]
-            x >>= 12
-            values.append(lowest + x % (1 << width))
-            x = frequency * (x >> width) + place
-            states[i % 4] = x if x >= 1 << 31 else (x << 32) + next(upcoming)
-        assert states == [1 << 31] * 4
-        assert next(upcoming, None) is None
-    assert position == len(body)
-    return values
-
-
 # What goes in comes out.
 
 
@@ -159,13 +117,13 @@ def test_integers_of_any_width_give_the_same_bytes() -> None:
 @pytest.mark.parametrize("shape", ["ternary", "gauss 51", "cauchy", "uniform 40000"])
 def test_a_decoder_written_from_the_specification_reads_it(shape: str) -> None:
     levels = drawn(shape, 70_001)
-    assert by_the_page(body_of(levels), 65_535, 70_001) == levels.values.tolist()
+    assert reference_decoder.decode(dense.encode(levels)).values == levels.values.tolist()
 
 
 def test_the_example_of_the_specification_stays_as_it_is() -> None:
     levels = levels_of([1, 0, 0, -1, 0, 2], 2)
     assert body_of(levels) == EXAMPLE
-    assert by_the_page(EXAMPLE, 2, 6) == levels.values.tolist()
+    assert reference_decoder.decode(framed(EXAMPLE, 2, 6)).values == levels.values.tolist()
     assert np.array_equal(decoded(framed(EXAMPLE, 2, 6)), levels.values)
 
 

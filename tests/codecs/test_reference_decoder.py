@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +138,8 @@ def by_hand(body: bytes = b"\0", scales: tuple[float, ...] = (1.0,), segments: b
     return sealed(head + bytes(-len(head) % 8) + body)
 
 
-def float32(**fields: int) -> bytes:
+def float32(**fields: Any) -> bytes:
+    """A frame of four float32 zeros, but for what the caller says."""
     return by_hand(**{"body": bytes(16), "scales": (), "quantizer": 255, "codec": 255, "s": 0} | fields)
 
 

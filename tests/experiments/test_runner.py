@@ -94,6 +94,19 @@ def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config,
         assert without_times(folder) == without_times(tmp_path / "whole")
 
 
+def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, tmp_path: Path) -> None:
+    summaries = {
+        codec: runner.run(load_config("demo", {**SMALL, "codec": codec}), tmp_path / codec)
+        for codec in ("auto", "fixed", "sparse", "dense")
+    }
+    assert small.codec == "auto"
+    for key in ("model_sha256", "paper_bits", "final_loss"):
+        assert len({summary[key] for summary in summaries.values()}) == 1
+    up = {codec: summary["wire_bytes_up"] for codec, summary in summaries.items()}
+    assert up["auto"] <= min(up.values())
+    assert up["fixed"] > 5 * up["auto"]
+
+
 def test_a_finished_run_is_not_played_again(small: Config, tmp_path: Path) -> None:
     summary = runner.run(small, tmp_path / "run")
     before = (tmp_path / "run" / "history.jsonl").read_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 HEADER = struct.Struct("<4s4B2I2Q")
@@ -191,7 +192,7 @@ def _chunk(data: bytes, size: int, count: int, s: int) -> list[int]:
     return values
 
 
-def _marked(source: _Bits, things: int, marked: int):
+def _marked(source: _Bits, things: int, marked: int) -> Iterator[int]:
     """The positions of `marked` things among `things`, from their gaps in an adaptive Golomb code."""
     if not marked:
         return

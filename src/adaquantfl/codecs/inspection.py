@@ -8,7 +8,7 @@ from ..theory import bits_per_element, paper_bits
 from .frame import FLOAT32, QUANTIZERS, Bytes, read_frame
 from .messages import decode
 from .raw import decode_float32
-from .registry import by_tag
+from .registry import CODECS, by_tag
 
 
 def describe(data: Bytes) -> str:
@@ -40,6 +40,10 @@ def describe(data: Bytes) -> str:
             ("non-zero", f"{np.count_nonzero(levels.values) / header.dimension:.4%}"),
             ("entropy", f"{-np.sum(share * np.log2(share)):.4f} bits an element"),
             ("sent", f"{8 * frame.size / header.dimension:.4f} bits an element"),
+            (
+                "with codec",
+                ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in CODECS.values()) + " bytes",
+            ),
             ("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"),
         ]
     return "\n".join(f"{name:12} {value}" for name, value in facts)

@@ -23,7 +23,7 @@ _TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting fra
 def encode(levels: Levels, codec: str = "auto") -> bytes:
     """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest.
 
-    >>> from adaquantfl.quantizers.uniform import quantize
+    >>> from ..quantizers.uniform import quantize
     >>> levels = quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0)
     >>> decode(encode(levels)) == levels
     True
@@ -41,7 +41,7 @@ def compress(
 ) -> bytes:
     """Quantize and encode in one pass: the bytes of `encode(quantize(x, s, key, segments), codec)`, faster.
 
-    >>> from adaquantfl.quantizers.uniform import quantize
+    >>> from ..quantizers.uniform import quantize
     >>> x = np.linspace(-1, 1, 5000, dtype=np.float32)
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from adaquantfl.errors import DataError
-from adaquantfl.experiments.records import Floats, RunRecord, group_runs
-from adaquantfl.experiments.tables import si_unit
+from ..errors import DataError
+from .records import Floats, RunRecord, group_runs
+from .tables import si_unit
 
 if TYPE_CHECKING:  # matplotlib takes a second to import and is not needed to train
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaquantfl.errors import DataError
+from ..errors import DataError
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
 

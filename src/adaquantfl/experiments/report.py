@@ -14,8 +14,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from adaquantfl.experiments import figures, tables
-from adaquantfl.experiments.records import CONFIG, RunRecord, differing_settings, group_runs
+from . import figures, tables
+from .records import CONFIG, RunRecord, differing_settings, group_runs
 
 _CAPTIONS = {
     "loss": ("Training loss against bits sent by one client", "loss", "paper_bits"),

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from adaquantfl.experiments.records import RunRecord, differing_settings, group_runs
+from .records import RunRecord, differing_settings, group_runs
 
 Measure = Literal["paper_bits", "wire_bytes_up"]
 

@@ -1,6 +1,6 @@
 """Tasks: data sets, and who holds which part of them. The models, which need PyTorch, are in tasks.models."""
 
-from adaquantfl.tasks.datasets import Dataset, DatasetInfo, available, get, load
-from adaquantfl.tasks.partitions import draw, label_counts, partition
+from .datasets import Dataset, DatasetInfo, available, get, load
+from .partitions import draw, label_counts, partition
 
 __all__ = ["Dataset", "DatasetInfo", "available", "draw", "get", "label_counts", "load", "partition"]

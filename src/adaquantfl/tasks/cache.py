@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from adaquantfl.errors import DataError
-from adaquantfl.tasks.catalogue import Spec
-from adaquantfl.tasks.layouts import Arrays, Bytes
+from ..errors import DataError
+from .catalogue import Spec
+from .layouts import Arrays, Bytes
 
 # All that zipfile and NumPy raise on bytes that are not what they expect.
 _DAMAGE = (

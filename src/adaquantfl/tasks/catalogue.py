@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from adaquantfl.errors import DataError
-from adaquantfl.names import unknown
+from ..errors import DataError
+from ..names import unknown
 
 
 @dataclass(frozen=True)

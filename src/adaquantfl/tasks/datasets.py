@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from adaquantfl.tasks import cache
-from adaquantfl.tasks.catalogue import SPECS, find
-from adaquantfl.tasks.download import get
+from . import cache
+from .catalogue import SPECS, find
+from .download import get
 
 __all__ = ["Dataset", "DatasetInfo", "available", "get", "load"]
 

@@ -5,12 +5,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from adaquantfl.errors import DataError
-from adaquantfl.tasks import cache
-from adaquantfl.tasks.catalogue import Spec, find
-from adaquantfl.tasks.layouts import Arrays, MismatchError, pack, unpack, verify
-from adaquantfl.tasks.sources import TO_PLACE, Source, hand_folder, sources_of
-from adaquantfl.tasks.transport import Progress, SourceError
+from ..errors import DataError
+from . import cache
+from .catalogue import Spec, find
+from .layouts import Arrays, MismatchError, pack, unpack, verify
+from .sources import TO_PLACE, Source, hand_folder, sources_of
+from .transport import Progress, SourceError
 
 _STALE_SECONDS = 24 * 3600  # no get takes this long: what is older was left by one that was killed
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from adaquantfl.tasks.catalogue import Spec
+from .catalogue import Spec
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 RawFiles: TypeAlias = dict[str, bytes]

@@ -10,9 +10,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from adaquantfl.errors import ConfigError
-from adaquantfl.names import unknown
-from adaquantfl.tasks.catalogue import find
+from ..errors import ConfigError
+from ..names import unknown
+from .catalogue import find
 
 CLASSES = 10
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from adaquantfl.errors import ConfigError
-from adaquantfl.names import unknown
+from ..errors import ConfigError
+from ..names import unknown
 
 Labels: TypeAlias = npt.NDArray[np.integer]
 Indices: TypeAlias = npt.NDArray[np.int64]

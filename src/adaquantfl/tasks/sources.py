@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from adaquantfl.tasks import cache
-from adaquantfl.tasks.catalogue import Spec
-from adaquantfl.tasks.layouts import Bytes, RawFiles, pack_batch
-from adaquantfl.tasks.transport import Progress, SourceError, download, gunzip, only_file, run, untar
+from . import cache
+from .catalogue import Spec
+from .layouts import Bytes, RawFiles, pack_batch
+from .transport import Progress, SourceError, download, gunzip, only_file, run, untar
 
 FASHION_SITE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FASHION_DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")

@@ -1,0 +1,72 @@
+"""Frame sizes on real updates of the CNN, against the entropy of the levels and against the paper's formula.
+
+The updates are those of the first client after 0, 20 and 60 rounds of training on the bundled sample. Below 1.0, a code
+that follows the density along the vector beats the entropy of the whole vector's histogram.
+
+    python benchmarks/real_updates.py [--out results/benchmarks/real_updates.json]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import adaquantfl as aq
+from adaquantfl.codecs.frame import payload_size
+from adaquantfl.config import load_config
+from adaquantfl.engines.local import LocalEngine
+from adaquantfl.federated import server
+from adaquantfl.federated.client import scope_segments
+from adaquantfl.federated.messages import Plan
+from common import options, record
+
+ROUNDS = (0, 20, 60)
+LEVELS = (1, 2, 3, 10, 30, 100, 1000, 65535)
+
+
+def entropy_bytes(levels: aq.Levels) -> float:
+    counts = np.unique(levels.values, return_counts=True)[1]
+    return float(-np.sum(counts * np.log2(counts / counts.sum()))) / 8
+
+
+def row(update: np.ndarray, done: int, scope: str, s: int, tensors: tuple[int, ...]) -> dict[str, Any]:
+    segments = scope_segments(scope, tensors)
+    levels = aq.quantize(update, s, aq.stream_key(0, done, 0), segments)
+    sizes = {codec: payload_size(aq.encode(levels, codec)) for codec in ("fixed", "sparse", "dense", "auto")}
+    entropy = entropy_bytes(levels)
+    formula = aq.paper_bits(len(update), s, 1 if segments is None else len(segments)) / 8
+    return {
+        "rounds": done,
+        "scope": scope,
+        "s": s,
+        "nonzero": float(np.count_nonzero(levels.values) / len(update)),
+        "entropy_bytes": entropy,
+        "bytes": sizes,
+        "over_entropy": {codec: size / entropy for codec, size in sizes.items()},
+        "paper_over_frame": formula / len(aq.encode(levels)),
+    }
+
+
+if __name__ == "__main__":
+    arguments = options(__doc__ or "")
+    config = load_config(
+        "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "4bit"}
+    )
+    engine = LocalEngine(config)
+    try:
+        state, rows = server.start(config, engine), []
+        for done in range(max(ROUNDS) + 1):
+            if done in ROUNDS:
+                reply = engine._trainer.train(0, state.model, Plan(done, None, config.eta))
+                update = aq.decode_float32(reply.frame)
+                rows += [
+                    row(update, done, scope, s, engine.federation.tensors)
+                    for scope in ("tensor", "whole")
+                    for s in LEVELS
+                ]
+            if done < max(ROUNDS):
+                state, _ = server.play_round(state, config, engine)
+    finally:
+        engine.close()
+    record(arguments.out, {"rows": rows})

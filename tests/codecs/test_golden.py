@@ -1,0 +1,66 @@
+"""The bytes of wire format version 1: today's encoder writes the golden frames and both decoders read them.
+
+If one of these fails, the format has changed: that takes a new version, not new golden files (scripts/make_golden.py).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from support import reference_decoder as reference
+
+FOLDER = Path(__file__).parent / "golden"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((FOLDER / "expected.json").read_text())
+LEVELS = [name for name, entry in EXPECTED.items() if entry["codec"] != "float32"]
+COMPRESSED = [name for name in LEVELS if "x" in EXPECTED[name]]
+
+
+def golden(name: str) -> bytes:
+    return (FOLDER / f"{name}.bin").read_bytes()
+
+
+def expected_levels(name: str) -> aq.Levels:
+    entry = EXPECTED[name]
+    levels, times = zip(*entry["runs"], strict=True)
+    scales = np.array(entry["scales"], dtype=np.float32)
+    whole = entry["segments"] is None
+    segments = None if whole else np.array(entry["segments"], dtype=np.int64)
+    return aq.Levels(np.repeat(levels, times), scales[0] if whole else scales, entry["s"], segments)
+
+
+def test_every_golden_frame_is_tested() -> None:
+    assert {path.stem for path in FOLDER.glob("*.bin")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_the_encoder_writes_the_golden_bytes(name: str) -> None:
+    assert aq.encode(expected_levels(name), EXPECTED[name]["codec"]) == golden(name)
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_quantizing_whole_numbers_gives_the_golden_bytes(name: str) -> None:
+    entry = EXPECTED[name]
+    x = np.array(entry["x"], dtype=np.float32)
+    assert aq.compress(x, entry["s"], entry["key"], entry["codec"], entry["segments"]) == golden(name)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_both_decoders_read_the_golden_levels(name: str) -> None:
+    expected, levels, other = expected_levels(name), aq.decode(golden(name)), reference.decode(golden(name))
+    assert levels.values.tolist() == other.values == expected.values.tolist()
+    assert levels.scales.tolist() == other.scales == expected.scales.tolist()
+    assert levels.s == other.s == expected.s
+    segments = None if levels.segments is None else levels.segments.tolist()
+    assert segments == other.segments == EXPECTED[name]["segments"]
+
+
+def test_float32_values_have_their_golden_bytes() -> None:
+    x = EXPECTED["float32"]["x"]
+    assert aq.encode_float32(np.array(x, dtype=np.float32)) == golden("float32")
+    assert aq.decode_float32(golden("float32")).tolist() == reference.decode_float32(golden("float32")) == x

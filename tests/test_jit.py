@@ -1,0 +1,39 @@
+"""Kernels are compiled once and kept on disk; where no folder can be written, they still work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = (
+    "import numpy as np, adaquantfl as aq\n"
+    "x = np.linspace(-1, 1, 3000, dtype=np.float32)\n"
+    "assert aq.decode(aq.compress(x, s=3, key=1, codec='fixed')) == aq.quantize(x, s=3, key=1)\n"
+    "import adaquantfl.quantizers.kernels as k; print(sum(k.quantize_pieces.stats.cache_hits.values()))"
+)
+
+
+def run(**environment: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    assert run(NUMBA_CACHE_DIR=str(tmp_path)) == 0
+    assert run(NUMBA_CACHE_DIR=str(tmp_path)) > 0
+
+
+def test_without_a_place_for_the_cache_everything_still_works(tmp_path: Path) -> None:
+    # A copy of the package as a zip or a read-only system would have it: Numba finds nowhere to write.
+    blocked = (
+        "import numba.core.caching as c\n"
+        "c.CacheImpl._locator_classes = []\n"
+        "for name in ('CompileResultCacheImpl', 'CodeLibraryCacheImpl'):\n"
+        "    setattr(getattr(c, name), '_locator_classes', [])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", blocked + CODE], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 0
