@@ -66,8 +66,8 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
     changed = bytearray(atheris.Mutate(data, max_size))
     if len(changed) >= 40 and chance.random() < 0.98:
         if chance.random() < 0.5:  # the length that the bytes ask for, so that the body is reached
-            shorter = len(changed) - struct.calcsize("<4sBBBBIIQQ") - 4 - 8
-            struct.pack_into("<Q", changed, 24, max(0, shorter // 8 * 8 if chance.random() < 0.3 else shorter))
+            header = 32 + 8 * chance.choice((0, 1, 1, 1, 2, 3))  # segments and scales vary
+            struct.pack_into("<Q", changed, 24, max(0, len(changed) - header - 4))
         changed[-4:] = zlib.crc32(changed[:-4]).to_bytes(4, "little")
     return bytes(changed[:max_size])
 

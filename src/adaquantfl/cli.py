@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from .config import preset_names
 from .errors import AdaQuantError
 
 EPILOG = """examples:
@@ -55,7 +57,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    run = commands.add_parser("run", help="train one configuration", description="Train one configuration.")
+    run = commands.add_parser(
+        "run",
+        help="train one configuration",
+        description="Train one configuration.",
+        epilog=f"presets: {', '.join(preset_names())}. Their keys are explained in docs/configuration.md.",
+    )
     run.add_argument("preset", nargs="?", metavar="PRESET|FILE.toml", help="a preset's name, or a file of your own")
     _add_set(run)
     run.add_argument(
@@ -172,7 +179,7 @@ def _compare(options: argparse.Namespace) -> int:
     methods = [name.strip() for name in options.methods.split(",") if name.strip()]
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
     plan = comparison.plan(options.preset, methods, options.seeds, changes, out)
-    with progress.shown(options.quiet) as observer:
+    with progress.shown(options.quiet) as observer, _repeatable():
         failures = comparison.carry_out(plan, observer)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
@@ -188,7 +195,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     changes = dict(parse_override(item) for item in options.set)
     work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
     for job in reproduce.panel_jobs(options.panel, options.method, changes, work):
-        with progress.shown(options.quiet) as observer:
+        with progress.shown(options.quiet) as observer, _repeatable():
             record = reproduce.carry_out(job, records, work, observer)
         name = job.out.relative_to(work)
         print(f"{name}: recorded in {record}" if record else f"{name}: has a record already", flush=True)
@@ -206,8 +213,8 @@ def _data_list(options: argparse.Namespace) -> int:
     from .tasks import datasets
 
     for info in datasets.available():
-        state = f"here, {info.where}" if info.present else f"not here: adaquantfl data get {info.name}"
-        print(f"{info.name:22} {info.size / 1e6:6.0f} MB  {info.licence:16} {info.description}\n{'':22} {state}")
+        state = f"here: {info.where}" if info.present else f"not here; get it with: adaquantfl data get {info.name}"
+        print(f"{info.name}  ({info.size / 1e6:.0f} MB)  {info.description}\n    licence: {info.licence}\n    {state}")
     return 0
 
 
@@ -258,21 +265,29 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
 
 
-class _resumable:
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Says that the same command goes on where it was stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from here.", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _resumable(out: Path) -> Iterator[None]:
     """Says how to go on when a run is stopped or fails."""
-
-    def __init__(self, out: Path) -> None:
-        self.out = out
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and (self.out / "config.toml").is_file():
-            if issubclass(kind, KeyboardInterrupt):
-                print(f"Stopped. Go on with: adaquantfl run --resume {self.out}", file=sys.stderr)
-            elif (self.out / "checkpoint").is_dir():
-                print(f"The finished rounds are kept in {self.out}.", file=sys.stderr)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (out / "config.toml").is_file():
+            print(f"Stopped. Go on with: adaquantfl run --resume {out}", file=sys.stderr)
+        raise
+    except AdaQuantError:
+        if (out / "checkpoint").is_dir():
+            print(f"The finished rounds are kept in {out}.", file=sys.stderr)
+        raise
 
 
 class _Version(argparse.Action):

@@ -70,6 +70,9 @@ def open_body(frame: Frame) -> FixedBody:
     rest = np.empty(d % BLOCK, dtype=np.int32)
     tops = np.zeros(d // BLOCK + 1, dtype=np.uint32)
     tops[-1] = kernels.unpack_tail(tail, bits, rest)
+    unused = -len(rest) * bits % 8
+    if unused and tail[-1] >> (8 - unused):
+        raise FrameError("The unused bits of the body's last byte are not 0.")
     if s + 1 != 2 ** (bits - 1):  # otherwise every code is a level
         over_ranges(lambda a, b: kernels.largest_level(words, width_of(bits), tops, a, b), d // BLOCK, _SMALLEST)
     if tops.max() > s:

@@ -95,6 +95,10 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
         raise FrameError(f"Dimension {size:,} is outside 1 to 2^32.")
     if quantizer == UNIFORM and not 1 <= s <= MAX_LEVELS:
         raise FrameError(f"s = {s} is outside 1 to {MAX_LEVELS}.")
+    if quantizer == FLOAT32 and (codec, layout, s, scales) != (FLOAT32, _WHOLE, 0, 0):
+        raise FrameError("A frame of float32 values has codec 255, layout 0, s = 0 and no scales; this one has not.")
+    if quantizer == UNIFORM and scales == 0:
+        raise FrameError("The frame has 0 scales; levels need at least one.")
     segments, position = _read_segments(view, layout, scales, size)
     values = _read_scales(view, position, scales)
     start = _aligned(position + 4 * scales)

@@ -10,13 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit import inline, kernel
-from ...quantizers.kernels import WEYL, draw31, magnitude, stream_start
+from ...quantizers.kernels import ROW, WEYL, draw31, magnitude, may_hold_nonzero, stream_start
 from ..frame import TILE
-
-_ROW = 64
-_TWO30 = np.float32(2.0**30)
-_REACH = np.float32(2.0**30 * (1 + 2.0**-16))  # more than 2^30 by more than `magnitude` ever rounds up
-_ONE = np.int32(1)
 
 
 @inline
@@ -35,14 +30,14 @@ def _append(row, start, slots, index, level, found):
 @kernel
 def find(values, first, last, counts, index, level, found):
     """Append the non-zero values of the tiles first to last; returns the tile to go on with and the new `found`."""
-    slots = np.empty(_ROW + 1, dtype=np.uint8)
+    slots = np.empty(ROW + 1, dtype=np.uint8)
     for tile in range(first, last):
         tile_end = min(len(values), (tile + 1) * TILE)
         if found + (tile_end - tile * TILE) >= len(index):
             return tile, found
         before = found
-        for start in range(tile * TILE, tile_end, _ROW):
-            row = values[start : min(start + _ROW, tile_end)]
+        for start in range(tile * TILE, tile_end, ROW):
+            row = values[start : min(start + ROW, tile_end)]
             mixed = values.dtype.type(0)
             for j in range(len(row)):
                 mixed = values.dtype.type(mixed | row[j])
@@ -52,23 +47,10 @@ def find(values, first, last, counts, index, level, found):
     return last, found
 
 
-@inline
-def _may_hold_nonzero(row, inv, place, high):
-    """False only where every level of the row is 0: the same random numbers against a slightly higher threshold."""
-    hit = np.int32(0)
-    for j in range(_ROW):
-        t = np.float32(abs(row[j]) * inv)
-        reach = np.int32(min(np.float32(t * _REACH), _TWO30))
-        draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
-        random30 = np.int32(draw >> _ONE)
-        hit = np.int32(hit | np.int32(np.int32(random30 - reach) - _ONE))  # negative where random30 <= reach
-    return hit < 0
-
-
 @kernel
 def quantize_find(x, offsets, inverse, top, low, high, first, last, counts, index, level, found):
     """Like quantizing and then `find`, but the levels of one row at a time are all that is ever written."""
-    scratch, slots = np.empty(_ROW, dtype=np.int32), np.empty(_ROW + 1, dtype=np.uint8)
+    scratch, slots = np.empty(ROW, dtype=np.int32), np.empty(ROW + 1, dtype=np.uint8)
     segment = np.searchsorted(offsets, first * TILE, side="right") - 1
     for tile in range(first, last):
         position, tile_end = tile * TILE, min(len(x), (tile + 1) * TILE)
@@ -80,10 +62,10 @@ def quantize_find(x, offsets, inverse, top, low, high, first, last, counts, inde
                 segment += 1
             end = min(tile_end, offsets[segment + 1])
             inv = inverse[segment]
-            for start in range(position, end, _ROW):
-                source = x[start : min(start + _ROW, end)]
+            for start in range(position, end, ROW):
+                source = x[start : min(start + ROW, end)]
                 place = stream_start(start, low)
-                if len(source) == _ROW and not _may_hold_nonzero(source, inv, place, high):
+                if len(source) == ROW and not may_hold_nonzero(source, inv, place, high):
                     continue
                 row = scratch[: len(source)]
                 for j in range(len(source)):
