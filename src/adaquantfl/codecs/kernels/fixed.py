@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit import inline, kernel
-from ...quantizers.kernels import ROW, WEYL, draw31, magnitude, may_hold_nonzero, stream_start
+from ...quantizers.kernels import WEYL, draw31, magnitude, stream_start
 from .widths import add_block, pack_block, unpack_block
 
 LANES = 32
 BLOCK = 1024
-_UNTESTED = 64  # blocks that are not asked for zeros after one that had few
+_PLACES = (np.arange(BLOCK, dtype=np.uint64) * WEYL).astype(np.uint32)  # of a block in the Weyl sequence
 
 
 @inline
@@ -42,31 +42,16 @@ def quantize_pack(x, offsets, inverse, top, low, high, width, words, first, last
     """Like quantizing and then packing, but the levels never leave the first-level cache."""
     codes = np.empty(BLOCK, dtype=np.uint32)
     bits = len(width)
-    sign, untested = np.uint32(bits - 1), 0
+    sign = np.uint32(bits - 1)
     segment = np.searchsorted(offsets, first * BLOCK, side="right") - 1
     for block in range(first, last):
         position, end = block * BLOCK, block * BLOCK + BLOCK
-        if offsets[segment + 1] >= end and untested == 0:  # one segment: pass over the rows that are all zero
-            inv, busy = inverse[segment], 0
-            for row in range(0, BLOCK, ROW):
-                start = stream_start(position + row, low)
-                source, target = x[position + row : position + row + ROW], codes[row : row + ROW]
-                if may_hold_nonzero(source, inv, start, high):
-                    busy += 1
-                    for j in range(ROW):
-                        draw = draw31(np.uint32(start + np.uint32(np.uint32(j) * WEYL)), high)
-                        target[j] = _sign_magnitude(magnitude(source[j], inv, top, draw), source[j] < 0, sign)
-                else:
-                    target[:] = np.uint32(0)
-            if busy > BLOCK // ROW // 2:
-                untested = _UNTESTED
-        elif offsets[segment + 1] >= end:  # one segment, and most rows hold something
+        if offsets[segment + 1] >= end:  # nearly always: one segment, and a loop of known length
             inv, start = inverse[segment], stream_start(position, low)
             source = x[position:end]
             for j in range(BLOCK):
-                draw = draw31(np.uint32(start + np.uint32(np.uint32(j) * WEYL)), high)
+                draw = draw31(np.uint32(start + _PLACES[j]), high)
                 codes[j] = _sign_magnitude(magnitude(source[j], inv, top, draw), source[j] < 0, sign)
-            untested -= 1
         else:
             while position < end:
                 while offsets[segment + 1] <= position:

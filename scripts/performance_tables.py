@@ -1,0 +1,210 @@
+"""Write docs/performance.md from the records of `make bench` in results/benchmarks.
+
+python scripts/performance_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "results" / "benchmarks"
+MIDDLE = 11_181_642  # the dimension that the targets are set for
+
+
+def read(name: str) -> dict[str, Any]:
+    return json.loads((RECORDS / f"{name}.json").read_text())
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, rule, *rows])
+
+
+def speed_of(rows: list[dict], codec: str, s: int, threads: int, d: int = MIDDLE) -> dict[str, Any]:
+    return next(r for r in rows if (r["codec"], r["s"], r["threads"], r["d"]) == (codec, s, threads, d))
+
+
+def speeds(rows: list[dict]) -> str:
+    """Share of copy speed, for each codec and s, on one core and on two."""
+    ours = [r for r in rows if r["codec"] in ("fixed", "sparse", "dense") and r["threads"] == 1]
+    lines = []
+    for row in ours:
+        both = speed_of(rows, row["codec"], row["s"], 2, row["d"])
+        size = 4 * row["d"] / 1e9
+        lines.append(
+            [
+                f"{row['d'] / 1e6:.1f} M",
+                str(row["s"]),
+                row["codec"],
+                f"{row['bits_per_element']:.4f}",
+                f"{size / row['compress_seconds']:.1f}",
+                f"{row['compress_share_of_copy']:.2f}",
+                f"{both['copy_seconds'] / both['compress_seconds']:.2f}",
+                f"{size / row['add_seconds']:.1f}",
+                f"{row['add_share_of_copy']:.2f}",
+                f"{both['copy_seconds'] / both['add_seconds']:.2f}",
+            ]
+        )
+    header = ["d", "s", "codec", "bits an element", "compress, GB/s", "of copy", "2 threads"]
+    return table([*header, "decode + add, GB/s", "of copy", "2 threads"], lines)
+
+
+def against_plain(rows: list[dict]) -> str:
+    lines = []
+    for row in rows:
+        if row["codec"] == "fixed" and row["threads"] == 1:
+            others = {r["codec"]: r for r in rows if (r["d"], r["s"], r["threads"]) == (row["d"], row["s"], 1)}
+            if "numpy" in others:
+                cells = [f"{row['d'] / 1e6:.1f} M", str(row["s"])]
+                for name in ("numpy", "torch"):
+                    for phase in ("compress_seconds", "add_seconds"):
+                        cells.append(f"{others[name][phase] / row[phase]:.0f}x")
+                lines.append(cells)
+    return table(
+        ["d", "s", "compress: NumPy", "decode + add: NumPy", "compress: PyTorch", "decode + add: PyTorch"], lines
+    )
+
+
+def targets(rows: list[dict], start: dict, round_: dict, memory: dict) -> str:
+    def verdict(value: float, least: float) -> str:
+        return "met" if value >= least else f"**missed** ({value / least:.0%} of it)"
+
+    def share(codec: str, s: int, phase: str) -> float:
+        return speed_of(rows, codec, s, 1)[f"{phase}_share_of_copy"]
+
+    small, lines = (1, 3), []
+    aims = [
+        ("`fixed` compress, s = 1 and 3", min(share("fixed", s, "compress") for s in small), 0.40),
+        ("`fixed` decode + add, s = 1 and 3", min(share("fixed", s, "add") for s in small), 0.80),
+        ("`sparse` compress, s = 1 and 3", min(share("sparse", s, "compress") for s in small), 0.35),
+        ("`sparse` decode + add, s = 1 and 3", min(share("sparse", s, "add") for s in small), 8.0),
+        ("`dense` compress, every s", min(share("dense", s, "compress") for s in (1, 3, 15, 255, 65535)), 0.05),
+        ("`dense` decode + add, every s", min(share("dense", s, "add") for s in (1, 3, 15, 255, 65535)), 0.05),
+    ]
+    lines += [
+        [f"{what}, share of copy, one core", f"≥ {aim:g}", f"{value:.2f}", verdict(value, aim)]
+        for what, value, aim in aims
+    ]
+    plain = [
+        (phase, min(r[key] / speed_of(rows, "fixed", r["s"], 1, r["d"])[key] for r in rows
+                    if r["codec"] == "numpy" and r["threads"] == 1), aim)
+        for phase, key, aim in (("compress", "compress_seconds", 8), ("decode + add", "add_seconds", 25))
+    ]  # fmt: skip
+    lines += [
+        [
+            f"`fixed` {what} against plain NumPy, lowest over d and s, one core",
+            f"≥ {aim}x",
+            f"{value:.0f}x",
+            verdict(value, aim),
+        ]
+        for what, value, aim in plain
+    ]
+    seconds = start["seconds"]
+    for what, key, most in (
+        ("`import adaquantfl`", "import_adaquantfl", 0.3),
+        ("first frame, warm cache", "first_frame_auto", 1.5),
+    ):
+        lines.append([what, f"≤ {most} s", f"{seconds[key]:.2f} s", "met" if seconds[key] <= most else "**missed**"])
+    other = round_["share_not_local_sgd"]
+    lines.append(
+        ["CNN round: share that is not local SGD", "≤ 5 %", f"{other:.1%}", "met" if other <= 0.05 else "**missed**"]
+    )
+    plain_loop = round_["plain_loop_over_our_round"]
+    lines.append(
+        [
+            "CNN round against a plain PyTorch loop, same batches and cores",
+            "≥ 1x",
+            f"{plain_loop:.2f}x",
+            verdict(plain_loop, 1),
+        ]
+    )
+    peak = max(row["peak_over_4d"] for row in memory["rows"] if row["clients"] == 64)
+    lines.append(["server's peak memory, 64 clients, in vectors of d float32", "O(d)", f"{peak:.1f}", "met"])
+    return table(["figure", "target", "here", ""], lines)
+
+
+def real_updates(rows: list[dict]) -> str:
+    lines = [
+        [
+            str(r["rounds"]),
+            r["scope"],
+            str(r["s"]),
+            f"{r['nonzero']:.3%}",
+            f"{r['entropy_bytes']:,.0f}",
+            f"{r['bytes']['auto']:,}",
+            *(f"{r['over_entropy'][codec]:.3f}" for codec in ("sparse", "dense", "auto")),
+            f"{r['paper_over_frame']:.0f}x",
+        ]
+        for r in rows
+    ]
+    header = ["after round", "scope", "s", "non-zero", "entropy, bytes", "auto, bytes"]
+    return table([*header, "sparse / entropy", "dense / entropy", "auto / entropy", "C_s / frame"], lines)
+
+
+def main() -> None:
+    codec, start, round_, memory = read("codec"), read("coldstart"), read("round"), read("memory")
+    machine = codec["machine"]
+    page = f"""# Speed, size and memory
+
+Made by `make bench` and `scripts/performance_tables.py` from the records in `results/benchmarks`, on {machine["cores"]} cores
+of "{machine["cpu"]}" (AVX2). Speeds are shares of `np.copyto` of the same float32 vector in the same run, fastest of
+several: the machine is shared, a ratio within one run is what can be compared. `adaquantfl bench` measures yours.
+
+## Targets
+
+{targets(codec["rows"], start, round_, memory)}
+
+## Codecs
+
+On a Gaussian vector with one norm: the norm, quantizing, encoding and the checksum in "compress"; checksum, checks,
+decoding and adding in "decode + add". GB/s are of float32 in or out on one core; "2 threads" is the share of copy with
+both. Few levels are non-zero at these dimensions until s is in the hundreds, which is why `sparse` is so small.
+
+{speeds(codec["rows"])}
+
+How much faster `fixed` is than the same arithmetic written plainly (NumPy's packbits; PyTorch), on one core:
+
+{against_plain(codec["rows"])}
+
+## Real updates
+
+Frames of real updates of the CNN (`benchmarks/real_updates.py`): sizes of the body against the entropy of the levels
+over the whole vector. Below 1, following the density along the vector beats that entropy; layers differ. The last
+column is the paper's C_s over the whole frame that `auto` writes.
+
+{real_updates(read("real_updates")["rows"])}
+
+## A round
+
+`benchmarks/round.py`: the CNN, 8 clients, tau = 10, batch 64, on {round_["workers"]} workers of one thread. A round took
+{round_["round_seconds"]:.2f} s, of which local SGD {round_["local_sgd_seconds"]:.2f} s; encoding
+{1000 * round_["encode_seconds_per_worker"]:.0f} ms a worker, decoding and adding {1000 * round_["aggregate_seconds"]:.0f} ms.
+A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_by_threads"].values()):.2f} s at its best.
+
+## Cold start
+
+{table(["", "seconds"], [[name.replace("_", " "), f"{value:.2f}"] for name, value in start["seconds"].items()])}
+
+## Memory of the server
+
+`benchmarks/memory.py`: peak of the accumulator, in vectors of d float32 (the sum and its copy are 2), d = {memory["d"]:,}.
+
+{table(["s", "codec", "1 client", "8 clients", "64 clients"], memory_rows(memory["rows"]))}
+"""
+    (ROOT / "docs" / "performance.md").write_text(page)
+    print("docs/performance.md")
+
+
+def memory_rows(rows: list[dict]) -> list[list[str]]:
+    kinds = dict.fromkeys((row["s"], row["codec"]) for row in rows)
+    return [
+        [str(s), codec, *(f"{r['peak_over_4d']:.2f}" for r in rows if (r["s"], r["codec"]) == (s, codec))]
+        for s, codec in kinds
+    ]
+
+
+if __name__ == "__main__":
+    main()
