@@ -21,7 +21,8 @@ Vector = npt.NDArray[np.float32]
 CODECS = ("fixed", "sparse", "dense")
 LEVELS = (1, 3, 15, 255, 65535)
 DIMENSIONS = (1_663_370, 11_181_642, 100_000_000)
-_PLAIN_LIMIT = 2**28  # bits: beyond it the plain versions' temporaries take many gigabytes
+_PLAIN_LIMIT = 2**27  # bits: beyond it the plain versions' temporaries take many gigabytes
+_PATIENCE = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class Speed:
 
 
 def best(work: Callable[[], object], repeat: int = 7) -> float:
-    """Seconds of the fastest of several runs, after one that warms up: noise only ever adds."""
+    """Seconds of the fastest of several runs, after one that warms up: noise only ever adds. Slow work repeats less."""
     work()
-    times = []
-    for _ in range(repeat):
+    times: list[float] = []
+    while len(times) < repeat and (len(times) < 2 or sum(times) < _PATIENCE):
         began = time.perf_counter()
         work()
         times.append(time.perf_counter() - began)
@@ -71,9 +72,8 @@ def measure(
     """A row for every dimension, s and codec, as soon as it is measured."""
     for d in dimensions:
         x = gaussian(d)
-        repeat = 7 if d < 50_000_000 else 3
         for s in levels:
-            yield from (_measure(x, s, codec, repeat) for codec in codecs)
+            yield from (_measure(x, s, codec) for codec in codecs)
             if d * s.bit_length() <= _PLAIN_LIMIT:
                 yield from (_measure_plain(x, s, name, version) for name, version in plain_versions().items())
 
@@ -101,9 +101,9 @@ def table(rows: Sequence[Speed]) -> str:
     return "\n".join(lines)
 
 
-def _measure(x: Vector, s: int, codec: str, repeat: int) -> Speed:
+def _measure(x: Vector, s: int, codec: str) -> Speed:
     target = np.empty_like(x)
-    copy = best(lambda: np.copyto(target, x), 2 * repeat)
+    copy = best(lambda: np.copyto(target, x), 15)
     frame = compress(x, s, 1, codec)
     total = Accumulator(len(x))
 
@@ -118,8 +118,8 @@ def _measure(x: Vector, s: int, codec: str, repeat: int) -> Speed:
         get_threads(),
         len(frame),
         copy,
-        best(lambda: compress(x, s, 1, codec), repeat),
-        best(add, repeat),
+        best(lambda: compress(x, s, 1, codec)),
+        best(add),
     )
 
 
@@ -141,7 +141,7 @@ def _measure_plain(x: Vector, s: int, name: str, version: Plain) -> Speed:
     target, total = np.empty_like(x), np.zeros_like(x)
     copy = best(lambda: np.copyto(target, x))
     frame = encode(x, s)
-    seconds = best(lambda: encode(x, s), 2), best(lambda: add(frame, s, total), 2)
+    seconds = best(lambda: encode(x, s)), best(lambda: add(frame, s, total))
     return Speed(len(x), s, name, get_threads(), len(frame), copy, *seconds)
 
 
