@@ -1,7 +1,7 @@
 """The command line. Each command is one function; what they do lives in the package.
 
 Exit codes: 0 done, 1 a sentence on the terminal says what went wrong, 2 the command itself was mistyped, 130 stopped
-by Ctrl-C (the run can be resumed).
+by Ctrl-C or SIGTERM (the run can be resumed).
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name not in ("torch", "matplotlib", "rich", "tomli_w", "PIL"):
             raise
         print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[train]'", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(f"adaquantfl: {error.strerror or error}{where}. Nothing that was saved before is lost.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

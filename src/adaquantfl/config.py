@@ -51,7 +51,7 @@ class Config:
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     # Running it.
     seed: int = 0
-    precision: str = "fp32"  # or "bf16": autocast with channels_last
+    precision: str = "fp32"  # or "bf16": autocast
     workers: int = 0  # processes; 0: one a core. The result does not depend on it
     evaluate_every: int = 5
     checkpoint_every: int = 10
@@ -68,6 +68,8 @@ class Config:
         for key, valid in _CHOICES.items():
             if getattr(self, key) not in valid:
                 raise ConfigError(unknown(key, getattr(self, key), valid))
+        if self.seed >= 2**63:
+            raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
         if isinstance(self.scope, str) and self.scope not in ("tensor", "whole"):
             raise ConfigError(
                 f"scope = {self.scope!r}: use 'tensor', 'whole', or a whole number: the size of a bucket in elements."
@@ -92,13 +94,6 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Every key with its value, in the order above."""
         return asdict(self)
-
-    def with_changes(self, changes: Mapping[str, Any]) -> Config:
-        """A copy with other values; unknown keys are refused with the nearest valid one."""
-        for key in changes:
-            if key not in KEYS:
-                raise ConfigError(unknown("key", key, KEYS))
-        return Config(**{**self.to_dict(), **changes})
 
 
 KEYS = tuple(field.name for field in fields(Config))
@@ -134,7 +129,10 @@ def read_toml(source: str | Path) -> dict[str, Any]:
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise ConfigError(f"There is no file {source}. The presets are: {', '.join(preset_names())}.")
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ConfigError(f"{source} is not a text file in UTF-8.") from None
     elif str(source) in preset_names():
         text = (resources.files("adaquantfl.experiments") / "presets" / f"{source}.toml").read_text(encoding="utf-8")
     else:

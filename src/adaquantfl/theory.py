@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+MAX_LEVELS = 65_535  # what a frame carries
+
 
 def paper_bits(d: int, s: int, scales: int = 1) -> int:
     """C_s, the bits of one quantized update (eq. 6): a level and a sign for each element, 32 for each norm.

@@ -28,6 +28,11 @@ def get_threads() -> int:
     setting = os.environ.get("ADAQUANTFL_THREADS", "")
     if setting.isdigit() and int(setting) > 0:
         return int(setting)
+    return cores()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

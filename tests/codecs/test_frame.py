@@ -116,6 +116,18 @@ def test_levels_that_do_not_hold_together_are_not_encoded(levels: aq.Levels, wor
         aq.encode(levels)
 
 
+def test_levels_in_any_array_are_encoded(frame: bytes) -> None:
+    levels = aq.decode(frame)
+    for values in (levels.values.astype(">i4"), np.repeat(levels.values, 2)[::2], levels.values.astype(np.int64)):
+        assert aq.encode(aq.Levels(values, levels.scale, levels.s, levels.segments), "fixed") == frame
+
+
+def test_what_is_not_bytes_is_refused() -> None:
+    for wrong in ("text", 3, None, memoryview(bytes(100))[::2]):
+        with pytest.raises(aq.FrameError, match="contiguous bytes"):
+            aq.decode(wrong)
+
+
 def test_an_unknown_codec_is_refused_with_the_nearest_name(frame: bytes) -> None:
     with pytest.raises(aq.FrameError, match="Did you mean 'fixed'"):
         aq.encode(aq.decode(frame), codec="fixd")

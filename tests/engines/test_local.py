@@ -55,6 +55,19 @@ def test_an_error_in_a_worker_reaches_the_server_as_itself() -> None:
         engine.close()
 
 
+def test_a_round_that_is_left_half_way_does_not_disturb_the_next() -> None:
+    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2}))
+    try:
+        model = engine.federation.model
+        expected = [reply.frame for reply in engine.train(model, Plan(1, 2, 0.1))]
+        half = engine.train(model, Plan(0, 2, 0.1))
+        next(half)
+        half.close()
+        assert [reply.frame for reply in engine.train(model, Plan(1, 2, 0.1))] == expected
+    finally:
+        engine.close()
+
+
 def test_closing_leaves_no_process_and_no_shared_memory() -> None:
     engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2}))
     assert engine._pool is not None

@@ -122,6 +122,48 @@ def test_a_finished_run_can_be_made_longer(small: Config, tmp_path: Path) -> Non
     assert load_config(tmp_path / "run" / "config.toml").rounds == 15
 
 
+def test_a_run_cannot_be_made_shorter(small: Config, tmp_path: Path) -> None:
+    runner.run(small, tmp_path / "run")
+    with pytest.raises(aq.CheckpointError, match="longer, not shorter"):
+        runner.resume(tmp_path / "run", {"rounds": 5})
+    assert load_config(tmp_path / "run" / "config.toml").rounds == 12
+
+
+def test_a_run_that_goes_on_has_no_summary_until_its_end(small: Config, tmp_path: Path) -> None:
+    runner.run(small, tmp_path / "run")
+
+    def interrupt(config: Config, state: object, line: dict | None) -> None:
+        if line and line["round"] == 14:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.resume(tmp_path / "run", {"rounds": 30}, interrupt)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    # The budget may end on a round that was not evaluated: the summary is of that round all the same.
+    shorter = runner.resume(tmp_path / "run", {"rounds": 14})
+    clean = runner.run(load_config("demo", {**SMALL, "rounds": 14}), tmp_path / "clean")
+    for key in ("model_sha256", "final_loss", "final_accuracy", "rounds"):
+        assert shorter[key] == clean[key]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("summary.json", b"{", "damaged"),
+        ("summary.json", b"[]", "not the summary"),
+        ("history.jsonl", b"\xff\xfe", "not text"),
+        ("history.jsonl", b"", "lines were removed"),
+        ("config.toml", b"\xff\xfe", "UTF-8"),
+        ("config.toml", b"tau = ", "not valid TOML"),
+    ],
+)
+def test_a_damaged_file_is_named(small: Config, tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    runner.run(small, tmp_path / "run")
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(aq.AdaQuantError, match=words):
+        runner.resume(tmp_path / "run")
+
+
 def test_resuming_with_another_learning_rate_is_refused(small: Config, tmp_path: Path) -> None:
     runner.run(small, tmp_path / "run")
     with pytest.raises(aq.ConfigError, match="eta would change rounds that are done"):
@@ -167,7 +209,12 @@ def test_missing_data_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
 
 def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "adaquantfl", "run", *more], cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "adaquantfl", "run", *more],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # A shell starts its background jobs, and so perhaps these tests, with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -137,7 +137,7 @@ def test_s_rises_as_the_loss_falls(small: Config) -> None:
     _, states, lines = play(config, 12)
     f0 = states[0].initial.loss
     for k, line in enumerate(lines):
-        fk = states[k].latest.loss
+        fk = states[k].rule_loss
         assert line["s"] == max(2, round(2 * np.sqrt(f0 / fk)))
     assert lines[-1]["s"] > 2
 
@@ -168,7 +168,7 @@ def test_the_loss_sample_is_fixed_for_the_run(small: Config) -> None:
 
 def test_the_run_ends_at_the_target_or_at_its_rounds(small: Config) -> None:
     _, states, _ = play(small, 1)
-    state = replace(states[-1], latest=replace(states[-1].latest, loss=0.5))
+    state = replace(states[-1], latest=replace(states[-1].latest, loss=0.5), latest_round=1)
     assert not server.finished(state, replace(small, target_loss=0.4))
     assert server.finished(state, replace(small, target_loss=0.5))
     assert not server.finished(state, replace(small, target_loss=0.0))
@@ -209,10 +209,12 @@ def test_the_flat_vector_and_the_model_are_one(noise_task: Task, small: Config) 
         assert not trainer._net(x).any()
 
 
-def test_accuracy_is_measured_for_the_figures_and_at_the_end_but_not_for_the_rule(small: Config) -> None:
-    config = replace(small, interval=1.0, evaluate_every=3, rounds=5)
-    _, _, lines = play(config, 5)
-    assert all("loss" in line for line in lines)
+def test_the_rule_looks_more_often_but_levels_count_where_every_method_looks(small: Config) -> None:
+    config = replace(small, interval=1.0, evaluate_every=3, rounds=5, target_loss=100.0)
+    _, states, lines = play(config, 5)
+    assert [line["round"] for line in lines if "loss" in line] == [3, 5]
     assert [line["round"] for line in lines if "test_accuracy" in line] == [3, 5]
-    _, _, lines = play(replace(config, target_loss=100.0), 1)
-    assert "test_accuracy" in lines[0]  # the target is reached, so this is the end
+    assert [line["round"] for line in lines if "rule_loss" in line] == [1, 2, 4]
+    assert states[1].rule_loss == lines[0]["rule_loss"]
+    assert states[-1].targets["100"]["round"] == 3
+    assert [server.finished(state, config) for state in states] == [False, False, False, True, True, True]

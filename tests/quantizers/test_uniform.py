@@ -32,6 +32,17 @@ def test_every_coordinate_is_unbiased(rng: np.random.Generator) -> None:
     assert abs(z.mean()) * np.sqrt(len(z)) < 5
 
 
+@pytest.mark.parametrize("s", [255, 4095, 4096, 65535])
+def test_large_levels_are_unbiased(s: int) -> None:
+    # 200,000 copies of four values, each with its own norm, so that every copy has the same probabilities.
+    values, copies = np.array([0.60001, -0.5003, 0.30021, 0.1007], dtype=np.float32), 200_000
+    levels = aq.quantize(np.tile(values, copies), s, aq.stream_key(1, 2, 3), segments=[4] * copies)
+    exact = values.astype(np.float64) * s / np.float64(levels.scales[0])
+    p = np.abs(exact) % 1.0
+    z = (levels.values.reshape(copies, 4).mean(axis=0) - exact) / np.sqrt(p * (1 - p) / copies)
+    assert np.abs(z).max() < 5
+
+
 @pytest.mark.parametrize("p", [1e-5, 1e-4, 1e-2])
 def test_tiny_probabilities_are_unbiased(p: float) -> None:
     # One large element sets the norm; a million others each round up with probability p.

@@ -94,6 +94,18 @@ def test_a_start_that_makes_no_sense_is_refused(f0: float) -> None:
         started(aq.AdaQuant(), f0)
 
 
+def test_a_loss_next_to_zero_gets_the_most_levels() -> None:
+    rule = aq.AdaQuant()
+    assert step(rule, started(rule), 16 * D, 1e-320).s == 65535
+
+
+@pytest.mark.parametrize(("bits", "dimension", "eta"), [(0, D, 0.0), (0, D, math.nan), (math.nan, D, 0.1), (0, 0, 0.1)])
+def test_a_step_without_sense_is_refused(bits: float, dimension: int, eta: float) -> None:
+    rule = aq.AdaQuant()
+    with pytest.raises(aq.ScheduleError, match="learning rate"):
+        rule.step(rule.init(), bits=bits, dimension=dimension, loss=1.0, eta=eta)
+
+
 def test_a_negative_loss_is_refused() -> None:
     rule = aq.AdaQuant()
     with pytest.raises(aq.ScheduleError, match="negative"):

@@ -50,10 +50,10 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     d, bits = ready.segments.dimension, code_bits(s)
     frame, body = write_frame(Header(UNIFORM, TAG, s, d, segments, ready.scales), body_size(d, s))
     words, tail = _split(body, d, bits)
-    offsets, top = ready.segments.offsets, np.float32(s)
+    offsets = ready.segments.offsets
 
     def work(first: int, last: int) -> None:
-        kernels.quantize_pack(ready.x, offsets, ready.inverse, top, low, high, width_of(bits), words, first, last)
+        kernels.quantize_pack(ready.x, offsets, ready.inverse, ready.top, low, high, width_of(bits), words, first, last)
 
     over_ranges(work, d // BLOCK, _SMALLEST)
     kernels.pack_tail(ready.levels(d - d % BLOCK, d, s, low, high), bits, tail)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..quantizers.segments import bucket_lengths
-from ..quantizers.uniform import MAX_DIMENSION, MAX_LEVELS
+from ..quantizers.uniform import MAX_DIMENSION
+from ..theory import MAX_LEVELS
 
 MAGIC = b"AQFL"
 VERSION = 1
@@ -69,7 +70,10 @@ def seal(frame: npt.NDArray[np.uint8]) -> bytes:
 
 def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     """Check a frame and take it apart; FrameError says why it is refused. Allocates nothing of the frame's size."""
-    view = memoryview(data).cast("B") if not isinstance(data, bytes) else memoryview(data)
+    try:
+        view = memoryview(data).cast("B")
+    except TypeError:
+        raise FrameError(f"A frame is contiguous bytes, not {type(data).__name__}.") from None
     if len(view) < _FIXED_PART.size + _CRC.size:
         raise FrameError(
             f"Truncated: {len(view)} bytes, but a frame has at least {_FIXED_PART.size + _CRC.size}. "
@@ -151,12 +155,10 @@ def _read_segments(
 ) -> tuple[npt.NDArray[np.int64] | None, int]:
     position = _FIXED_PART.size
     # Every scale takes 4 bytes, so a count beyond this is a lie: refuse it before anything is allocated for it.
-    if count < 1 or count > dimension or 4 * count > len(view) - position:
-        if count == 0 and layout == _WHOLE:
-            return None, position  # float32 values need no scale
+    if count > dimension or 4 * count > len(view) - position:
         raise FrameError(f"{count:,} scales do not fit a frame of {len(view):,} bytes and dimension {dimension:,}.")
     if layout == _WHOLE:
-        if count != 1:
+        if count > 1:  # float32 values have none
             raise FrameError(f"{count:,} scales, but no segments that they belong to.")
         return None, position
     if layout == _BUCKETS:

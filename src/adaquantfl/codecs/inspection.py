@@ -10,6 +10,8 @@ from .messages import decode
 from .raw import decode_float32
 from .registry import CODECS, by_tag
 
+_LARGE = 2**28  # elements: beyond it a tiny frame could ask for all memory
+
 
 def describe(data: Bytes) -> str:
     """A frame's header and the make-up of its levels, one fact a line. FrameError where it is malformed."""
@@ -24,6 +26,8 @@ def describe(data: Bytes) -> str:
     if header.quantizer == FLOAT32:
         values = decode_float32(data)
         facts.append(("values", f"{values.min():g} to {values.max():g}, l2 norm {np.linalg.norm(values):g}"))
+    elif header.dimension > _LARGE:
+        facts.append(("levels", f"not shown: more than {_LARGE:,} elements are not decoded here"))
     else:
         levels = decode(data)
         counts = np.unique(levels.values, return_counts=True)[1]

@@ -28,8 +28,7 @@ def encode(levels: Levels, codec: str = "auto") -> bytes:
     >>> decode(encode(levels)) == levels
     True
     """
-    _check(levels)
-    return by_name(codec).encode(levels)
+    return by_name(codec).encode(_checked(levels))
 
 
 def compress(
@@ -64,7 +63,12 @@ def decode(frame: Bytes, dimension: int | None = None) -> Levels:
         raise FrameError("The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).")
     header = parsed.header
     body = by_tag(parsed).open_body(parsed)
-    values = np.empty(header.dimension, dtype=level_dtype(header.s))
+    try:
+        values = np.empty(header.dimension, dtype=level_dtype(header.s))
+    except MemoryError:
+        raise FrameError(
+            f"{header.dimension:,} elements do not fit in memory; pass the dimension you expect."
+        ) from None
     body.decode(values)
     scale = header.scales[0] if header.segments is None else header.scales
     return Levels(values, scale, header.s, header.segments)
@@ -75,7 +79,9 @@ class Accumulator:
 
     A frame is checked when it is added; several wait to be decoded and added up together, tile by tile, so that the
     sum is read and written once for all of them. Every element adds up in the order of the calls, whatever the number
-    of threads, and memory is O(dimension) for any number of frames.
+    of threads, and memory is O(dimension) for any number of frames. Floating-point sums depend on that order: where
+    frames arrive in any order, pass each one's place (its client number) as `order`, and the result does not depend
+    on the arrival; frames that come before their turn are held until then.
 
     >>> total = Accumulator(2)
     >>> total.add(compress(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0), weight=0.5)
@@ -89,29 +95,44 @@ class Accumulator:
         self.dimension = dimension
         self.frames = 0
         self._total = np.zeros(dimension, dtype=np.float32)
+        self._held: dict[int, _Waiting] = {}  # frames that came before their turn
+        self._turn = 0
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
 
-    def add(self, frame: Bytes, weight: float) -> None:
-        """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was."""
-        if not np.isfinite(weight):
+    def add(self, frame: Bytes, weight: float, order: int | None = None) -> None:
+        """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was.
+
+        order: 0, 1, 2, ... where frames arrive in any order; each number once, and all frames with one or none.
+        """
+        if not isinstance(weight, int | float | np.number) or not np.isfinite(weight):
             raise FrameError(f"The weight {weight!r} is not a finite number.")
-        parsed = read_frame(frame, self.dimension)
-        if parsed.header.quantizer == FLOAT32:
-            raw.check(parsed)
-            self.flush()
-            self._total += np.float32(weight) * raw.values(parsed)
-        else:
-            self._waiting.append(_Waiting.of(parsed, weight))
-            self._waiting_bytes += parsed.size + self._waiting[-1].body.nbytes
-            if self._waiting_bytes > 4 * self.dimension:
-                self.flush()
+        if order is not None and (order < self._turn or order in self._held):
+            raise FrameError(f"A frame with order {order} was added already, or the result has been read since.")
+        # A buffer that the caller may use again is copied: the frame waits.
+        ready = _Waiting.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), self.dimension), weight)
         self.frames += 1
+        if order is None:
+            self._enqueue(ready)
+            return
+        self._held[order] = ready
+        while self._turn in self._held:
+            self._enqueue(self._held.pop(self._turn))
+            self._turn += 1
 
     def result(self) -> npt.NDArray[np.float32]:
-        """The sum so far, as a copy."""
+        """The sum so far, as a copy. Frames still held are added in their order; who is missing is passed over."""
+        for place in sorted(self._held):
+            self._enqueue(self._held.pop(place))
+            self._turn = place + 1
         self.flush()
         return self._total.copy()
+
+    def _enqueue(self, ready: _Waiting) -> None:
+        self._waiting.append(ready)
+        self._waiting_bytes += ready.nbytes
+        if self._waiting_bytes > 4 * self.dimension:
+            self.flush()
 
     def flush(self) -> None:
         """Decode and add what is waiting now; `result` does it too."""
@@ -129,24 +150,31 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class _Waiting:
+    """A checked frame with its weight worked in."""
+
     body: Body
     steps: npt.NDArray[np.float32]
     offsets: npt.NDArray[np.int64]
+    nbytes: int
 
     @staticmethod
     def of(frame: Frame, weight: float) -> _Waiting:
         header = frame.header
+        if header.quantizer == FLOAT32:
+            whole = Segments.of(None, header.dimension).offsets
+            return _Waiting(raw.open_body(frame), np.array([weight], dtype=np.float32), whole, frame.size)
         body = by_tag(frame).open_body(frame)
         with np.errstate(over="ignore"):
             steps = (weight * header.scales.astype(np.float64) / header.s).astype(np.float32)
             whole = (weight * header.scales.astype(np.float64)).astype(np.float32)
         if not np.isfinite(whole).all():
             raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
-        return _Waiting(body, steps, Segments.of(header.segments, header.dimension).offsets)
+        offsets = Segments.of(header.segments, header.dimension).offsets
+        return _Waiting(body, steps, offsets, frame.size + body.nbytes)
 
 
-def _check(levels: Levels) -> None:
-    """Refuse Levels that were put together by hand and do not hold together."""
+def _checked(levels: Levels) -> Levels:
+    """Refuse Levels that were put together by hand and do not hold together; plain arrays for the kernels otherwise."""
     check_levels(levels.s)
     values, scales = np.asarray(levels.values), levels.scales
     if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.signedinteger):
@@ -157,3 +185,5 @@ def _check(levels: Levels) -> None:
         raise FrameError(f"{len(scales)} scales for {Segments.of(levels.segments, levels.dimension).count} segments.")
     if not np.isfinite(scales).all() or (scales < 0).any():
         raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
+    plain = np.ascontiguousarray(values, dtype=level_dtype(levels.s))
+    return Levels(plain, levels.scale, int(levels.s), levels.segments)

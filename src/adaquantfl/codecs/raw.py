@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, Bytes, Frame, Header, read_frame, seal, write_frame
+from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, TILE, Bytes, Frame, Header, read_frame, seal, write_frame
 
 NAME = "raw"
 TAG = 255
@@ -35,6 +37,37 @@ def decode_float32(frame: Bytes, dimension: int | None = None) -> npt.NDArray[np
         raise FrameError("The frame carries quantized levels, not float32 values. Read it with aq.decode(frame).")
     check(parsed)
     return values(parsed).copy()
+
+
+def open_body(frame: Frame) -> RawBody:
+    """Check the values; see `registry.Body`."""
+    check(frame)
+    return RawBody(values(frame))
+
+
+@dataclass(frozen=True)
+class RawBody:
+    """Float32 values, added like levels whose step is the weight."""
+
+    values: npt.NDArray[np.float32]
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
+        raise FrameError("Float32 values are not levels.")
+
+    def add(
+        self,
+        steps: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int64],
+        total: npt.NDArray[np.float32],
+        first: int,
+        last: int,
+    ) -> None:
+        here = slice(first * TILE, last * TILE)
+        total[here] += steps[0] * self.values[here]
 
 
 def check(frame: Frame) -> None:

@@ -47,7 +47,7 @@ class Codec(Protocol):
     def compress(
         self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None
     ) -> bytes:
-        """Floats to the same frame, without writing the levels to memory."""
+        """Floats to the same frame; `fixed` and `sparse` do it without writing the levels to memory."""
 
     def open_body(self, frame: Frame) -> Body:
         """Check the body; FrameError says why it is refused."""

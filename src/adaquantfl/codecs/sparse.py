@@ -63,13 +63,13 @@ class Nonzeros:
     def of_floats(ready: Prepared, s: int, low: np.uint32, high: np.uint32) -> Nonzeros:
         """Those that quantizing gives, in one pass over the floats."""
         counts = np.zeros(-(-ready.segments.dimension // TILE), dtype=np.int64)
-        offsets, top = ready.segments.offsets, np.float32(s)
+        offsets = ready.segments.offsets
 
         def find(
             first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
         ) -> tuple[int, int]:
             return nonzeros.quantize_find(  # type: ignore[no-any-return]
-                ready.x, offsets, ready.inverse, top, low, high, first, last, counts, index, level, found
+                ready.x, offsets, ready.inverse, ready.top, low, high, first, last, counts, index, level, found
             )
 
         return Nonzeros(*_collect(find, ready.segments.dimension), counts)

@@ -5,7 +5,6 @@ Which worker plays which client does not matter: a reply is a pure function of (
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..config import Config
 from ..federated.client import Trainer
 from ..federated.messages import Evaluation, Model, Plan, Reply
 from ..tasks.task import Task
+from ..threads import cores
 from .pool import Call, Pool
 
 _TEST_SHARD = 1_000  # test samples a call
@@ -25,7 +25,7 @@ class LocalEngine:
         self.task = Task.of(config)
         self._trainer = Trainer(config, self.task)
         self.federation = self._trainer.federation
-        self.workers = min(config.workers or _cores(), config.clients)
+        self.workers = min(config.workers or cores(), config.clients)
         self._pool: Pool | None = None
         if self.workers > 1:
             self._pool = Pool(config, self.workers, self.federation.model)
@@ -66,7 +66,3 @@ def perform(trainer: Trainer, call: Call, model: Model) -> Any:
         return trainer.loss(arguments[0], model)
     assert name == "correct", name
     return trainer.correct(arguments[0], arguments[1], model)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -53,19 +53,24 @@ class Pool:
         idle, busy = list(self._connections), dict[Connection, int]()
         finished: dict[int, Any] = {}
         sent = yielded = 0
-        while yielded < len(calls):
-            while idle and sent < len(calls) and sent < yielded + _AHEAD * len(self._connections):
-                connection = idle.pop(0)
-                self._send(connection, calls[sent])
-                busy[connection] = sent
-                sent += 1
-            for ready in wait(list(busy)):
-                assert isinstance(ready, Connection)
-                finished[busy.pop(ready)] = self._receive(ready)
-                idle.append(ready)
-            while yielded in finished:
-                yield finished.pop(yielded)
-                yielded += 1
+        try:
+            while yielded < len(calls):
+                while idle and sent < len(calls) and sent < yielded + _AHEAD * len(self._connections):
+                    connection = idle.pop(0)
+                    self._send(connection, calls[sent])
+                    busy[connection] = sent
+                    sent += 1
+                for ready in wait(list(busy)):
+                    assert isinstance(ready, Connection)
+                    finished[busy.pop(ready)] = self._receive(ready)
+                    idle.append(ready)
+                while yielded in finished:
+                    yield finished.pop(yielded)
+                    yielded += 1
+        except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
+            for connection in busy:
+                self._receive(connection)
+            raise
 
     def close(self) -> None:
         """End the workers and free the shared memory."""

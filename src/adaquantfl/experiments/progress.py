@@ -60,10 +60,10 @@ def download() -> Iterator[Callable[[str, int, int], None]]:
 
 def closing_line(summary: dict[str, Any], out: Path) -> str:
     """A finished run in two lines."""
-    loss, accuracy = summary["final_loss"], summary["final_accuracy"]
+    accuracy = "not measured" if summary["final_accuracy"] is None else f"{summary['final_accuracy']:.2%}"
     return (
-        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: loss {_number(loss)}, test accuracy "
-        f"{accuracy:.2%}; a client sent {amount(summary['paper_bits'])} by the paper's formula, all clients together "
+        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: loss {_number(summary['final_loss'])}, accuracy "
+        f"{accuracy}; a client sent {amount(summary['paper_bits'])} by the paper's formula, all clients together "
         f"{amount(summary['wire_bytes_up'], 'B')}.\nThe record is in {out}"
     )
 

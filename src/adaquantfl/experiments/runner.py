@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config,
 
 def run(config: Config, out: Path, observer: Observer | None = None) -> dict[str, Any]:
     """Play a new run into the folder `out`; returns its summary."""
+    directory = RunDirectory(out)
+    directory.check_free()
     engine = LocalEngine(config)  # before the folder is made: missing data leaves nothing behind
     try:
-        directory = RunDirectory(out)
         try:
             directory.create(config)
             counts = engine.task.label_counts()
@@ -52,6 +54,7 @@ def resume(out: Path, changes: Mapping[str, Any] | None = None, observer: Observ
         done = directory.summary()
         if done is not None and state is not None and server.finished(state, config):
             return done
+        directory.reopen()
         engine = LocalEngine(config)
         try:
             return _play(config, state, engine, directory, observer)
@@ -82,6 +85,8 @@ def _play(
     finally:  # also on Ctrl-C and on a client's error: the finished rounds are kept
         if state.round != saved and state.round > 0:
             directory.save(state)
+    if state.latest_round != state.round:  # resumed with a budget that is used up already
+        state = replace(state, latest=engine.evaluate(state.model), latest_round=state.round)
     summary = summarise(state, engine)
     directory.finish(summary)
     return summary

@@ -115,8 +115,10 @@ class Trainer:
     def _load(self, model: Model) -> None:
         self._flat.copy_(torch.from_numpy(model.weights))
         start = 0
-        for buffer in self._buffers:  # integer buffers (batch counts) are exact in float32 up to 2^24
-            buffer.copy_(torch.from_numpy(model.buffers[start : start + buffer.numel()]).view(buffer.shape))
+        for buffer in self._buffers:
+            values = torch.from_numpy(model.buffers[start : start + buffer.numel()]).view(buffer.shape)
+            # Batch counts are whole numbers; their mean over clients may miss them by rounding.
+            buffer.copy_(values if buffer.is_floating_point() else values.round())
             start += buffer.numel()
 
     def _read_buffers(self) -> Vector:

@@ -30,15 +30,23 @@ class RunDirectory:
     def is_run(self) -> bool:
         return (self.path / "config.toml").is_file()
 
-    def create(self, config: Config) -> None:
-        """Begin a new run here; refuse to write over another."""
+    def check_free(self) -> None:
+        """Refuse a folder that holds another run, or a path that cannot be a folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file; --out names the folder that a run is written to.")
         if self.is_run:
             raise CheckpointError(
                 f"{self.path} already holds a run. Go on with it: adaquantfl run --resume {self.path}. "
                 "Or choose another folder with --out."
             )
+
+    def create(self, config: Config) -> None:
+        """Begin a new run here."""
+        self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         self._acquire()
+        for left_over in ("summary.json", "checkpoint/state.npz"):  # of a run whose configuration was removed
+            (self.path / left_over).unlink(missing_ok=True)
         self._write("config.toml", tomli_w.dumps(config.to_dict()))
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
@@ -51,11 +59,20 @@ class RunDirectory:
         self._acquire()
         config = load_config(self.path / "config.toml", changes)
         state = checkpoint.load(self.path / "checkpoint")
+        if state is not None and config.rounds < state.round:
+            raise CheckpointError(
+                f"{self.path} has {state.round} rounds already, more than rounds = {config.rounds}. "
+                "A run can be made longer, not shorter."
+            )
         if changes:
             self._write("config.toml", tomli_w.dumps(config.to_dict()))
         self._cut_history(state.round if state else 0)
         self._history = (self.path / "history.jsonl").open("a", encoding="utf-8")
         return config, state
+
+    def reopen(self) -> None:
+        """The run goes on: what was said of its end no longer holds."""
+        (self.path / "summary.json").unlink(missing_ok=True)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a round to the history; it is there for other processes at once."""
@@ -76,7 +93,15 @@ class RunDirectory:
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(f"{path} is damaged ({error}). Remove it; resuming writes it anew.") from None
+        if not isinstance(content, dict) or "final_loss" not in content:
+            raise CheckpointError(f"{path} is not the summary of a run. Remove it; resuming writes it anew.")
+        return content
 
     def close(self) -> None:
         for file in (self._history, self._lock):
@@ -98,7 +123,10 @@ class RunDirectory:
     def _cut_history(self, rounds: int) -> None:
         """Keep the lines of the first `rounds` rounds: later ones, and a torn last one, are played again."""
         path = self.path / "history.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        except UnicodeDecodeError:
+            raise CheckpointError(f"{path} is not text: it is damaged. Put it back from a copy.") from None
         if len(lines) < rounds:
             raise CheckpointError(
                 f"{path} has {len(lines)} rounds, but the checkpoint is at round {rounds}: lines were removed. "

@@ -3,7 +3,11 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from ..jit import inline, kernel, reduction
 
@@ -11,6 +15,7 @@ WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spr
 _M1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
 _M2 = np.uint32(0x846CA68B)
 _TWO31 = np.float32(2.0**31)
+SINGLE_LEVELS = 4_095
 ROW = 64
 _ONE = np.int32(1)
 _TWO30 = np.float32(2.0**30)
@@ -44,15 +49,34 @@ def draw31(x, high):
     return np.int32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) >> np.uint32(1))
 
 
-@inline
-def magnitude(value, inverse, top, random31):
-    """The level of |value|: |value| s / norm, rounded up with probability of its fraction (eq. 5), never above s."""
+def magnitude(value: Any, inverse: Any, top: Any, random31: Any) -> Any:
+    """The level of |value|: |value| s / norm, rounded up with probability of its fraction (eq. 5), never above s.
+
+    Only from compiled code. The type of `inverse` and `top` decides the arithmetic: float32 up to SINGLE_LEVELS, where
+    its rounding is below 1/1000 of a level, and float64 above.
+    """
+
+
+@overload(magnitude)
+def _magnitude(value, inverse, top, random31):
+    return _magnitude_double if inverse == types.float64 else _magnitude_single
+
+
+def _magnitude_single(value, inverse, top, random31):
     t = np.float32(abs(value) * inverse)
     # To 21 significant bits: a ratio that is off a grid point only by float32 rounding is put back on it.
     t = np.uint32(np.uint32(t.view(np.uint32) + np.uint32(4)) & np.uint32(0xFFFFFFF8)).view(np.float32)
     t = min(t, top)
     low = np.int32(t)
     threshold = np.int32(np.float32(np.float32(t - np.float32(low)) * _TWO31))
+    return np.int32(low + np.int32(random31 < threshold))
+
+
+def _magnitude_double(value, inverse, top, random31):
+    # A ratio just below a grid point is lifted over it; 2^-32 of a level is less than the random numbers resolve.
+    t = min(np.float64(abs(value)) * inverse + 2.0**-32, top)
+    low = np.int32(t)
+    threshold = np.int32((t - low) * 2.0**31)
     return np.int32(low + np.int32(random31 < threshold))
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QuantizeError
+from ..theory import MAX_LEVELS
 from ..threads import over_ranges
 from . import kernels
 from .segments import Segments
 from .streams import split_key
 
-MAX_LEVELS = 65_535
 MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
 _TINY = np.float32(2.0**-90)  # below it s / scale leaves the range of float32
 _LIFT = np.float32(2.0**90)
@@ -109,7 +109,8 @@ class Prepared:
     x: npt.NDArray[np.float32]
     segments: Segments
     scales: npt.NDArray[np.float32]  # ||w||_2 of each segment
-    inverse: npt.NDArray[np.float32]  # s / ||w||_2, and 0 where the norm is 0
+    inverse: npt.NDArray[np.floating]  # s / ||w||_2, and 0 where the norm is 0; its type decides the arithmetic
+    top: np.floating  # s
 
     @staticmethod
     def of(x: FloatVector, s: int, lengths: Sequence[int] | npt.NDArray[np.integer] | None) -> Prepared:
@@ -124,8 +125,9 @@ class Prepared:
             vector = vector * np.repeat(lift, segments.lengths)
             working = scales * lift
         with np.errstate(divide="ignore"):
-            inverse = np.where(working > 0, np.float64(s) / working, 0.0).astype(np.float32)
-        return Prepared(vector, segments, scales, inverse)
+            inverse = np.where(working > 0, np.float64(s) / working, 0.0)
+        arithmetic = np.float32 if s <= kernels.SINGLE_LEVELS else np.float64
+        return Prepared(vector, segments, scales, inverse.astype(arithmetic), arithmetic(s))
 
     def levels(self, start: int, stop: int, s: int, low: np.uint32, high: np.uint32) -> npt.NDArray[np.signedinteger]:
         """The signed levels of elements start to stop, in the stream of the key (low, high)."""
@@ -134,7 +136,7 @@ class Prepared:
 
         def work(first: int, last: int) -> None:
             kernels.quantize_pieces(
-                self.x, bounds, owner, self.inverse, np.float32(s), low, high, values, start, first, last
+                self.x, bounds, owner, self.inverse, self.top, low, high, values, start, first, last
             )
 
         over_ranges(work, len(owner), smallest=4)

@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
-from ..theory import adaptive_levels
+from ..theory import MAX_LEVELS, adaptive_levels
 from .base import ScheduleState
-
-MAX_LEVELS = 65_535  # what a frame carries
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class AdaQuant:
     def __post_init__(self) -> None:
         if isinstance(self.s0, bool) or not isinstance(self.s0, int) or not 1 <= self.s0 <= MAX_LEVELS:
             raise ScheduleError(f"s0 = {self.s0!r}: the levels at the start are a whole number from 1 to {MAX_LEVELS}.")
-        if not (math.isfinite(self.interval) and self.interval > 0):
+        if not isinstance(self.interval, int | float) or not (math.isfinite(self.interval) and self.interval > 0):
             raise ScheduleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
 
     def init(self) -> ScheduleState:
@@ -50,6 +48,11 @@ class AdaQuant:
     def step(
         self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
     ) -> ScheduleState:
+        if not (math.isfinite(eta) and eta > 0 and math.isfinite(bits) and dimension >= 1):
+            raise ScheduleError(
+                f"eta = {eta!r}, bits = {bits!r}, dimension = {dimension!r}: expected a learning rate above 0, "
+                "finite bits and a dimension of at least 1."
+            )
         state = replace(state, eta0=eta) if state.eta0 is None else state
         if state.f0 is None and loss is not None:
             state = replace(state, f0=self._first(loss))
@@ -72,7 +75,7 @@ class AdaQuant:
             return MAX_LEVELS
         fk = min(loss, state.f0) if self.guard else loss
         exact = adaptive_levels(self.s0, f0=state.f0, fk=fk, eta0=state.eta0, etak=eta)
-        return max(1, min(MAX_LEVELS, math.floor(exact + 0.5)))
+        return MAX_LEVELS if exact >= MAX_LEVELS else max(1, math.floor(exact + 0.5))
 
     @staticmethod
     def _first(loss: float) -> float:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
+from ..errors import ConfigError
 from . import datasets, models, partitions
 
 
@@ -44,6 +45,8 @@ class Task:
     def of(config: Config) -> Task:
         """The task that a configuration names."""
         models.check_fits(config.model, config.dataset)
+        if config.batch_size == 1 and config.model == "resnet18":
+            raise ConfigError("batch_size = 1: BatchNorm needs at least 2 samples a batch, and resnet18 has it.")
         data = datasets.load(config.dataset)
         mean = torch.tensor(data.mean).view(-1, 1, 1)
         std = torch.tensor(data.std).view(-1, 1, 1)
