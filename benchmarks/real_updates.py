@@ -1,6 +1,6 @@
 """Frame sizes on real updates of the CNN, against the entropy of the levels and against the paper's formula.
 
-The updates are those of the first client after 0, 20 and 60 rounds of training on the bundled sample. Below 1.0, a code
+The updates are those of the first client after 0 and 20 rounds of training on the bundled sample. Below 1.0, a code
 that follows the density along the vector beats the entropy of the whole vector's histogram.
 
     python benchmarks/real_updates.py [--out results/benchmarks/real_updates.json]
@@ -21,7 +21,7 @@ from adaquantfl.federated.client import scope_segments
 from adaquantfl.federated.messages import Plan
 from common import options, record
 
-ROUNDS = (0, 20, 60)
+ROUNDS = (0, 20)
 LEVELS = (1, 2, 3, 10, 30, 100, 1000, 65535)
 
 

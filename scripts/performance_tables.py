@@ -1,4 +1,4 @@
-"""Write docs/performance.md from the records of `make bench` in results/benchmarks.
+"""Write docs/performance.md and the README's table of targets from the records of `make bench` in results/benchmarks.
 
 python scripts/performance_tables.py
 """
@@ -6,10 +6,13 @@ python scripts/performance_tables.py
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+START = "<!-- targets: made by `make bench` and scripts/performance_tables.py from results/benchmarks -->"
+END = "<!-- /targets -->"
 RECORDS = ROOT / "results" / "benchmarks"
 MIDDLE = 11_181_642  # the dimension that the targets are set for
 
@@ -195,7 +198,11 @@ A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_
 {table(["s", "codec", "1 client", "8 clients", "64 clients"], memory_rows(memory["rows"]))}
 """
     (ROOT / "docs" / "performance.md").write_text(page)
-    print("docs/performance.md")
+    readme = ROOT / "README.md"
+    block = f"{START}\n\n{targets(codec['rows'], start, round_, memory)}\n\n{END}"
+    pattern = re.compile(re.escape(START) + ".*?" + re.escape(END), re.DOTALL)
+    readme.write_text(pattern.sub(lambda _: block, readme.read_text()))
+    print(block)
 
 
 def memory_rows(rows: list[dict]) -> list[list[str]]:

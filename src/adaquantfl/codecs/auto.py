@@ -14,7 +14,7 @@ from .dense_table import Counts
 from .frame import TILE, UNIFORM, Header
 
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
-_SPARSE_ENOUGH = 0.3  # share of non-zeros up to which a list of them takes less memory and time than all levels
+_SPARSE_ENOUGH = 0.6  # share of non-zeros up to which a list of them takes less memory and time than all levels
 _SAMPLE = 64  # blocks of 1024 elements that are looked at to guess that share
 
 

@@ -22,7 +22,7 @@ from .kernels import sparse as kernels
 
 NAME = "sparse"
 TAG = 1
-ESTIMATE_BLOCK = 1024
+ESTIMATE_BLOCK = 256
 _MOST_SHIFT = 32  # a chunk of 2^32 elements holds any vector
 _LEAST_SHIFT = TILE.bit_length() - 1
 _FILLED = 4096  # non-zeros in a chunk at least, on average: the directory then takes 0.1 % of the body
