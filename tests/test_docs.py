@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adaquantfl.config import KEYS, preset_names
+from adaquantfl.config import KEYS, load_config, preset_names
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,6 +30,13 @@ def test_every_key_and_preset_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     for name in (*KEYS, *preset_names()):
         assert f"`{name}`" in text, name
+
+
+def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
+    records = sorted((ROOT / "results" / "demo").glob("*/seed-0/config.toml"))
+    assert [path.parts[-3] for path in records] == ["2bit", "4bit", "8bit", "adaquant"]
+    for path in records:
+        assert load_config(path) == load_config("demo", {"method": path.parts[-3]})
 
 
 def test_links_to_files_lead_somewhere() -> None:
