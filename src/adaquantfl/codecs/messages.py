@@ -17,6 +17,7 @@ from . import raw
 from .frame import FLOAT32, TILE, UNIFORM, Bytes, Frame, read_frame
 from .registry import Body, by_name, by_tag
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting frame is added to them
 
 
@@ -105,8 +106,8 @@ class Accumulator:
 
         order: 0, 1, 2, ... where frames arrive in any order; each number once, and all frames with one or none.
         """
-        if not isinstance(weight, int | float | np.number) or not np.isfinite(weight):
-            raise FrameError(f"The weight {weight!r} is not a finite number.")
+        if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
+            raise FrameError(f"The weight {weight!r} is not a finite float32.")
         if order is not None and (order < self._turn or order in self._held):
             raise FrameError(f"A frame with order {order} was added already, or the result has been read since.")
         # A buffer that the caller may use again is copied: the frame waits.
@@ -166,8 +167,8 @@ class _Waiting:
         body = by_tag(frame).open_body(frame)
         with np.errstate(over="ignore"):
             steps = (weight * header.scales.astype(np.float64) / header.s).astype(np.float32)
-            whole = (weight * header.scales.astype(np.float64)).astype(np.float32)
-        if not np.isfinite(whole).all():
+            largest = (weight * header.scales.astype(np.float64)).astype(np.float32)
+        if not np.isfinite(largest).all():
             raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
         offsets = Segments.of(header.segments, header.dimension).offsets
         return _Waiting(body, steps, offsets, frame.size + body.nbytes)

@@ -28,14 +28,11 @@ def run(config: Config, out: Path, observer: Observer | None = None) -> dict[str
     directory.check_free()
     engine = LocalEngine(config)  # before the folder is made: missing data leaves nothing behind
     try:
-        try:
-            directory.create(config)
-            counts = engine.task.label_counts()
-            partitions.draw(counts, engine.task.classes, out / "partition.png")
-            return _play(config, None, engine, directory, observer)
-        finally:
-            directory.close()
+        directory.create(config)
+        partitions.draw(engine.task.label_counts(), engine.task.classes, out / "partition.png")
+        return _play(config, None, engine, directory, observer)
     finally:
+        directory.close()
         engine.close()
 
 
