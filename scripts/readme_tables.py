@@ -59,9 +59,11 @@ def main() -> None:
     clients = runs[0].config["clients"]
     fixed = next(run for run in runs if run.method == "2bit")
     formula = clients * fixed.final("paper_bits") / 8
+    fewer = formula / fixed.final("wire_bytes_up")
     text = (
-        f"{table(level)}\n\nThe loss is the lowest that all four reached. {tables.headline(runs)} The same 2-bit training takes {formula / fixed.final('wire_bytes_up'):.0f}x fewer bytes on "
-        "the wire than the paper's formula counts: with one norm for a large tensor nearly every level is 0."
+        f"{table(level)}\n\nThe loss is the lowest that all four reached. {tables.headline(runs)} The same 2-bit "
+        f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a large tensor "
+        "nearly every level is 0."
     )
     readme = ROOT / "README.md"
     pattern = re.compile(re.escape(START) + ".*?" + re.escape(END), re.DOTALL)
