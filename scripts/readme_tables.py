@@ -62,7 +62,7 @@ def main() -> None:
     fewer = formula / fixed.final("wire_bytes_up")
     text = (
         f"{table(level)}\n\nThe loss is the lowest that all four reached. {tables.headline(runs)} The same 2-bit "
-        f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a large tensor "
+        f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a big tensor "
         "nearly every level is 0."
     )
     readme = ROOT / "README.md"
