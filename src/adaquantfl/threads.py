@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+WORTH_A_THREAD = 200_000  # bytes of frames: reading fewer takes less time than waking a thread
+
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_owner: tuple[int, int] | None = None  # (pid, size): a forked child must not use its parent's pool

@@ -12,7 +12,7 @@ from ..errors import FrameError
 from ..quantizers.segments import Segments
 from ..quantizers.streams import split_key
 from ..quantizers.uniform import FloatVector, Levels, Prepared, check_levels, level_dtype
-from ..threads import over_ranges
+from ..threads import WORTH_A_THREAD, over_ranges
 from . import raw
 from .frame import FLOAT32, TILE, UNIFORM, Bytes, Frame, read_frame
 from .registry import Body, by_name, by_tag
@@ -137,7 +137,8 @@ class Accumulator:
 
     def flush(self) -> None:
         """Decode and add what is waiting now; `result` does it too."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        waiting, size = self._waiting, self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
         together = _TILES_TOGETHER if len(waiting) > 1 else self.dimension
 
         def work(first: int, last: int) -> None:
@@ -145,8 +146,9 @@ class Accumulator:
                 for frame in waiting:
                     frame.body.add(frame.steps, frame.offsets, self._total, start, min(start + together, last))
 
+        tiles = -(-self.dimension // TILE)
         if waiting:
-            over_ranges(work, -(-self.dimension // TILE), smallest=2)
+            over_ranges(work, tiles, smallest=2 if size > WORTH_A_THREAD else tiles)
 
 
 @dataclass(frozen=True)

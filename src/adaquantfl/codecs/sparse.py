@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..quantizers.uniform import Levels, Prepared
-from ..threads import over_ranges
+from ..threads import WORTH_A_THREAD, over_ranges
 from .frame import TILE, UNIFORM, Frame, Header, seal, varint, write_frame
 from .kernels import nonzeros
 from .kernels import sparse as kernels
@@ -107,7 +107,7 @@ def open_body(frame: Frame) -> SparseBody:
             if wrong:
                 raise FrameError(f"Chunk {chunk:,} of the sparse body is damaged: {_WRONG[wrong]}.")
 
-    over_ranges(work, len(counts), smallest=4)
+    over_ranges(work, len(counts), smallest=4 if len(body) > WORTH_A_THREAD else len(counts))
     return SparseBody(header.dimension, index, level)
 
 
