@@ -36,7 +36,7 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
-	cd benchmarks && for name in codec round memory coldstart real_updates; do \
+	cd benchmarks && for name in codec round memory coldstart sizes real_updates; do \
 	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
 
 clean:  ## remove the virtual environment and what the tools left

@@ -1,4 +1,4 @@
-"""What the benchmarks share: their options, and a record on disk."""
+"""What the benchmarks share: their options, the entropy of levels, and a record on disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import adaquantfl as aq
+
 
 def options(description: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
     return parser.parse_args()
+
+
+def entropy_bytes(levels: aq.Levels) -> float:
+    """d times the entropy of the signed levels' histogram, in bytes."""
+    counts = np.unique(levels.values, return_counts=True)[1]
+    return float(-np.sum(counts * np.log2(counts / counts.sum()))) / 8
 
 
 def record(out: Path | None, figures: dict[str, Any]) -> None:

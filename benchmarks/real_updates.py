@@ -19,15 +19,10 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.federated import server
 from adaquantfl.federated.client import scope_segments
 from adaquantfl.federated.messages import Plan
-from common import options, record
+from common import entropy_bytes, options, record
 
 ROUNDS = (0, 20)
 LEVELS = (1, 2, 3, 10, 30, 100, 1000, 65535)
-
-
-def entropy_bytes(levels: aq.Levels) -> float:
-    counts = np.unique(levels.values, return_counts=True)[1]
-    return float(-np.sum(counts * np.log2(counts / counts.sum()))) / 8
 
 
 def row(update: np.ndarray, done: int, scope: str, s: int, tensors: tuple[int, ...]) -> dict[str, Any]:
