@@ -113,12 +113,12 @@ def preset_names() -> list[str]:
 
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
     """A preset by name, or a TOML file by path, with overrides on top."""
-    values = read_toml(source)
-    for key in values:
-        if key not in KEYS:
-            raise ConfigError(f"{source}: {unknown('key', key, KEYS)}")
+    values = {**read_toml(source), **(overrides or {})}
     try:
-        return Config(**{**values, **_known(overrides or {})})
+        for key in values:
+            if key not in KEYS:
+                raise ConfigError(unknown("key", key, KEYS))
+        return Config(**values)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
 
@@ -159,13 +159,6 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         return key, value
-
-
-def _known(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    for key in changes:
-        if key not in KEYS:
-            raise ConfigError(unknown("key", key, KEYS))
-    return changes
 
 
 def _check_type(key: str, value: Any, declared: str) -> None:
