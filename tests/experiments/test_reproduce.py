@@ -43,6 +43,38 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert reproduce.carry_out(job, tmp_path / "records", tmp_path / "work", None) is not None
 
 
+def test_a_record_of_fewer_rounds_is_made_longer(tmp_path: Path) -> None:
+    folders = tmp_path / "records", tmp_path / "work"
+    short, long = (
+        reproduce.panel_jobs("fmnist-cnn-noniid", ["2bit"], {**TINY, "rounds": rounds}, folders[1])[0]
+        for rounds in (2, 4)
+    )
+    record = reproduce.carry_out(short, *folders, None)
+    assert record is not None
+    assert reproduce.carry_out(long, *folders, None) == record
+    assert json.loads((record / "summary.json").read_text())["rounds"] == 4
+    assert reproduce.carry_out(short, *folders, None) is None
+
+
+def test_rounds_before_the_learning_rate_falls_are_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, work = tmp_path / "records", tmp_path / "work"
+    fast = {"eta_decay": 0.5, "eta_decay_every": 2, "rounds": 5}
+    monkeypatch.setattr(reproduce, "read_toml", lambda name: fast)
+    fixed = reproduce.panel_jobs("fmnist-cnn-iid", ["adaquant"], TINY, work)[0]
+    reproduce.carry_out(fixed, records, work, None)
+    played = []
+    decaying = Job(load_config("fmnist-cnn-iid", {**TINY, **fast}), work / "fmnist-cnn-iid-decay" / "adaquant")
+    reproduce.carry_out(decaying, records, work, lambda config, state, line: played.append(line))
+    assert [line["round"] for line in played if line] == [3, 4, 5]
+    alone = Job(decaying.config, tmp_path / "alone" / "other" / "adaquant")
+    reproduce.carry_out(alone, records, tmp_path / "alone", None)
+    hashes = {
+        json.loads((records / panel / "adaquant" / "summary.json").read_text())["model_sha256"]
+        for panel in ("fmnist-cnn-iid-decay", "other")
+    }
+    assert len(hashes) == 1
+
+
 def test_other_settings_than_the_work_in_progress_are_refused(tmp_path: Path) -> None:
     job = reproduce.panel_jobs("fmnist-cnn-iid", ["adaquant"], TINY, tmp_path / "work")[0]
     reproduce.carry_out(job, tmp_path / "records", tmp_path / "work", None)

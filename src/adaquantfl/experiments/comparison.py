@@ -70,11 +70,11 @@ def report(folders: Sequence[Path], out: Path) -> str:
     return "\n\n".join([*map(tables.to_text, by_measure), f"{tables.headline(runs)}\nReport: {page}"])
 
 
-def check_same(job: Job) -> None:
+def check_same(job: Job, but_for: Sequence[str] = ()) -> None:
     """A folder from another comparison must not be mistaken for this one's result."""
     there = load_config(job.out / "config.toml").to_dict()
     wanted = job.config.to_dict()
-    for key in ("workers", "checkpoint_every"):
+    for key in ("workers", "checkpoint_every", *but_for):
         there.pop(key), wanted.pop(key)
     different = [key for key in wanted if there[key] != wanted[key]]
     if different:

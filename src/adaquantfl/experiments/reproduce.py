@@ -1,7 +1,11 @@
 """The paper's six panels, run here: what has a record is skipped, what was interrupted goes on, each end is recorded.
 
 Work goes on in one folder (with its checkpoints); a finished run's configuration, history and summary, and the commits
-of the code that made it, are copied to the records' folder, which is small text and belongs in the repository.
+of the code that made it, are copied to the records' folder, which is small text and belongs in the repository. A record
+of fewer rounds than asked for is made longer from where it stands.
+
+A run whose learning rate falls for the first time after 100 rounds is until then the run with the fixed rate, bit for
+bit; those rounds are played once.
 """
 
 from __future__ import annotations
@@ -10,10 +14,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import METHODS, load_config
+import tomli_w
+
+from ..config import METHODS, Config, load_config, read_toml
 from ..errors import ConfigError
 from ..federated.history import RunDirectory
 from ..names import unknown
@@ -30,6 +37,7 @@ PANELS = (
     "cifar-resnet18-iid-decay",
     "cifar-resnet18-noniid",
 )
+DECAYING = {"fmnist-cnn-iid": "fmnist-cnn-iid-decay", "cifar-resnet18-iid": "cifar-resnet18-iid-decay"}
 PANEL_METHODS = ("adaquant", "2bit", "4bit", "8bit", "16bit", "fp32")
 RECORDS = Path("results") / "paper"
 WORK = Path("runs") / "paper"
@@ -52,21 +60,58 @@ def panel_jobs(panel: str, methods: Sequence[str], changes: Mapping[str, Any], w
 def carry_out(job: Job, records: Path, work: Path, observer: Observer | None) -> Path | None:
     """Play one run to its end and record it. Returns the record, or None if it had one already."""
     record = records / job.out.relative_to(work)
-    if (record / "summary.json").is_file():
+    if _complete(record, job.config):
         return None
-    job.out.mkdir(parents=True, exist_ok=True)
-    commits = job.out / "commits.txt"
-    with commits.open("a") as file:
+    branch = _decaying_twin(job, work)
+    if branch is not None and not RunDirectory(branch.out).is_run:
+        shared = branch.config.eta_decay_every
+        if _play(replace(job.config, rounds=min(shared, job.config.rounds)), job.out, observer)["rounds"] == shared:
+            _branch_off(job, branch)
+    return _record(_play(job.config, job.out, observer), job.out, record)
+
+
+def _complete(record: Path, config: Config) -> bool:
+    """Whether a record is there and ends where the configuration ends: at its rounds or its target."""
+    path = record / "summary.json"
+    if not path.is_file():
+        return False
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    return bool(summary["rounds"] >= config.rounds or summary["final_loss"] <= config.target_loss)
+
+
+def _play(config: Config, out: Path, observer: Observer | None) -> dict[str, Any]:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "commits.txt").open("a") as file:
         file.write(f"{current_commit()}\n")
-    if RunDirectory(job.out).is_run:
-        check_same(job)
-        summary = runner.resume(job.out, observer=observer)
-    else:
-        summary = runner.run(job.config, job.out, observer)
-    made_with = list(dict.fromkeys(commits.read_text().split("\n")[:-1]))
+    if not RunDirectory(out).is_run:
+        return runner.run(config, out, observer)
+    check_same(Job(config, out), but_for=("rounds",))
+    return runner.resume(out, {"rounds": max(config.rounds, RunDirectory(out).rounds_done)}, observer)
+
+
+def _decaying_twin(job: Job, work: Path) -> Job | None:
+    """The run that is this one until its learning rate falls."""
+    panel = job.out.relative_to(work).parts[0]
+    if panel not in DECAYING:
+        return None
+    twin = read_toml(DECAYING[panel])
+    config = replace(job.config, **{key: twin[key] for key in ("eta_decay", "eta_decay_every", "rounds")})
+    return Job(config, work / DECAYING[panel] / job.config.method)
+
+
+def _branch_off(job: Job, branch: Job) -> None:
+    """Begin the twin as a copy of what is played. Its configuration comes last: with it the folder is a run."""
+    (branch.out / "checkpoint").mkdir(parents=True, exist_ok=True)
+    for name in ("commits.txt", "history.jsonl", "partition.png", "checkpoint/state.npz"):
+        shutil.copyfile(job.out / name, branch.out / name)
+    (branch.out / "config.toml").write_text(tomli_w.dumps(branch.config.to_dict()), encoding="utf-8")
+
+
+def _record(summary: Mapping[str, Any], out: Path, record: Path) -> Path:
+    made_with = list(dict.fromkeys((out / "commits.txt").read_text().split("\n")[:-1]))
     record.mkdir(parents=True, exist_ok=True)
     for name in ("config.toml", "history.jsonl"):
-        shutil.copyfile(job.out / name, record / name)
+        shutil.copyfile(out / name, record / name)
     # The summary comes last: with it the record counts as complete.
     text = json.dumps({**summary, "commits": made_with}, indent=2)
     (record / "summary.json").write_text(text + "\n", encoding="utf-8")

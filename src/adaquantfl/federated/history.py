@@ -30,6 +30,12 @@ class RunDirectory:
     def is_run(self) -> bool:
         return (self.path / "config.toml").is_file()
 
+    @property
+    def rounds_done(self) -> int:
+        """How far its checkpoint is."""
+        state = checkpoint.load(self.path / "checkpoint")
+        return state.round if state else 0
+
     def check_free(self) -> None:
         """Refuse a folder that holds another run, or a path that cannot be a folder."""
         if self.path.exists() and not self.path.is_dir():

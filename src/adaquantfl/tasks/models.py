@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..names import unknown
 from .catalogue import find
+from .small_maps import SmallMapConv2d
 
 CLASSES = 10
 
@@ -82,16 +83,16 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
+            SmallMapConv2d(channels_in, channels_out, 3, stride=stride, padding=1),
             nn.BatchNorm2d(channels_out),
             nn.ReLU(),
-            nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
+            SmallMapConv2d(channels_out, channels_out, 3, padding=1),
             nn.BatchNorm2d(channels_out),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False),
+                SmallMapConv2d(channels_in, channels_out, 1, stride=stride),
                 nn.BatchNorm2d(channels_out),
             )
 
