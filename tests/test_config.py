@@ -20,8 +20,8 @@ PANELS = {
 }
 
 
-def test_the_presets_are_the_papers_six_panels_and_the_demo() -> None:
-    assert set(preset_names()) == {*PANELS, "demo"}
+def test_the_presets_are_the_papers_six_panels_the_demo_and_the_sensitivity_study() -> None:
+    assert set(preset_names()) == {*PANELS, "demo", "sensitivity"}
 
 
 @pytest.mark.parametrize("name", PANELS)
@@ -52,6 +52,7 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("scope = 'tensors'", ["scope", "'tensor'"]),
         ("scope = 0", ["scope", "at least 1"]),
         ("loss = 'ful'", ["Did you mean 'full'"]),
+        ("rounding = 'nearst'", ["Did you mean 'nearest'"]),
         ("s0 = 0", ["s0"]),
         ("s0 = 100000", ["s0", "65535"]),
         ("rounds = ", ["not valid TOML"]),

@@ -100,10 +100,10 @@ def build_parser() -> argparse.ArgumentParser:
     reproduce = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and record them",
-        description="Run a panel of the paper's figures 2 and 3. What has a record is skipped; what was interrupted "
-        "goes on. Hours of work: it can be stopped and started at any time.",
+        description="Run a panel of the paper's figures 2 and 3, or the study of AdaQuantFL's own settings. What has a "
+        "record is skipped; what was interrupted goes on. Hours of work: it can be stopped and started at any time.",
     )
-    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, or all")
+    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all of them with all, or sensitivity")
     reproduce.add_argument(
         "--method",
         action="append",
@@ -112,8 +112,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="only this method; may be repeated (default: all six)",
     )
     _add_set(reproduce)
-    reproduce.add_argument("--records", type=Path, metavar="DIR", help="finished runs (default: results/paper)")
-    reproduce.add_argument("--work", type=Path, metavar="DIR", help="runs in progress (default: runs/paper)")
+    reproduce.add_argument(
+        "--records", type=Path, metavar="DIR", help="finished runs (default: results/paper, or results/sensitivity)"
+    )
+    reproduce.add_argument(
+        "--work", type=Path, metavar="DIR", help="runs in progress (default: runs/paper or runs/sensitivity)"
+    )
     _add_quiet(reproduce)
     reproduce.set_defaults(command=_reproduce)
 
@@ -194,11 +198,16 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _reproduce(options: argparse.Namespace) -> int:
     from .config import parse_override
-    from .experiments import progress, reproduce
+    from .experiments import progress, reproduce, sensitivity
 
     changes = dict(parse_override(item) for item in options.set)
-    work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
-    for job in reproduce.panel_jobs(options.panel, options.method, changes, work):
+    if options.panel == sensitivity.NAME:
+        work, records = options.work or sensitivity.WORK, options.records or sensitivity.RECORDS
+        jobs = sensitivity.jobs(options.method, changes, work)
+    else:
+        work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
+        jobs = reproduce.panel_jobs(options.panel, options.method, changes, work)
+    for job in jobs:
         with progress.shown(options.quiet) as observer, _repeatable():
             record = reproduce.carry_out(job, records, work, observer)
         name = job.out.relative_to(work)

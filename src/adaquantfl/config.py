@@ -12,7 +12,7 @@ from typing import Any
 
 from .errors import ConfigError, ScheduleError
 from .names import unknown
-from .schedules import AdaQuant, Fixed, FullPrecision, Schedule
+from .schedules import ROUNDINGS, AdaQuant, Fixed, FullPrecision, Schedule
 
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 METHODS = ("adaquant", *BASELINES, "fp32")
@@ -45,6 +45,7 @@ class Config:
     s0: int = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
+    rounding: str = "nearest"  # of the rule's value: "nearest", "up", "down", or "power": 2^b - 1
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
@@ -84,7 +85,7 @@ class Config:
     def schedule(self) -> Schedule:
         """The rule that `method` names."""
         if self.method == "adaquant":
-            return AdaQuant(self.s0, self.interval, self.guard)
+            return AdaQuant(self.s0, self.interval, self.guard, self.rounding)
         return FullPrecision() if self.method == "fp32" else Fixed(BASELINES[self.method])
 
     def learning_rate(self, round: int) -> float:
@@ -101,7 +102,10 @@ _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
     "loss_samples": 0, "seed": 0, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
-_CHOICES = {"method": METHODS, "loss": ("full", "round"), "codec": CODECS, "precision": ("fp32", "bf16")}
+_CHOICES = {
+    "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
+    "precision": ("fp32", "bf16"),
+}  # fmt: skip
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
 
 

@@ -39,6 +39,27 @@ def test_s_is_the_nearest_integer_to_the_rule(fk: float, s0: int, eta: float) ->
     assert abs(s - min(65535, max(1, exact))) <= 0.5 + 1e-9 * exact
 
 
+@pytest.mark.parametrize(("rounding", "expected"), [("nearest", 4), ("up", 5), ("down", 4), ("power", 7)])
+def test_the_rules_value_is_rounded_as_asked(rounding: str, expected: int) -> None:
+    rule = aq.AdaQuant(s0=2, rounding=rounding)
+    assert step(rule, started(rule), 16 * D, 2.0 / 2.2**2).s == expected  # the rule's value is 4.4
+
+
+@given(st.floats(1e-6, 2.0))
+def test_a_power_uses_every_level_that_the_rules_bits_can_tell_apart(fk: float) -> None:
+    rule = aq.AdaQuant(s0=2, rounding="power")
+    s = step(rule, started(rule), 16 * D, fk).s
+    b = math.ceil(math.log2(2 * math.sqrt(2.0 / fk) + 1))  # the paper's b_k
+    assert s == 2**b - 1
+    assert aq.paper_bits(D, s) == D * b + D + 32
+
+
+def test_the_levels_at_the_start_are_rounded_too() -> None:
+    rule = aq.AdaQuant(s0=2, rounding="power")
+    assert rule.init().s == started(rule).s == 3
+    assert aq.AdaQuant(s0=2, rounding="up").init().s == 2
+
+
 def test_s_changes_only_in_the_first_round_at_or_after_a_boundary() -> None:
     rule = aq.AdaQuant(s0=2, interval=16)
     state = started(rule)
@@ -156,6 +177,7 @@ def test_fixed_levels_never_change_and_never_ask_for_the_loss() -> None:
         lambda: aq.AdaQuant(s0=1.5),
         lambda: aq.AdaQuant(interval=0),
         lambda: aq.AdaQuant(interval=math.nan),
+        lambda: aq.AdaQuant(rounding="floor"),
         lambda: aq.Fixed(bits=0),
         lambda: aq.Fixed(bits=17),
         lambda: aq.Fixed(bits=2.0),

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
-from ..theory import MAX_LEVELS, adaptive_levels
+from ..names import unknown
+from ..theory import MAX_LEVELS, adaptive_levels, bits_per_element
 from .base import ScheduleState
+
+# The rule's value is a real number, s an integer.
+ROUNDINGS: dict[str, Callable[[float], int]] = {
+    "nearest": lambda exact: math.floor(exact + 0.5),
+    "up": math.ceil,
+    "down": math.floor,
+    "power": lambda exact: 2 ** bits_per_element(math.ceil(exact)) - 1,
+}
 
 
 @dataclass(frozen=True)
@@ -16,10 +26,11 @@ class AdaQuant:
 
     s0: levels at the start; the paper found 2 good. interval: B_0 in units of d, 16 in the paper; s is chosen anew in
     the first round at or after each multiple of it. guard: a loss above f(w_0) counts as f(w_0); without it the
-    literal rule lowers s just when training blows up.
+    literal rule lowers s just when training blows up. rounding: s is the "nearest" integer, or the next one "up" or
+    "down"; "power" takes 2^b - 1 for the rule's b_k = ceil(log2(s_k + 1)) bits: all the levels that they can tell.
 
-    s is the nearest integer, from 1 to 65535. A loss of 0 asks for infinitely many levels and gets 65535. A NaN or
-    infinite loss says nothing, so s stays as it was (at the start it is refused). A negative loss is refused.
+    s goes from 1 to 65535. A loss of 0 asks for infinitely many levels and gets 65535. A NaN or infinite loss says
+    nothing, so s stays as it was (at the start it is refused). A negative loss is refused.
 
     >>> rule = AdaQuant(s0=2)
     >>> state = rule.step(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1)
@@ -32,15 +43,18 @@ class AdaQuant:
     s0: int = 2
     interval: float = 16.0
     guard: bool = True
+    rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         if isinstance(self.s0, bool) or not isinstance(self.s0, int) or not 1 <= self.s0 <= MAX_LEVELS:
             raise ScheduleError(f"s0 = {self.s0!r}: the levels at the start are a whole number from 1 to {MAX_LEVELS}.")
         if not isinstance(self.interval, int | float) or not (math.isfinite(self.interval) and self.interval > 0):
             raise ScheduleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
+        if self.rounding not in ROUNDINGS:
+            raise ScheduleError(unknown("rounding", self.rounding, ROUNDINGS))
 
     def init(self) -> ScheduleState:
-        return ScheduleState(s=self.s0)
+        return ScheduleState(s=ROUNDINGS[self.rounding](self.s0))
 
     def wants_loss(self, state: ScheduleState, bits: float) -> bool:
         return bits >= state.boundary
@@ -75,7 +89,7 @@ class AdaQuant:
             return MAX_LEVELS
         fk = min(loss, state.f0) if self.guard else loss
         exact = adaptive_levels(self.s0, f0=state.f0, fk=fk, eta0=state.eta0, etak=eta)
-        return MAX_LEVELS if exact >= MAX_LEVELS else max(1, math.floor(exact + 0.5))
+        return MAX_LEVELS if exact >= MAX_LEVELS else max(1, ROUNDINGS[self.rounding](exact))
 
     @staticmethod
     def _first(loss: float) -> float:
