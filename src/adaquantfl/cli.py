@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from .config import preset_names
+from .config import ENGINES, preset_names
 from .errors import AdaQuantError
 
 EPILOG = """examples:
@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("preset", nargs="?", metavar="PRESET|FILE.toml", help="a preset's name, or a file of your own")
     _add_set(run)
     run.add_argument(
-        "--engine", default="local", choices=["local"], help="who plays the clients (default: %(default)s)"
+        "--engine", default="local", choices=ENGINES, help="what carries the messages (default: %(default)s)"
     )
     run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/PRESET-METHOD-seedN)")
     run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
@@ -158,24 +158,25 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     from .config import load_config, parse_override
-    from .experiments import progress, runner
+    from .experiments import progress
+    from .experiments.launch import launch
+    from .experiments.runner import Request
 
     changes = dict(parse_override(item) for item in options.set)
     if options.resume is not None:
         if options.preset is not None or options.out is not None:
             _mistyped("run --resume DIR takes its configuration from DIR: leave PRESET and --out away.")
-        out = options.resume
+        request = Request(options.resume, changes=changes)
     elif options.preset is None:
         _mistyped("run needs a PRESET, a FILE.toml or --resume DIR. 'adaquantfl run --help' lists what it takes.")
     else:
         config = load_config(options.preset, changes)
         out = options.out or Path("runs") / f"{Path(options.preset).stem}-{config.method}-seed{config.seed}"
-    with progress.shown(options.quiet) as observer, _resumable(out):
-        if options.resume is not None:
-            summary = runner.resume(out, changes, observer)
-        else:
-            summary = runner.run(config, out, observer)
-    print(progress.closing_line(summary, out))
+        request = Request(out, config)
+    with progress.shown(options.quiet) as observer, _resumable(request.out, options.engine):
+        summary = launch(options.engine, request, observer)
+    if summary is not None:  # a client among several hosts has nothing to say
+        print(progress.closing_line(summary, request.out))
     return 0
 
 
@@ -289,17 +290,18 @@ def _repeatable() -> Iterator[None]:
 
 
 @contextmanager
-def _resumable(out: Path) -> Iterator[None]:
+def _resumable(out: Path, engine: str) -> Iterator[None]:
     """Says how to go on when a run is stopped or fails."""
+    go_on = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
     try:
         yield
     except KeyboardInterrupt:
         if (out / "config.toml").is_file():
-            print(f"Stopped. Go on with: adaquantfl run --resume {out}", file=sys.stderr)
+            print(f"Stopped. Go on with: {go_on}", file=sys.stderr)
         raise
     except AdaQuantError:
         if (out / "checkpoint").is_dir():
-            print(f"The finished rounds are kept in {out}.", file=sys.stderr)
+            print(f"The finished rounds are kept. Go on with: {go_on}", file=sys.stderr)
         raise
 
 

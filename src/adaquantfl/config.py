@@ -12,14 +12,18 @@ from typing import Any
 
 from .errors import ConfigError, ScheduleError
 from .names import unknown
+from .norms import NormLimit
 from .schedules import ROUNDINGS, AdaQuant, Fixed, FullPrecision, Schedule
 
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 METHODS = ("adaquant", *BASELINES, "fp32")
 CODECS = ("auto", "fixed", "sparse", "dense")
+ENGINES = ("local", "gloo", "flower", "flower-deployment")
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
-RESUMABLE = frozenset({"rounds", "target_loss", "workers", "checkpoint_every"})
+RESUMABLE = frozenset(
+    {"rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm"}
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,10 @@ class Config:
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
+    # Clients that fail.
+    min_clients: int = 0  # a round counts with at least so many answers; 0: all clients
+    round_timeout: float = 600.0  # seconds that a client may take
+    max_update_norm: float | str = 0.0  # refuse updates of a larger l2 norm; "10x": than 10 times the median; 0: none
     # Running it.
     seed: int = 0
     precision: str = "fp32"  # or "bf16": autocast
@@ -63,7 +71,7 @@ class Config:
         for key, least in _AT_LEAST.items():
             if getattr(self, key) < least:
                 raise ConfigError(f"{key} = {getattr(self, key)}: it must be at least {least}.")
-        for key in ("eta", "eta_decay", "interval"):
+        for key in ("eta", "eta_decay", "interval", "round_timeout"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"{key} = {getattr(self, key)}: it must be above 0.")
         for key, valid in _CHOICES.items():
@@ -71,6 +79,9 @@ class Config:
                 raise ConfigError(unknown(key, getattr(self, key), valid))
         if self.seed >= 2**63:
             raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
+        if self.min_clients > self.clients:
+            raise ConfigError(f"min_clients = {self.min_clients}, but there are only {self.clients} clients.")
+        NormLimit.of(self.max_update_norm)
         if isinstance(self.scope, str) and self.scope not in ("tensor", "whole"):
             raise ConfigError(
                 f"scope = {self.scope!r}: use 'tensor', 'whole', or a whole number: the size of a bucket in elements."
@@ -100,7 +111,7 @@ class Config:
 KEYS = tuple(field.name for field in fields(Config))
 _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
-    "loss_samples": 0, "seed": 0, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
+    "loss_samples": 0, "seed": 0, "min_clients": 0, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
 _CHOICES = {
     "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,

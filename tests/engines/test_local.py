@@ -8,10 +8,9 @@ import time
 
 import pytest
 
-import adaquantfl as aq
 from adaquantfl.config import load_config
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.federated.messages import Plan
+from adaquantfl.federated.messages import Absence, Plan
 
 SMALL = {"model": "mlp", "clients": 5, "tau": 2, "loss_samples": 32}
 
@@ -31,26 +30,41 @@ def test_replies_are_the_same_for_any_number_of_workers_and_in_client_order() ->
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_a_killed_worker_is_reported_and_nothing_waits_for_ever() -> None:
+def test_a_killed_worker_costs_one_client_and_is_replaced() -> None:
     engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2, "tau": 2000}))
     try:
         assert engine._pool is not None
-        replies = engine.train(engine.federation.model, Plan(0, 2, 0.1))
-        next(replies)
-        os.kill(engine._pool._processes[0].pid, signal.SIGKILL)
-        with pytest.raises(aq.EngineError, match=r"worker-0 ended in mid-round \(killed by signal 9\)"):
-            list(replies)
+        answers = engine.train(engine.federation.model, Plan(0, 2, 0.1))
+        first = next(answers)
+        victim = next(iter(engine._pool._workers.values()))
+        os.kill(victim.pid, signal.SIGKILL)
+        rest = list(answers)
+        lost = [answer for answer in rest if isinstance(answer, Absence)]
+        assert len(lost) == 1
+        assert "ended in mid-round (killed by signal 9)" in lost[0].reason
+        assert [first.client, *(answer.client for answer in rest)] == list(range(5))
     finally:
         began = time.monotonic()
         engine.close()
         assert time.monotonic() - began < 15
 
 
-def test_an_error_in_a_worker_reaches_the_server_as_itself() -> None:
-    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2, "eta": 1e30}))
+def test_a_client_slower_than_the_timeout_is_given_up() -> None:
+    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2, "tau": 100_000, "clients": 2, "round_timeout": 4}))
     try:
-        with pytest.raises(aq.QuantizeError, match="NaN or infinite"):
-            list(engine.train(engine.federation.model, Plan(0, 2, 1e30)))
+        answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
+        assert [answer.reason for answer in answers] == ["no answer within round_timeout = 4 s."] * 2
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_client_that_fails_is_absent_with_its_reason(workers: int) -> None:
+    engine = LocalEngine(load_config("demo", {**SMALL, "workers": workers}))
+    try:
+        answers = list(engine.train(engine.federation.model, Plan(0, 2, 1e30)))
+        assert all(isinstance(answer, Absence) for answer in answers)
+        assert "NaN or infinite" in answers[0].reason
     finally:
         engine.close()
 
@@ -72,7 +86,7 @@ def test_closing_leaves_no_process_and_no_shared_memory() -> None:
     engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2}))
     assert engine._pool is not None
     pool = engine._pool
-    processes, name = list(pool._processes), pool._memory.name
+    processes, name = list(pool._workers.values()), pool._memory.name
     engine.close()
     assert not any(process.is_alive() for process in processes)
     assert not os.path.exists(f"/dev/shm/{name}")

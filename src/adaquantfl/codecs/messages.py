@@ -96,22 +96,27 @@ class Accumulator:
         self.dimension = dimension
         self.frames = 0
         self._total = np.zeros(dimension, dtype=np.float32)
-        self._held: dict[int, _Waiting] = {}  # frames that came before their turn
+        self._held: dict[int, Checked] = {}  # frames that came before their turn
         self._turn = 0
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Checked] = []
         self._waiting_bytes = 0
 
-    def add(self, frame: Bytes, weight: float, order: int | None = None) -> None:
+    def check(self, frame: Bytes, weight: float) -> Checked:
+        """What `add` would take, looked at first: FrameError on anything malformed, the update's norm otherwise."""
+        if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
+            raise FrameError(f"The weight {weight!r} is not a finite float32.")
+        # A buffer that the caller may use again is copied: the frame waits.
+        return Checked.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), self.dimension), weight)
+
+    def add(self, frame: Bytes | Checked, weight: float = 1.0, order: int | None = None) -> None:
         """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was.
 
         order: 0, 1, 2, ... where frames arrive in any order; each number once, and all frames with one or none.
+        A frame that `check` has seen has its weight already.
         """
-        if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
-            raise FrameError(f"The weight {weight!r} is not a finite float32.")
         if order is not None and (order < self._turn or order in self._held):
             raise FrameError(f"A frame with order {order} was added already, or the result has been read since.")
-        # A buffer that the caller may use again is copied: the frame waits.
-        ready = _Waiting.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), self.dimension), weight)
+        ready = frame if isinstance(frame, Checked) else self.check(frame, weight)
         self.frames += 1
         if order is None:
             self._enqueue(ready)
@@ -129,7 +134,7 @@ class Accumulator:
         self.flush()
         return self._total.copy()
 
-    def _enqueue(self, ready: _Waiting) -> None:
+    def _enqueue(self, ready: Checked) -> None:
         self._waiting.append(ready)
         self._waiting_bytes += ready.nbytes
         if self._waiting_bytes > 4 * self.dimension:
@@ -152,28 +157,42 @@ class Accumulator:
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    """A checked frame with its weight worked in."""
+class Checked:
+    """A well-formed frame with its weight worked in, ready to be added."""
 
+    frame: Frame
     body: Body
     steps: npt.NDArray[np.float32]
     offsets: npt.NDArray[np.int64]
-    nbytes: int
+
+    @property
+    def s(self) -> int | None:
+        """The number of levels; None for float32 values."""
+        return None if self.frame.header.quantizer == FLOAT32 else self.frame.header.s
+
+    @property
+    def norm(self) -> float:
+        """The l2 norm of the vector that was quantized: its scales are the norms of its segments."""
+        parts = raw.values(self.frame) if self.s is None else self.frame.header.scales
+        return float(np.linalg.norm(parts.astype(np.float64)))
+
+    @property
+    def nbytes(self) -> int:
+        return self.frame.size + self.body.nbytes
 
     @staticmethod
-    def of(frame: Frame, weight: float) -> _Waiting:
+    def of(frame: Frame, weight: float) -> Checked:
         header = frame.header
         if header.quantizer == FLOAT32:
             whole = Segments.of(None, header.dimension).offsets
-            return _Waiting(raw.open_body(frame), np.array([weight], dtype=np.float32), whole, frame.size)
+            return Checked(frame, raw.open_body(frame), np.array([weight], dtype=np.float32), whole)
         body = by_tag(frame).open_body(frame)
         with np.errstate(over="ignore"):
             steps = (weight * header.scales.astype(np.float64) / header.s).astype(np.float32)
             largest = (weight * header.scales.astype(np.float64)).astype(np.float32)
         if not np.isfinite(largest).all():
             raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
-        offsets = Segments.of(header.segments, header.dimension).offsets
-        return _Waiting(body, steps, offsets, frame.size + body.nbytes)
+        return Checked(frame, body, steps, Segments.of(header.segments, header.dimension).offsets)
 
 
 def _checked(levels: Levels) -> Levels:

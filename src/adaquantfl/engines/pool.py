@@ -1,11 +1,15 @@
-"""Worker processes that share the model in memory and answer calls; replies come back in the order of the calls."""
+"""Worker processes that share the model in memory and answer calls; replies come back in the order of the calls.
+
+A worker that dies, or takes longer than the round's timeout over one call, fails that call and is replaced.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-import traceback
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
@@ -15,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import Config
-from ..errors import AdaQuantError, EngineError
 from ..federated.messages import Model
+from ..federated.quorum import reason_of
+from .calls import Call, Failure, perform
 
-Call = tuple[str, tuple[Any, ...]]
 _AHEAD = 2  # calls a worker may be ahead of the oldest reply: bounds the replies held back for their order
 
 
@@ -29,85 +33,97 @@ class Pool:
         self._weights, self._buffers = len(model.weights), len(model.buffers)
         self._memory = SharedMemory(create=True, size=4 * (self._weights + self._buffers))
         self._shared = _view(self._memory, self._weights, self._buffers)
-        self._connections: list[Connection] = []
-        self._processes: list[BaseProcess] = []
+        self._config = config
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
-        context = multiprocessing.get_context("spawn")
-        for number in range(workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve,
-                args=(theirs, config, self._memory.name, self._weights, self._buffers),
-                name=f"adaquantfl-worker-{number}",
-                daemon=True,
-            )
-            process.start()
-            theirs.close()  # so that a worker's death ends the pipe
-            self._connections.append(ours)
-            self._processes.append(process)
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: dict[Connection, BaseProcess] = {}
+        for _ in range(workers):
+            self._start_worker()
 
     def map(self, model: Model, calls: list[Call]) -> Iterator[Any]:
-        """The results of all calls on this model, in order."""
+        """The results of all calls on this model, or `Failure`s, in order."""
         self._shared.weights[:] = model.weights
         self._shared.buffers[:] = model.buffers
-        idle, busy = list(self._connections), dict[Connection, int]()
+        idle, busy = list(self._workers), dict[Connection, tuple[int, float]]()
         finished: dict[int, Any] = {}
         sent = yielded = 0
         try:
             while yielded < len(calls):
-                while idle and sent < len(calls) and sent < yielded + _AHEAD * len(self._connections):
+                while idle and sent < len(calls) and sent < yielded + _AHEAD * len(self._workers):
                     connection = idle.pop(0)
+                    busy[connection] = sent, time.monotonic() + self._config.round_timeout
                     self._send(connection, calls[sent])
-                    busy[connection] = sent
                     sent += 1
-                for ready in wait(list(busy)):
+                soonest = min(deadline for _, deadline in busy.values())
+                for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
                     assert isinstance(ready, Connection)
-                    finished[busy.pop(ready)] = self._receive(ready)
-                    idle.append(ready)
+                    number, _ = busy.pop(ready)
+                    finished[number], connection = self._receive(ready)
+                    idle.append(connection)
+                for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
+                    number, _ = busy.pop(late)
+                    finished[number] = Failure(f"no answer within round_timeout = {self._config.round_timeout:g} s.")
+                    idle.append(self._replace(late))
                 while yielded in finished:
                     yield finished.pop(yielded)
                     yielded += 1
         except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
-            for connection in busy:
+            for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
                 self._receive(connection)
             raise
 
     def close(self) -> None:
         """End the workers and free the shared memory."""
-        for connection in self._connections:
+        for connection in self._workers:
             connection.close()
-        for process in self._processes:
+        for process in self._workers.values():
             process.join(timeout=2)
             if process.is_alive():
                 process.terminate()
                 process.join(timeout=5)
-        self._connections, self._processes = [], []
+        self._workers = {}
         del self._shared
         self._memory.close()
         self._memory.unlink()
 
+    def _start_worker(self) -> Connection:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_serve,
+            args=(theirs, self._config, self._memory.name, self._weights, self._buffers),
+            name=f"adaquantfl-worker-{len(self._workers)}",
+            daemon=True,
+        )
+        process.start()
+        theirs.close()  # so that a worker's death ends the pipe
+        self._workers[ours] = process
+        return ours
+
+    def _replace(self, connection: Connection) -> Connection:
+        process = self._workers.pop(connection)
+        process.kill()
+        process.join()
+        connection.close()
+        return self._start_worker()
+
     def _send(self, connection: Connection, call: Call) -> None:
-        try:
+        with suppress(OSError):  # a dead worker: receiving from it says so
             connection.send(call)
-        except OSError as error:
-            raise self._lost(connection) from error
 
-    def _receive(self, connection: Connection) -> Any:
+    def _receive(self, connection: Connection) -> tuple[Any, Connection]:
+        """The answer, and the connection to a worker that is free now: this one, or one in a dead one's place."""
         try:
-            outcome, value = connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._lost(connection) from error
-        if outcome == "result":
-            return value
-        raise value
+            return connection.recv(), connection
+        except (EOFError, OSError):
+            return self._lost(connection), self._replace(connection)
 
-    def _lost(self, connection: Connection) -> EngineError:
-        process = self._processes[self._connections.index(connection)]
+    def _lost(self, connection: Connection) -> Failure:
+        process = self._workers[connection]
         process.join(timeout=5)
         code = process.exitcode
         reason = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return EngineError(
-            f"{process.name} ended in mid-round ({reason}); out of memory is the usual cause. "
+        return Failure(
+            f"its worker ended in mid-round ({reason}); out of memory is the usual cause. "
             "Fewer workers need less memory: --set workers=1."
         )
 
@@ -120,7 +136,6 @@ def _serve(connection: Connection, config: Config, memory: str, weights: int, bu
     from ..federated.client import Trainer
     from ..tasks.task import Task
     from ..threads import set_threads
-    from .local import perform
 
     torch.set_num_threads(1)
     set_threads(1)
@@ -132,13 +147,12 @@ def _serve(connection: Connection, config: Config, memory: str, weights: int, bu
             call = connection.recv()
         except (EOFError, OSError):
             break
+        answer: Any
         try:
             trainer = trainer or Trainer(config, Task.of(config))
-            answer = ("result", perform(trainer, call, model))
-        except AdaQuantError as error:
-            answer = ("error", error)
-        except Exception:  # whatever it was, the parent must hear of it
-            answer = ("error", EngineError(f"A worker failed:\n{traceback.format_exc()}"))
+            answer = perform(trainer, call, model)
+        except Exception as error:  # whatever it was, the parent must hear of it
+            answer = Failure(reason_of(error))
         try:
             connection.send(answer)
         except OSError:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ..config import RESUMABLE, Config
+from ..engines.calls import CallEngine
 from ..engines.local import LocalEngine
 from ..errors import ConfigError
 from ..federated import server
@@ -20,13 +21,29 @@ from ..federated.server import RunState
 from ..tasks import partitions
 
 Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
+Connect = Callable[[Config], CallEngine]  # an engine with its clients at hand
 
 
-def run(config: Config, out: Path, observer: Observer | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Request:
+    """A new run of a configuration into `out`; without one, the run in `out` goes on, with the changes."""
+
+    out: Path
+    config: Config | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def play(self, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
+        """Carry it out; returns the run's summary."""
+        if self.config is None:
+            return resume(self.out, self.changes, observer, connect)
+        return run(self.config, self.out, observer, connect)
+
+
+def run(config: Config, out: Path, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
     """Play a new run into the folder `out`; returns its summary."""
     directory = RunDirectory(out)
     directory.check_free()
-    engine = LocalEngine(config)  # before the folder is made: missing data leaves nothing behind
+    engine = connect(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config)
         partitions.draw(engine.task.label_counts(), engine.task.classes, out / "partition.png")
@@ -36,7 +53,12 @@ def run(config: Config, out: Path, observer: Observer | None = None) -> dict[str
         engine.close()
 
 
-def resume(out: Path, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> dict[str, Any]:
+def resume(
+    out: Path,
+    changes: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+    connect: Connect = LocalEngine,
+) -> dict[str, Any]:
     """Go on with the run in `out` from its last checkpoint; a finished run gives its summary."""
     changes = changes or {}
     fixed = sorted(set(changes) - RESUMABLE)
@@ -52,7 +74,7 @@ def resume(out: Path, changes: Mapping[str, Any] | None = None, observer: Observ
         if done is not None and state is not None and server.finished(state, config):
             return done
         directory.reopen()
-        engine = LocalEngine(config)
+        engine = connect(config)
         try:
             return _play(config, state, engine, directory, observer)
         finally:
@@ -92,6 +114,7 @@ def _play(
 def summarise(state: RunState, engine: Engine) -> dict[str, Any]:
     """What a run came to."""
     return {
+        "engine": engine.name,
         "rounds": state.round,
         **vars(state.ledger),
         "initial_loss": state.initial.loss,

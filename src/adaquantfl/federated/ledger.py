@@ -41,6 +41,10 @@ class Ledger:
             payload_bytes_up=self.payload_bytes_up + reply.payload_bytes,
         )
 
+    def after_refused(self, reply: Reply) -> Ledger:
+        """A reply has arrived that cannot be used; its bytes were sent all the same."""
+        return replace(self, wire_bytes_up=self.wire_bytes_up + reply.wire_bytes)
+
     def after_round(self, dimension: int, s: int | None, scales: int) -> Ledger:
         """Every client has sent C_s bits (eq. 6), or 32 an element without quantization."""
         bits = 32 * dimension if s is None else paper_bits(dimension, s, scales)

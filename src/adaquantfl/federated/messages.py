@@ -55,6 +55,14 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Absence:
+    """A client that gave no answer, or none that could be used, and why."""
+
+    client: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The global loss f(w) = sum of p_i f_i(w) (eq. 1), and the accuracy on the test set where it was asked for."""
 
@@ -83,10 +91,11 @@ class Federation:
 class Engine(Protocol):
     """Carries plans and models to the clients and their replies back."""
 
+    name: str
     federation: Federation
 
-    def train(self, model: Model, plan: Plan) -> Iterator[Reply]:
-        """Every client's reply, in client order whatever order they arrive in."""
+    def train(self, model: Model, plan: Plan) -> Iterator[Reply | Absence]:
+        """Every client's reply, or its absence, in client order whatever order they arrive in."""
 
     def evaluate(self, model: Model, test: bool = True) -> Evaluation:
         """f(w) over the clients' data, and the accuracy on the test set."""

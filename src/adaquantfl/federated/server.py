@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..codecs.messages import Accumulator
 from ..config import Config
 from ..schedules import Schedule, ScheduleState
 from ..theory import bits_per_element
 from .client import scope_segments
+from .collect import collect
 from .ledger import Ledger
 from .messages import Engine, Evaluation, Model, Plan
+from .quorum import check_quorum
 
 LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
@@ -47,11 +48,11 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     """One round. Returns the state after it and what was measured: the line for the history."""
     began = time.perf_counter()
     federation, rule = engine.federation, config.schedule()
-    d, p = federation.dimension, federation.weights
+    d = federation.dimension
     eta = config.learning_rate(state.round)
     ledger = state.ledger
     if config.loss == "full" and rule.wants_loss(state.schedule, ledger.paper_bits):
-        ledger = ledger.after_losses(len(p))
+        ledger = ledger.after_losses(len(federation.samples))
 
     # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                       (eq. 13)
     loss = state.rule_loss if config.loss == "full" else state.round_loss
@@ -60,24 +61,14 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     ledger = ledger.after_model_sent(federation)
 
     # Every client runs tau steps from w_k and sends Q(update); the server adds up p_i Q(update_i)      (eq. 2 and 4)
-    update, buffers = Accumulator(d), Accumulator(max(1, len(state.model.buffers)))
-    round_loss = train_seconds = encode_seconds = aggregate_seconds = 0.0
-    for reply in engine.train(state.model, plan):
-        arrived = time.perf_counter()
-        update.add(reply.frame, p[reply.client])
-        if reply.buffers:
-            buffers.add(reply.buffers, p[reply.client])
-        ledger = ledger.after_reply(reply)
-        round_loss += p[reply.client] * reply.round_loss
-        train_seconds += reply.train_seconds
-        encode_seconds += reply.encode_seconds
-        aggregate_seconds += time.perf_counter() - arrived
+    collected = collect(engine.train(state.model, plan), plan, config, federation, ledger)
+    check_quorum(collected.missing, config, f"Round {state.round + 1}")
 
     # w_{k+1} = w_k + sum of p_i Q(update_i)                                                               (eq. 3)
     applied = time.perf_counter()
-    model = Model(state.model.weights + update.result(), buffers.result()[: len(state.model.buffers)])
+    model = Model(state.model.weights + collected.update, collected.buffers)
     segments = scope_segments(config.scope, federation.tensors)
-    ledger = ledger.after_round(d, plan.s, 1 if segments is None else len(segments))
+    ledger = collected.ledger.after_round(d, plan.s, 1 if segments is None else len(segments))
     ended = time.perf_counter()
 
     line: dict[str, Any] = {
@@ -85,14 +76,15 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         "s": plan.s,
         "bits_per_element": 32 if plan.s is None else bits_per_element(plan.s),
         "lr": eta,
-        "round_loss": round_loss,
+        "round_loss": collected.round_loss,
         **vars(ledger),
-        "clients": update.frames,
+        "clients": collected.clients,
+        **({"missing": collected.missing} if collected.missing else {}),
         "seconds": {
             "round": ended - began,
-            "train": train_seconds,  # added up over clients, who work side by side
-            "encode": encode_seconds,
-            "aggregate": aggregate_seconds + ended - applied,
+            "train": collected.train_seconds,  # added up over clients, who work side by side
+            "encode": collected.encode_seconds,
+            "aggregate": collected.aggregate_seconds + ended - applied,
         },
     }
     state = replace(
@@ -101,7 +93,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         model=model,
         schedule=schedule,
         ledger=ledger,
-        round_loss=round_loss,
+        round_loss=collected.round_loss,
         seconds=state.seconds + ended - began,
     )
     return state, line

@@ -1,0 +1,25 @@
+"""Which engine plays a run: the same request, whatever carries the messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .runner import Observer, Request
+
+
+def launch(engine: str, request: Request, observer: Observer | None = None) -> dict[str, Any] | None:
+    """Play a run on an engine of `config.ENGINES`; None where this process is only a client of it."""
+    if engine == "gloo":
+        from . import gloo_run
+
+        return gloo_run.launch(request, observer)
+    if engine == "flower":
+        from . import flower_run
+
+        return flower_run.simulate(request, observer)
+    if engine == "flower-deployment":
+        from . import flower_run
+
+        return flower_run.deploy(request, observer)
+    assert engine == "local", engine
+    return request.play(observer)

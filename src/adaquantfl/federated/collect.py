@@ -1,0 +1,121 @@
+"""The server's half of a round: replies in, those that can be used added up, the rest refused with a reason (eq. 3)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..codecs.messages import Accumulator, Checked
+from ..config import Config
+from ..errors import FrameError
+from ..norms import NormLimit
+from .ledger import Ledger
+from .messages import Absence, Federation, Plan, Reply, Vector
+
+
+@dataclass
+class Collected:
+    """What a round's clients sent, added up: sum of p_i Q(update_i) over those who answered, p renormalised."""
+
+    update: Vector
+    buffers: Vector
+    ledger: Ledger
+    round_loss: float
+    clients: int
+    missing: dict[int, str] = field(default_factory=dict)
+    train_seconds: float = 0.0
+    encode_seconds: float = 0.0
+    aggregate_seconds: float = 0.0
+
+
+def collect(
+    answers: Iterator[Reply | Absence], plan: Plan, config: Config, federation: Federation, ledger: Ledger
+) -> Collected:
+    """Add up the replies as they come, in client order."""
+    return _Collector(plan, config, federation, ledger).run(answers)
+
+
+class _Collector:
+    def __init__(self, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
+        self.plan = plan
+        self.limit = NormLimit.of(config.max_update_norm)
+        self.p = federation.weights
+        self.sizes = federation.dimension, len(federation.model.buffers)
+        self.update, self.buffers = Accumulator(self.sizes[0]), Accumulator(max(1, self.sizes[1]))
+        nothing = np.empty(0, dtype=np.float32)
+        self.result = Collected(nothing, nothing, ledger, 0.0, 0)
+        self.heard = 0.0
+
+    def run(self, answers: Iterator[Reply | Absence]) -> Collected:
+        held: dict[int, tuple[Reply, Checked, Checked | None]] = {}  # while a limit needs every norm
+        for answer in answers:
+            began = time.perf_counter()
+            if isinstance(answer, Absence):
+                self.result.missing[answer.client] = answer.reason
+                continue
+            try:
+                checked = self._check(answer)
+            except FrameError as error:
+                self._refuse(answer, f"its message was refused. {error}")
+                continue
+            if self.limit.needs_all:
+                held[answer.client] = answer, *checked
+            elif reasons := self.limit.refused({0: checked[0].norm} if self.limit.absolute < math.inf else {}):
+                self._refuse(answer, reasons[0])
+            else:
+                self._add(answer, *checked)
+            self.result.aggregate_seconds += time.perf_counter() - began
+        began = time.perf_counter()
+        reasons = self.limit.refused({client: frame.norm for client, (_, frame, _) in held.items()})
+        for client, (reply, frame, buffers) in held.items():
+            if client in reasons:
+                self._refuse(reply, reasons[client])
+            else:
+                self._add(reply, frame, buffers)
+        self._finish()
+        self.result.aggregate_seconds += time.perf_counter() - began
+        return self.result
+
+    def _check(self, reply: Reply) -> tuple[Checked, Checked | None]:
+        """Both frames of a reply, before either is added."""
+        if not math.isfinite(reply.round_loss):
+            raise FrameError(f"Its loss is {reply.round_loss}: its training has diverged.")
+        frame = self.update.check(reply.frame, self.p[reply.client])
+        if frame.s != self.plan.s:
+            raise FrameError(f"It has s = {frame.s}, but the round's plan says s = {self.plan.s}.")
+        if not self.sizes[1] and not reply.buffers:
+            return frame, None
+        if not self.sizes[1] or not reply.buffers:
+            raise FrameError("Its message has buffers, but the model has none, or the other way round.")
+        buffers = self.buffers.check(reply.buffers, self.p[reply.client])
+        if buffers.s is not None:
+            raise FrameError("Its buffers are quantized; they travel in float32.")
+        return frame, buffers
+
+    def _add(self, reply: Reply, frame: Checked, buffers: Checked | None) -> None:
+        result, p = self.result, self.p[reply.client]
+        self.update.add(frame)
+        if buffers is not None:
+            self.buffers.add(buffers)
+        self.heard += p
+        result.ledger = result.ledger.after_reply(reply)
+        result.round_loss += p * reply.round_loss
+        result.train_seconds += reply.train_seconds
+        result.encode_seconds += reply.encode_seconds
+        result.clients += 1
+
+    def _refuse(self, reply: Reply, reason: str) -> None:
+        self.result.missing[reply.client] = reason
+        self.result.ledger = self.result.ledger.after_refused(reply)
+
+    def _finish(self) -> None:
+        result = self.result
+        result.update, result.buffers = self.update.result(), self.buffers.result()[: self.sizes[1]]
+        if result.missing and result.clients:  # only then: with everybody there the sum of p is 1 but for rounding
+            result.update /= np.float32(self.heard)
+            result.buffers /= np.float32(self.heard)
+            result.round_loss /= self.heard
