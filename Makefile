@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench clean
+.PHONY: help install demo test test-all lint format bench results clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ format: $(READY)  ## sort imports and format
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
 	cd benchmarks && for name in codec round memory coldstart sizes real_updates; do \
 	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
+
+results: $(READY)  ## the figures and tables of docs/results.md and docs/sensitivity.md, from their records
+	$(BIN)/python scripts/results_page.py
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -6,13 +6,12 @@ python scripts/performance_tables.py
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from marked import fill
+
 ROOT = Path(__file__).parents[1]
-START = "<!-- targets: made by `make bench` and scripts/performance_tables.py from results/benchmarks -->"
-END = "<!-- /targets -->"
 RECORDS = ROOT / "results" / "benchmarks"
 MIDDLE = 11_181_642  # the dimension that the targets are set for
 
@@ -220,9 +219,8 @@ A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_
 """
     (ROOT / "docs" / "performance.md").write_text(page)
     readme = ROOT / "README.md"
-    block = f"{START}\n\n{targets(codec['rows'], start, round_, memory)}\n\n{END}"
-    pattern = re.compile(re.escape(START) + ".*?" + re.escape(END), re.DOTALL)
-    readme.write_text(pattern.sub(lambda _: block, readme.read_text()))
+    block = targets(codec["rows"], start, round_, memory)
+    readme.write_text(fill(readme.read_text(), "targets", block))
     print(block)
 
 

@@ -9,16 +9,15 @@ its picture to docs/figures.
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 from pathlib import Path
+
+from marked import fill
 
 from adaquantfl.experiments import records, tables
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "demo"
-START = "<!-- demo-table: made by `make demo` and scripts/readme_tables.py from results/demo -->"
-END = "<!-- /demo-table -->"
 
 
 def copy_record(source: Path) -> None:
@@ -66,8 +65,7 @@ def main() -> None:
         "nearly every level is 0."
     )
     readme = ROOT / "README.md"
-    pattern = re.compile(re.escape(START) + ".*?" + re.escape(END), re.DOTALL)
-    readme.write_text(pattern.sub(lambda _: f"{START}\n\n{text}\n\n{END}", readme.read_text()))
+    readme.write_text(fill(readme.read_text(), "demo-table", text))
     print(text)
 
 

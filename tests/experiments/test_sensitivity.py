@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from adaquantfl.cli import main
 from adaquantfl.config import load_config
 from adaquantfl.experiments import sensitivity
 
+MakeRun = Callable[..., Path]
 TINY = ["model=mlp", "clients=2", "tau=1", "rounds=1", "workers=1"]
 
 
@@ -43,6 +45,26 @@ def test_it_is_played_and_recorded_from_the_command_line(
     assert capsys.readouterr().out.count("has a record already") == 2
     records = sorted((tmp_path / sensitivity.RECORDS).glob("*/seed-0/summary.json"))
     assert [path.parts[-3] for path in records] == ["preset", "rounding-power"]
+
+
+def test_the_table_has_means_and_deviations_at_a_loss_that_all_reached(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed, last in enumerate((0.2, 0.3)):
+        make_run(f"preset/seed-{seed}", seed=seed, losses=[1.0, last])
+        make_run(f"s0-4/seed-{seed}", seed=seed, losses=[1.0, 1.0, last + 0.05])
+    groups = sensitivity.load(tmp_path)
+    assert sensitivity.common_level(groups) == 0.35
+    header, preset, coarse = sensitivity.table(groups)
+    assert header[1:3] == ["rounds to loss 0.35", "paper's bits, a client (Mb)"]
+    assert preset[:2] == ["preset", "2.00 ± 0.00"]
+    assert preset[4] == "0.250 ± 0.071"
+    assert coarse[:2] == ["s0 = 4", "3.00 ± 0.00"]
+
+
+def test_the_figure_has_a_row_for_each_setting(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("preset/seed-0", losses=[1.0, 0.5])
+    make_run("rounding-power/seed-0", losses=[1.0, 0.5])
+    picture = sensitivity.figure(sensitivity.load(tmp_path))
+    assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == ["preset", "rounding = power"]
 
 
 def test_a_method_is_refused() -> None:

@@ -52,7 +52,7 @@ SPARE = (
     Style("#2f6f6f", (0, (1, 2)), "h"),
 )
 
-_RC: Any = {
+RC: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # ships with matplotlib: the same figure on every machine
     "font.size": 11,
@@ -83,6 +83,7 @@ _FAR_APART = 8
 NAMES = ("loss", "accuracy", "bits", "wire", "overview")
 _Y_LABELS = {
     "loss": "Training loss",
+    "round_loss": "Round loss (mini-batches)",
     "test_accuracy": "Test accuracy (%)",
     "bits_per_element": "Bits an element, $b_k$",
     "s": "Quantization levels, $s_k$",
@@ -109,7 +110,7 @@ def draw(
         )
         for suffix, options in formats:
             paths.append(folder / f"{name}.{suffix}")
-            with matplotlib.rc_context(_RC):
+            with matplotlib.rc_context(RC):
                 picture.savefig(paths[-1], **options)
     return paths
 
@@ -141,16 +142,16 @@ def figure(
     beside = name == "overview"
     default = (13.0, 4.4) if beside else (6.4, 4.3 if len(panels) == 1 else 6.4)
     x = "wire_bytes_up" if name == "wire" else "paper_bits"
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(RC):
         layout = ConstrainedLayoutEngine(wspace=0.05 if beside else 0.0)
         picture = Figure(figsize=size or default, layout=layout)
         rows, columns = (1, len(panels)) if beside else (len(panels), 1)
         grid = picture.subplots(rows, columns, sharex="col", squeeze=False)
         for position, (axes, key) in enumerate(zip(grid.flat, panels, strict=True)):
-            _panel(axes, runs, key, x, xscale)
+            panel(axes, runs, key, x, xscale)
             if not beside and position < len(panels) - 1:
                 axes.set_xlabel("")
-        _legend(picture, list(grid.flat), columns=6 if beside else 3)
+        legend(picture, list(grid.flat), columns=6 if beside else 3)
         if title:
             picture.suptitle(title)
     return picture
@@ -161,7 +162,7 @@ def to_svg(picture: "Figure") -> str:
     import matplotlib
 
     out = io.StringIO()
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(RC):
         picture.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return out.getvalue()
 
@@ -176,7 +177,8 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
     return chosen
 
 
-def _panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None) -> None:
+def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None = None) -> None:
+    """Draw `key` against `x` for each method, on one pair of axes."""
     groups = {label: group for label, group in group_runs(runs).items() if any(run.history for run in group)}
     totals = [max(float(run.history[-1][x]) for run in group if run.history) for group in groups.values()]
     scale: XScale = xscale or ("log" if max(totals) > _FAR_APART * max(min(totals), 1.0) else "linear")
@@ -273,7 +275,8 @@ def _finish_axes(axes: "Axes", key: str, scale: XScale) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend(picture: "Figure", panels: list["Axes"], columns: int) -> None:
+def legend(picture: "Figure", panels: list["Axes"], columns: int) -> None:
+    """One legend below the figure for all of its axes."""
     entries: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -3,12 +3,14 @@
 Nothing here writes or trains. A run that was killed, or is still going, is read as far as it got.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,7 @@ class RunRecord:
     @property
     def label(self) -> str:
         """The method as a reader knows it: "AdaQuantFL", "4-bit", "float32 (bf16)"."""
-        name = {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(self.method, self.method)
-        if bits := _fixed_bits(self.method):
-            name = f"{bits}-bit"
+        name = method_label(self.method)
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
 
     @property
@@ -63,10 +63,14 @@ class RunRecord:
         table = np.array(points, dtype=np.float64).reshape(-1, 2)
         return table[:, 0], table[:, 1]
 
-    def bits_to_loss(self, target: float) -> tuple[int, int, int] | None:
-        """(round, paper_bits, wire_bytes_up) at the first evaluated round with loss <= target, or None."""
-        for line in self._measured("loss"):
-            if line["loss"] <= target:
+    @property
+    def rounds(self) -> int:
+        return int(self.history[-1]["round"]) if self.history else 0
+
+    def bits_to_loss(self, target: float, key: str = "loss") -> tuple[int, int, int] | None:
+        """(round, paper_bits, wire_bytes_up) at the first round that measured `key` at or below `target`, or None."""
+        for line in self._measured(key):
+            if line[key] <= target:
                 return int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"])
         return None
 
@@ -75,6 +79,16 @@ class RunRecord:
         values = [float(line[key]) for line in self._measured(key) if np.isfinite(line[key])]
         return min(values, default=None)
 
+    def smoothed(self, key: str, rounds: int) -> RunRecord:
+        """This run with `key` as its mean over the last `rounds` rounds; rounds before that have none."""
+        history = []
+        for end, line in enumerate(self.history, start=1):
+            recent = [
+                value for past in self.history[max(0, end - rounds) : end] if (value := past.get(key)) is not None
+            ]
+            history.append({**line, key: sum(recent) / rounds if len(recent) == rounds else None})
+        return replace(self, history=history)
+
     def final(self, key: str) -> float | None:
         """The last measured value of `key`, or None where it was never measured."""
         measured = self._measured(key)
@@ -82,6 +96,16 @@ class RunRecord:
 
     def _measured(self, key: str) -> list[dict[str, Any]]:
         return [line for line in self.history if line.get(key) is not None]
+
+
+def method_label(method: str) -> str:
+    """The method as a reader knows it, whatever it was computed in.
+
+    >>> method_label("adaquant"), method_label("4bit"), method_label("fp32")
+    ('AdaQuantFL', '4-bit', 'float32')
+    """
+    bits = _fixed_bits(method)
+    return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, method)
 
 
 def load_run(directory: Path | str) -> RunRecord:

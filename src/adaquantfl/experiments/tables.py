@@ -70,7 +70,7 @@ class Table:
         header = ["Method", *(f"loss {level:g}" for level in self.levels), "lowest loss"]
         divisor, _ = self.unit
         rows = [
-            [row.method, *(_cell_text(cell, divisor) for cell in row.cells), _spread(row.lowest_loss)]
+            [row.method, *(_cell_text(cell, divisor) for cell in row.cells), spread(row.lowest_loss)]
             for row in self.rows
         ]
         return [header, *rows]
@@ -96,7 +96,7 @@ def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
         return []
     ladder = {float(f"{digit}e{power}") for power in range(-6, 3) for digit in (1, 2, 3, 5)}
     ladder |= {float(run.config.get("target_loss") or 0.0) for run in runs}
-    common = _round_up(max(lowest))
+    common = round_up(max(lowest))
     levels = sorted(level for level in ladder if min(lowest) <= level < max(starts))[: most - 1]
     if common < max(starts):
         levels.append(common)
@@ -162,10 +162,14 @@ def amount(value: float, symbol: str = "b") -> str:
 
 
 def to_markdown(table: Table) -> str:
-    header, *rows = ([text.replace("|", "\\|") for text in line] for line in table.grid())
+    return f"{table.caption}.\n\n{markdown(table.grid())}\n"
+
+
+def markdown(grid: Sequence[Sequence[str]]) -> str:
+    """A header and rows of text as a Markdown table; all columns but the first to the right."""
+    header, *rows = ([text.replace("|", "\\|") for text in line] for line in grid)
     rule = ["---"] + ["---:"] * (len(header) - 1)
-    lines = ["| " + " | ".join(line) + " |" for line in (header, rule, *rows)]
-    return f"{table.caption}.\n\n" + "\n".join(lines) + "\n"
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
 
 
 def to_text(table: Table) -> str:
@@ -214,6 +218,23 @@ def significant(value: float, digits: int = 3) -> str:
         return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{decimals}f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, with the standard deviation of several."""
+    if not len(values):
+        return NOT_REACHED
+    return _plus_minus(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+
+def round_up(value: float) -> float:
+    """Up to two significant digits, and never below `value`: the run it came from reaches the level."""
+    if value <= 0:
+        return value
+    power = math.floor(math.log10(value)) - 1
+    digits = math.floor(value / 10.0**power)
+    levels = (float(f"{digits + more}e{power}") for more in range(3))
+    return next(level for level in levels if level >= value)
 
 
 def _reached(table: Table, names: Set[str]) -> dict[float, tuple[str, float]]:
@@ -267,12 +288,6 @@ def _cell_text(cell: Cell, divisor: float) -> str:
     return text if cell.ratio is None else f"{text} ({_times(cell.ratio)})"
 
 
-def _spread(values: tuple[float, ...]) -> str:
-    if not values:
-        return NOT_REACHED
-    return _plus_minus(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
-
-
 def _plus_minus(mean: float, std: float | None) -> str:
     text = significant(mean)
     decimals = len(text.partition(".")[2])
@@ -281,13 +296,3 @@ def _plus_minus(mean: float, std: float | None) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio < 10 else f"{significant(ratio)}x"
-
-
-def _round_up(value: float) -> float:
-    """Up to two significant digits, and never below `value`: the run it came from reaches the level."""
-    if value <= 0:
-        return value
-    power = math.floor(math.log10(value)) - 1
-    digits = math.floor(value / 10.0**power)
-    levels = (float(f"{digits + more}e{power}") for more in range(3))
-    return next(level for level in levels if level >= value)
