@@ -94,8 +94,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name == "theory":
-        return importlib.import_module(".theory", __name__)
+    if name in ("theory", "flower"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'adaquantfl' has no attribute {name!r}")
 
 

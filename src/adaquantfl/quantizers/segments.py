@@ -85,3 +85,18 @@ def bucket_lengths(dimension: int, size: int) -> npt.NDArray[np.int64]:
     if dimension % size:
         lengths[-1] = dimension % size
     return lengths
+
+
+def scope_segments(scope: str | int, tensors: Sequence[int]) -> npt.NDArray[np.int64] | None:
+    """The segment lengths of a scope for a model whose tensors have these sizes; None is one norm for everything.
+
+    >>> scope_segments("tensor", [6, 2]).tolist(), scope_segments(5, [6, 2]).tolist(), scope_segments("whole", [6, 2])
+    ([6, 2], [5, 3], None)
+    """
+    if scope == "whole":
+        return None
+    if scope == "tensor":
+        return np.array(tensors, dtype=np.int64)
+    if isinstance(scope, int) and not isinstance(scope, bool):
+        return bucket_lengths(sum(tensors), scope)
+    raise QuantizeError(f"scope = {scope!r}: use 'tensor', 'whole', or a whole number: the elements of a bucket.")

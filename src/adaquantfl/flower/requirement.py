@@ -1,0 +1,22 @@
+"""Which Flower this package works with. Its API still moves from one minor version to the next."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+SUPPORTED = "1.41"
+
+
+def require_flwr() -> None:
+    """ImportError with a sentence where Flower is missing or of another version."""
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        raise ImportError(
+            "adaquantfl.flower needs Flower, which is not installed. Run: pip install 'adaquantfl[flower]'"
+        ) from None
+    if found.split(".")[:2] != SUPPORTED.split("."):
+        raise ImportError(
+            f"adaquantfl.flower works with flwr {SUPPORTED}, but flwr {found} is installed. "
+            f"Run: pip install 'flwr[simulation]~={SUPPORTED}.0'"
+        )
