@@ -1,0 +1,106 @@
+"""examples/flower, for real: `flwr run` with the simulation engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parents[2] / "examples" / "flower"
+BIN = Path(sys.executable).parent
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds its processes in /proc"),
+]
+
+
+def ours(home: str) -> list[int]:
+    """The processes that carry this FLWR_HOME: the SuperLink, and all that it and Ray started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"FLWR_HOME={home}\0".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            pass  # it ended, or is somebody else's
+    return found
+
+
+@pytest.fixture
+def environment() -> Iterator[dict[str, str]]:
+    """A SuperLink of our own, which `flwr run` finds in the place of the one that it would start and leave behind."""
+    home = tempfile.mkdtemp(prefix="aq-flwr-")  # short: Ray puts sockets into it
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    settings = {
+        "FLWR_HOME": home,
+        "RAY_TMPDIR": home,
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    }
+    env = {**os.environ, **settings}
+    command = ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", port]
+    link = subprocess.Popen(
+        [str(BIN / command[0]), *command[1:]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(120):
+            assert link.poll() is None, "the SuperLink ended"
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                    break
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.5)
+        yield env
+    finally:
+        link.terminate()
+        link.wait(timeout=30)
+        deadline = time.monotonic() + 20
+        while (left := ours(home)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        for process in left:
+            os.kill(process, signal.SIGKILL)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def flwr_run(environment: dict[str, str]) -> str:
+    config = "num-server-rounds=2 local-steps=8"
+    federation = "num-supernodes=3 client-resources-num-cpus=1"
+    command = ["flwr", "run", str(APP), "--stream", "--run-config", config, "--federation-config", federation]
+    done = subprocess.run(
+        [str(BIN / command[0]), *command[1:]], env=environment, capture_output=True, text=True, timeout=140, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(400)
+def test_the_example_trains_on_few_bytes_and_the_same_way_twice(environment: dict[str, str]) -> None:
+    output = flwr_run(environment)
+    lines = re.findall(r"^round +(\d+)  s +(\d+)  loss ([\d.]+)  accuracy ([\d.]+) +([\d.]+) kB up", output, re.M)
+    assert [line[:2] for line in lines] == [("1", "2"), ("2", "2")], output
+    assert float(lines[1][2]) < float(lines[0][2])
+    assert float(lines[1][3]) > 0.4
+    assert float(lines[1][4]) < 3 * 865 / 100  # float32 takes 865 kB a client
+    again = flwr_run(environment)
+    measured = [re.findall(r"Aggregated MetricRecord: (.*)", text) for text in (output, again)]
+    assert measured[0] == measured[1]
+    assert len(measured[0]) == 2

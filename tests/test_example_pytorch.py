@@ -1,0 +1,37 @@
+"""examples/pytorch, launched by torchrun on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "pytorch" / "train.py"
+
+
+def test_the_script_has_under_100_lines() -> None:
+    assert len(SCRIPT.read_text().splitlines()) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clients", [2, 3])
+def test_it_trains_on_few_bytes(clients: int) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(clients)]
+    done = subprocess.run(
+        [*command, str(SCRIPT), "--rounds", "8", "--steps", "5"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rounds = re.findall(r"s +(\d+)  loss ([\d.]+)  ([\d,]+) bytes up instead of ([\d,]+)", done.stdout)
+    assert len(rounds) == 8
+    assert float(rounds[-1][1]) < 0.7 * float(rounds[0][1])
+    sent, plain = (int(rounds[-1][i].replace(",", "")) for i in (2, 3))
+    assert sent < plain / 100
