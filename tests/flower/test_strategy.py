@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from flwr.app.message.message import make_message
+from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 import adaquantfl as aq
 from adaquantfl.errors import CheckpointError, ConfigError, FrameError, QuantizeError
-from adaquantfl.flower import AdaQuantStrategy
+from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.plan import EXACT, Plan
 from adaquantfl.flower.update import NAME, Model, pack
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
@@ -155,6 +156,24 @@ def test_clients_without_the_mod_work_in_the_same_round() -> None:
 def test_clients_with_the_mod_work_without_the_strategy() -> None:
     result, plain = run(FedAvg(), FakeGrid(clients())), run(FedAvg(), FakeGrid(clients(mods=())))
     assert all(np.array_equal(array, final(plain)[name]) for name, array in final(result).items())
+
+
+def test_the_strategy_alone_changes_nothing() -> None:
+    alone, plain = (run(s, FakeGrid(clients(mods=()))) for s in (AdaQuantStrategy(FedAvg()), FedAvg()))
+    assert all(np.array_equal(array, final(plain)[name]) for name, array in final(alone).items())
+
+
+def test_a_clipping_mod_behind_ours_sees_plain_weights() -> None:
+    def private(inner: Strategy) -> Strategy:
+        return flower.DifferentialPrivacyClientSideFixedClipping(inner, 0.0, clipping_norm=0.01, num_sampled_clients=4)
+
+    clipped = run(private(FedAvg()), FakeGrid(clients(mods=(fixedclipping_mod,))), model=FLOATS)
+    both = FakeGrid(clients(mods=(quantize_mod, fixedclipping_mod)))
+    result = run(AdaQuantStrategy(private(FedAvg()), schedule=FINE), both, model=FLOATS)
+    assert result.train_metrics_clientapp[1]["aq_quantized"] == 4
+    for name, array in final(clipped).items():
+        assert np.linalg.norm(array - FLOATS[name]) < 0.011
+        np.testing.assert_allclose(final(result)[name], array, atol=1e-6)
 
 
 def test_evaluation_and_the_round_number_are_the_wrapped_strategys() -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from ..codecs.frame import payload_size
-from ..codecs.messages import compress, decode
+from ..codecs.messages import Accumulator, compress
 from ..errors import FrameError
 from .plan import Plan
 
@@ -108,16 +108,18 @@ def unpack(record: Mapping[str, Array], model: Model, plan: Plan) -> Opened:
     if len({name for name, _ in chosen} | set(others)) != len(entries):
         raise FrameError("It has an array twice.")
     sizes = [array.size for _, array in chosen]
-    levels = decode(frame, dimension=sum(sizes))
-    if levels.s != plan.s:
-        raise FrameError(f"It has s = {levels.s}, but the round's plan says s = {plan.s}.")
-    updates = iter(np.split(levels.dequantize(), np.cumsum(sizes)[:-1]))
+    total = Accumulator(sum(sizes))
+    checked = total.check(frame, weight=1.0)
+    if checked.s != plan.s:
+        raise FrameError(f"It has s = {checked.s}, but the round's plan says s = {plan.s}.")
+    total.add(checked)
+    updates = iter(np.split(total.result(), np.cumsum(sizes)[:-1]))
     as_they_are = iter(others.items())
     arrays = dict(
         next(as_they_are) if base is None else (name, _applied(name, base, next(updates), dtype))
         for (name, base), dtype in zip(bases, entries["dtype"].tolist(), strict=True)
     )
-    return Opened(arrays, client, float(np.linalg.norm(levels.scales.astype(np.float64))), payload_size(frame))
+    return Opened(arrays, client, checked.norm, payload_size(frame))
 
 
 def ndarray(array: Array) -> AnyArray | None:
