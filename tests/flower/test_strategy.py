@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.app.message.message import make_message
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp import strategy as flower
@@ -219,6 +219,14 @@ def test_models_without_floats_are_left_alone() -> None:
     trees = {"0": np.arange(9, dtype="u1")}
     result = run(AdaQuantStrategy(FedAvg()), FakeGrid(clients()), model=trees)
     assert "aq_s" not in result.train_metrics_clientapp[1]
+
+
+def test_a_plan_does_not_outlive_its_round() -> None:
+    strategy, config, grid = AdaQuantStrategy(FedAvg()), ConfigRecord(), FakeGrid(clients())
+    (first, *_) = strategy.configure_train(1, record(FLOATS), config, grid)
+    assert Plan.read(first) is not None
+    (second, *_) = strategy.configure_train(2, record({"trees": np.arange(9, dtype="u1")}), config, grid)
+    assert Plan.read(second) is None
 
 
 # ---------------------------------------------------------------------------------------- the rule

@@ -185,16 +185,11 @@ class AdaQuantStrategy(Strategy):
 
     def _plan(self, messages: list[Message]) -> _Round | None:
         """Decide s and tell the clients. None where there is nothing to quantize: then the round is as it was."""
-        models: dict[int, Model] = {}
-        known: dict[int, Model] = {}  # one record usually goes to everybody
-        for message in messages:
-            records = list(message.content.array_records.values())
-            if len(records) == 1:
-                key = id(records[0])
-                known[key] = known.get(key) or Model(records[0])
-                models[message.metadata.dst_node_id] = known[key]
+        models = _models(messages)
         sizes = next(iter(models.values())).sizes(self._settings) if models else []
         if not sizes:
+            for message in messages:
+                self._settings.write(message)  # without s: takes an earlier plan out
             if messages:
                 _log.warning("AdaQuantStrategy found no arrays of floats to quantize and leaves this round as it is.")
             return None
@@ -235,6 +230,19 @@ class AdaQuantStrategy(Strategy):
                     pairs.append((weight, loss))
         total = sum(weight for weight, _ in pairs)
         return _positive(sum(weight * loss for weight, loss in pairs) / total) if pairs else None
+
+
+def _models(messages: list[Message]) -> dict[int, Model]:
+    """What each node is sent; usually everybody the same."""
+    models: dict[int, Model] = {}
+    known: dict[int, Model] = {}
+    for message in messages:
+        records = list(message.content.array_records.values())
+        if len(records) == 1:
+            key = id(records[0])
+            known[key] = known.get(key) or Model(records[0])
+            models[message.metadata.dst_node_id] = known[key]
+    return models
 
 
 def _positive(value: object) -> float | None:
