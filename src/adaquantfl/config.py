@@ -27,6 +27,24 @@ RESUMABLE = frozenset(
 
 
 @dataclass(frozen=True)
+class Link:
+    """The clients' network, to turn bytes into time; the run itself does not depend on it."""
+
+    up_mbps: float = 10.0
+    down_mbps: float = 50.0
+    latency_ms: float = 20.0  # one way
+    variation: float = 0.0  # standard deviation of the logarithm of each client's speeds; 0.5: a third are 1.6x slower
+    compute_seconds: float = 0.0  # a client's round; 0: as measured here
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            _check_type(f"link.{field.name}", value, "float")
+            if value < 0 or (value == 0 and field.name.endswith("mbps")):
+                raise ConfigError(f"link.{field.name} = {value}: it must be above 0.")
+
+
+@dataclass(frozen=True)
 class Config:
     """One run. The defaults are the paper's settings for the CNN with i.i.d. data."""
 
@@ -35,6 +53,8 @@ class Config:
     model: str = "cnn"
     partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
     clients: int = 8
+    clients_per_round: int = 0  # a seeded sample of so many takes part in each round; 0: all
+    sampling: str = "uniform"  # or "size": the more data, the more often
     # How long.
     rounds: int = 600
     target_loss: float = 0.0  # stop when the global loss is at or below it; 0: never
@@ -54,6 +74,10 @@ class Config:
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
+    loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
+    # The way down.
+    downlink: str = "model"  # "exact": what leads from the old model to the new one; "lossy": quantized
+    downlink_s0: int = 32  # levels of "lossy" at the start
     # Clients that fail.
     min_clients: int = 0  # a round counts with at least so many answers; 0: all clients
     round_timeout: float = 600.0  # seconds that a client may take
@@ -64,10 +88,12 @@ class Config:
     workers: int = 0  # processes; 0: one a core. The result does not depend on it
     evaluate_every: int = 5
     checkpoint_every: int = 10
+    link: Link | None = None  # the section [link]: simulated time
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_type(field.name, getattr(self, field.name), str(field.type))
+            if field.name != "link":
+                _check_type(field.name, getattr(self, field.name), str(field.type))
         for key, least in _AT_LEAST.items():
             if getattr(self, key) < least:
                 raise ConfigError(f"{key} = {getattr(self, key)}: it must be at least {least}.")
@@ -81,6 +107,17 @@ class Config:
             raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
         if self.min_clients > self.clients:
             raise ConfigError(f"min_clients = {self.min_clients}, but there are only {self.clients} clients.")
+        if self.clients_per_round > self.clients:
+            raise ConfigError(
+                f"clients_per_round = {self.clients_per_round}, but there are only {self.clients} clients."
+            )
+        if self.clients_per_round and self.loss == "full" and self.method == "adaquant":
+            raise ConfigError(
+                "loss = 'full' asks every client for its loss, but with clients_per_round only a sample answers: "
+                "set loss = 'round', and loss_smoothing = 0.9 to even it out."
+            )
+        if not self.loss_smoothing < 1:
+            raise ConfigError(f"loss_smoothing = {self.loss_smoothing}: it must be at least 0 and below 1.")
         NormLimit.of(self.max_update_norm)
         if isinstance(self.scope, str) and self.scope not in ("tensor", "whole"):
             raise ConfigError(
@@ -99,23 +136,29 @@ class Config:
             return AdaQuant(self.s0, self.interval, self.guard, self.rounding)
         return FullPrecision() if self.method == "fp32" else Fixed(BASELINES[self.method])
 
+    def broadcasts(self) -> AdaQuant:
+        """The rule of the lossy downlink."""
+        return AdaQuant(self.downlink_s0, self.interval, self.guard)
+
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""
         return self.eta * self.eta_decay ** (round // self.eta_decay_every)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every key with its value, in the order above."""
-        return asdict(self)
+        """Every key with its value, in the order above; [link] where there is one."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 KEYS = tuple(field.name for field in fields(Config))
+LINK_KEYS = tuple(field.name for field in fields(Link))
 _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
-    "loss_samples": 0, "seed": 0, "min_clients": 0, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
+    "loss_samples": 0, "loss_smoothing": 0, "seed": 0, "min_clients": 0, "clients_per_round": 0, "downlink_s0": 1,
+    "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
 _CHOICES = {
     "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
-    "precision": ("fp32", "bf16"),
+    "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"), "downlink": ("model", "exact", "lossy"),
 }  # fmt: skip
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
 
@@ -128,14 +171,30 @@ def preset_names() -> list[str]:
 
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
     """A preset by name, or a TOML file by path, with overrides on top."""
-    values = {**read_toml(source), **(overrides or {})}
+    values = read_toml(source)
+    for key, value in (overrides or {}).items():
+        section, dot, inner = key.partition(".")
+        if dot and not isinstance(values.setdefault(section, {}), dict):
+            raise ConfigError(f"{source}: {section} = {values[section]!r}, but it is a section: [{section}].")
+        (values[section] if dot else values)[inner or key] = value
     try:
         for key in values:
             if key not in KEYS:
                 raise ConfigError(unknown("key", key, KEYS))
+        if "link" in values:
+            values["link"] = _link(values["link"])
         return Config(**values)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def _link(section: Any) -> Link:
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"link = {section!r}, but it is a section: [link] with {', '.join(LINK_KEYS)}.")
+    for key in section:
+        if key not in LINK_KEYS:
+            raise ConfigError(unknown("key of [link]", key, LINK_KEYS))
+    return Link(**section)
 
 
 def read_toml(source: str | Path) -> dict[str, Any]:
@@ -168,8 +227,9 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, value = key.strip(), value.strip()
     if not equals or not key or not value:
         raise ConfigError(f"--set {text}: expected key=value, such as --set rounds=20.")
-    if key not in KEYS:
-        raise ConfigError(f"--set {text}: {unknown('key', key, KEYS)}")
+    valid = (*KEYS, *(f"link.{name}" for name in LINK_KEYS))
+    if key not in valid:
+        raise ConfigError(f"--set {text}: {unknown('key', key, valid)}")
     try:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:

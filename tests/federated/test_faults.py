@@ -1,10 +1,10 @@
-"""A round with clients that fail: the others' mean, the reasons in the history, and a sentence where too few are left."""
+"""A round with clients that fail: the others' mean, the reasons in the history, a sentence where too few are left."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,8 +26,8 @@ class Spoiled(LocalEngine):
         super().__init__(config)
         self._spoil = spoil
 
-    def train(self, model: Model, plan: Plan) -> Iterator[Reply | Absence]:
-        for reply in super().train(model, plan):
+    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
+        for reply in super().train(model, plan, clients):
             yield self._spoil(reply) if reply.client == 1 else reply
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -23,12 +23,15 @@ from adaquantfl.tasks.task import Task
 class InProcess:
     """An engine around one trainer."""
 
+    name = "in process"
+    downlink = None
+
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.federation: Federation = trainer.federation
 
-    def train(self, model: Model, plan: Plan) -> Iterator[Reply]:
-        for client in range(len(self.federation.samples)):
+    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply]:
+        for client in clients or range(len(self.federation.samples)):
             yield self.trainer.train(client, model, plan)
 
     def evaluate(self, model: Model, test: bool = True) -> Evaluation:

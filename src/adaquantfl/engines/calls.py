@@ -7,18 +7,21 @@ carries calls there and answers back (`carry`), and says which ones failed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
 from ..federated.client import Trainer
+from ..federated.downlink import Downlink
 from ..federated.messages import Absence, Evaluation, Model, Plan, Reply
 from ..federated.quorum import check_quorum
 from ..tasks.task import Task
 
-Call = tuple[str, tuple[Any, ...]]  # ("train", (client, plan)), ("loss", (client,)) or ("correct", (start, stop))
-_TEST_SHARD = 1_000  # test samples a call
+# ("train", (client, plan)), ("loss", (client,)), ("losses", (start, stop)) or ("correct", (start, stop))
+Call = tuple[str, tuple[Any, ...]]
+_SHARD = 1_000  # samples a call
+_POOL = 8_192  # samples that stand for all clients' data where most of them are not asked
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Failure:
 
 
 class CallEngine(ABC):
-    """An `Engine` out of calls. `train` and `loss` calls belong to a client; anyone may answer `correct`."""
+    """An `Engine` out of calls. `train` and `loss` belong to a client; `losses` and `correct` anyone may answer."""
 
     name: str
 
@@ -38,35 +41,40 @@ class CallEngine(ABC):
         self.task = Task.of(config)
         self.trainer = Trainer(config, self.task)
         self.federation = self.trainer.federation
+        self.downlink: Downlink | None = None
 
     @abstractmethod
     def carry(self, model: Model, calls: list[Call]) -> Iterator[Any]:
         """The answers, or `Failure`s, in the order of the calls."""
 
-    def train(self, model: Model, plan: Plan) -> Iterator[Reply | Absence]:
-        calls: list[Call] = [("train", (client, plan)) for client in range(self.config.clients)]
-        for client, answer in enumerate(self.carry(model, calls)):
+    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
+        clients = range(self.config.clients) if clients is None else clients
+        calls: list[Call] = [("train", (client, plan)) for client in clients]
+        for client, answer in zip(clients, self.carry(model, calls), strict=True):
             yield Absence(client, answer.reason) if isinstance(answer, Failure) else answer
 
     def evaluate(self, model: Model, test: bool = True) -> Evaluation:
-        clients = range(self.config.clients)
+        """f(w) from every client's own data (eq. 1); with a sample of clients a round, from a sample of all data."""
         tests = len(self.task.test.y) if test else 0
-        shards = [(start, min(start + _TEST_SHARD, tests)) for start in range(0, tests, _TEST_SHARD)]
-        calls: list[Call] = [("loss", (client,)) for client in clients] + [("correct", shard) for shard in shards]
+        pooled = min(_POOL, sum(self.federation.samples)) if self.config.clients_per_round else 0
+        asked = [] if pooled else range(self.config.clients)
+        calls: list[Call] = [("loss", (client,)) for client in asked]
+        calls += [("losses", shard) for shard in _shards(pooled)]
+        shared = len(calls)
+        calls += [("correct", shard) for shard in _shards(tests)]
         answers = list(self.carry(model, calls))
-        losses = dict(zip(clients, answers, strict=False))
-        missing = {client: answer.reason for client, answer in losses.items() if isinstance(answer, Failure)}
-        check_quorum(missing, self.config, "Evaluation")
+        for number in range(len(asked), len(calls)):  # the server has this data too, and stands in
+            if isinstance(answers[number], Failure):
+                answers[number] = perform(self.trainer, calls[number], model)
+        loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(answers[:shared])
+        return Evaluation(loss, sum(answers[shared:]) / tests if test else None)
+
+    def _mean_loss(self, answers: list[Any]) -> float:
+        missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}
+        check_quorum(missing, len(answers), self.config, "Evaluation")
         p = self.federation.weights
-        heard = sum(p[client] for client in clients if client not in missing) if missing else 1.0
-        loss = sum(p[client] * losses[client] for client in clients if client not in missing) / heard  # eq. 1
-        if not test:
-            return Evaluation(loss, None)
-        right = [
-            perform(self.trainer, call, model) if isinstance(answer, Failure) else answer  # the server has the test set
-            for call, answer in zip(calls[len(clients) :], answers[len(clients) :], strict=True)
-        ]
-        return Evaluation(loss, sum(right) / tests)
+        total: float = sum(p[client] * answer for client, answer in enumerate(answers) if client not in missing)
+        return total / sum(p[client] for client in range(len(p)) if client not in missing) if missing else total
 
     @abstractmethod
     def close(self) -> None:
@@ -81,5 +89,11 @@ def perform(trainer: Trainer, call: Call, model: Model) -> Any:
         return trainer.train(client, model, plan)
     if name == "loss":
         return trainer.loss(arguments[0], model)
+    if name == "losses":
+        return trainer.losses(arguments[0], arguments[1], model)
     assert name == "correct", name
     return trainer.correct(arguments[0], arguments[1], model)
+
+
+def _shards(samples: int) -> list[tuple[int, int]]:
+    return [(start, min(start + _SHARD, samples)) for start in range(0, samples, _SHARD)]

@@ -76,10 +76,11 @@ def check_same(job: Job, but_for: Sequence[str] = ()) -> None:
     wanted = job.config.to_dict()
     for key in ("workers", "checkpoint_every", *but_for):
         there.pop(key), wanted.pop(key)
-    different = [key for key in wanted if there[key] != wanted[key]]
+    different = [key for key in (*wanted, *there) if there.get(key) != wanted.get(key)]
     if different:
         key = different[0]
         raise CheckpointError(
-            f"{job.out} holds a run with {key} = {there[key]!r}, but this comparison has {key} = {wanted[key]!r}. "
+            f"{job.out} holds a run with {key} = {there.get(key)!r}, but this comparison has {key} = "
+            f"{wanted.get(key)!r}. "
             "Choose another --out, or remove that folder."
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import CheckpointError
 from ..schedules import ScheduleState
+from .downlink import Downlink
 from .ledger import Ledger
 from .messages import Evaluation, Model
 from .server import RunState
@@ -32,11 +35,21 @@ def save(state: RunState, folder: Path) -> Path:
         "rule_loss": state.rule_loss,
         "round_loss": state.round_loss,
         "seconds": state.seconds,
+        "simulated_seconds": state.simulated_seconds,
         "targets": state.targets,
+        "downlink_schedule": state.downlink_schedule and state.downlink_schedule.to_dict(),
     }
+    arrays: dict[str, npt.NDArray[Any]] = {"weights": state.model.weights, "buffers": state.model.buffers}
+    if state.remainder is not None:
+        arrays["remainder"] = state.remainder
+    if state.downlink is not None:
+        way = state.downlink
+        meta["downlink"] = {"round": way.round, "digest": way.digest.hex(), "steps": [len(step) for step in way.steps]}
+        arrays["steps"] = np.frombuffer(b"".join(way.steps), dtype=np.uint8)
+        arrays["holds"] = np.array(list(way.holds.items()), dtype=np.int64).reshape(-1, 2)
     path, temporary = folder / "state.npz", folder / "state.npz.tmp"
     with temporary.open("wb") as file:
-        np.savez(file, weights=state.model.weights, buffers=state.model.buffers, meta=np.array(json.dumps(meta)))
+        np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -52,6 +65,9 @@ def load(folder: Path) -> RunState | None:
         with np.load(path, allow_pickle=False) as file:
             meta: dict[str, Any] = json.loads(str(file["meta"]))
             model = Model(file["weights"].astype(np.float32), file["buffers"].astype(np.float32))
+            remainder = file.get("remainder")
+            downlink = _downlink(meta["downlink"], file["steps"], file["holds"]) if "downlink" in meta else None
+            second = meta.get("downlink_schedule")
         if meta["format"] != _FORMAT:
             raise CheckpointError(f"{path} has format {meta['format']}; this version reads {_FORMAT}.")
         return RunState(
@@ -64,7 +80,11 @@ def load(folder: Path) -> RunState | None:
             latest_round=meta["latest_round"],
             rule_loss=meta["rule_loss"],
             round_loss=meta["round_loss"],
+            downlink=downlink,
+            remainder=remainder,
+            downlink_schedule=ScheduleState(**second) if second else None,
             seconds=meta["seconds"],
+            simulated_seconds=meta.get("simulated_seconds", 0.0),
             targets=meta["targets"],
         )
     except CheckpointError:
@@ -73,3 +93,9 @@ def load(folder: Path) -> RunState | None:
         raise CheckpointError(
             f"{path} is damaged ({error}). Remove it to start this run again from round 0."
         ) from error
+
+
+def _downlink(meta: dict[str, Any], steps: npt.NDArray[np.uint8], holds: npt.NDArray[np.int64]) -> Downlink:
+    ends = np.cumsum([0, *meta["steps"]])
+    pieces = tuple(steps[a:b].tobytes() for a, b in itertools.pairwise(ends))
+    return Downlink(meta["round"], bytes.fromhex(meta["digest"]), pieces, {int(c): int(r) for c, r in holds})

@@ -20,6 +20,7 @@ from .messages import Federation, Model, Plan, Reply, Vector
 
 _BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the quantizer uses the key itself
 _LOSS_SAMPLE = -1  # in place of a round: the sample on which "full" evaluates the loss
+_EVERYBODY = -1  # in place of a client
 _EVALUATION_BATCH = 256
 
 
@@ -38,6 +39,7 @@ class Trainer:
         tensors = tuple(p.numel() for p in parameters)
         self.federation = Federation(first, tensors, tuple(len(part) for part in task.parts))
         self._segments = scope_segments(config.scope, tensors)
+        self._pool: npt.NDArray[np.int64] | None = None
 
     def train(self, client: int, model: Model, plan: Plan) -> Reply:
         """One client's round: read w_k, run tau steps, send Q(w_tau - w_k)."""
@@ -59,6 +61,13 @@ class Trainer:
             part = self._rng(_LOSS_SAMPLE, client).choice(part, size, replace=False)
         total, _ = self._evaluate(model, self.task.train, part)
         return total / len(part)
+
+    def losses(self, start: int, stop: int, model: Model) -> float:
+        """The sum of the losses on the samples start to stop of all clients' data, in an order fixed for the run."""
+        if self._pool is None:
+            everything = np.concatenate(self.task.parts)
+            self._pool = self._rng(_LOSS_SAMPLE, _EVERYBODY).permutation(everything)
+        return self._evaluate(model, self.task.train, self._pool[start:stop])[0]
 
     def correct(self, start: int, stop: int, model: Model) -> int:
         """How many of the test samples start to stop the model gets right."""

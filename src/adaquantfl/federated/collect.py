@@ -13,8 +13,11 @@ from ..codecs.messages import Accumulator, Checked
 from ..config import Config
 from ..errors import FrameError
 from ..norms import NormLimit
+from .downlink import Relay, rescaled
 from .ledger import Ledger
+from .link import Heard
 from .messages import Absence, Federation, Plan, Reply, Vector
+from .sampling import Cohort
 
 
 @dataclass
@@ -24,31 +27,47 @@ class Collected:
     update: Vector
     buffers: Vector
     ledger: Ledger
-    round_loss: float
-    clients: int
+    round_loss: float = 0.0
+    heard: list[Heard] = field(default_factory=list)
     missing: dict[int, str] = field(default_factory=dict)
-    train_seconds: float = 0.0
-    encode_seconds: float = 0.0
+    relay: Relay | None = None  # what was added up, where it is smaller than the model
     aggregate_seconds: float = 0.0
+
+    @property
+    def train_seconds(self) -> float:
+        """Added up over clients, who work side by side."""
+        return sum(one.train_seconds for one in self.heard)
+
+    @property
+    def encode_seconds(self) -> float:
+        return sum(one.encode_seconds for one in self.heard)
 
 
 def collect(
-    answers: Iterator[Reply | Absence], plan: Plan, config: Config, federation: Federation, ledger: Ledger
+    answers: Iterator[Reply | Absence],
+    cohort: Cohort,
+    plan: Plan,
+    config: Config,
+    federation: Federation,
+    ledger: Ledger,
 ) -> Collected:
     """Add up the replies as they come, in client order."""
-    return _Collector(plan, config, federation, ledger).run(answers)
+    return _Collector(cohort, plan, config, federation, ledger).run(answers)
 
 
 class _Collector:
-    def __init__(self, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
+    def __init__(self, cohort: Cohort, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
         self.plan = plan
         self.limit = NormLimit.of(config.max_update_norm)
-        self.p = federation.weights
+        self.cohort, self.p = cohort, cohort.weights
+        self.all = len(self.p) == config.clients
         self.sizes = federation.dimension, len(federation.model.buffers)
         self.update, self.buffers = Accumulator(self.sizes[0]), Accumulator(max(1, self.sizes[1]))
         nothing = np.empty(0, dtype=np.float32)
-        self.result = Collected(nothing, nothing, ledger, 0.0, 0)
-        self.heard = 0.0
+        self.result = Collected(nothing, nothing, ledger)
+        self.weight = 0.0  # of those who were heard
+        self.frames: list[tuple[bytes, float]] = []
+        self.relayed = 0 if config.downlink == "exact" else math.inf  # bytes of these frames
 
     def run(self, answers: Iterator[Reply | Absence]) -> Collected:
         held: dict[int, tuple[Reply, Checked, Checked | None]] = {}  # while a limit needs every norm
@@ -101,12 +120,15 @@ class _Collector:
         self.update.add(frame)
         if buffers is not None:
             self.buffers.add(buffers)
-        self.heard += p
+        self.weight += p
+        self.relayed += len(reply.frame)
+        if self.relayed < 4 * self.sizes[0]:
+            self.frames.append((reply.frame, p))
+        else:
+            self.frames.clear()
         result.ledger = result.ledger.after_reply(reply)
         result.round_loss += p * reply.round_loss
-        result.train_seconds += reply.train_seconds
-        result.encode_seconds += reply.encode_seconds
-        result.clients += 1
+        result.heard.append(Heard(reply.client, reply.wire_bytes, reply.train_seconds, reply.encode_seconds))
 
     def _refuse(self, reply: Reply, reason: str) -> None:
         self.result.missing[reply.client] = reason
@@ -115,7 +137,12 @@ class _Collector:
     def _finish(self) -> None:
         result = self.result
         result.update, result.buffers = self.update.result(), self.buffers.result()[: self.sizes[1]]
-        if result.missing and result.clients:  # only then: with everybody there the sum of p is 1 but for rounding
-            result.update /= np.float32(self.heard)
-            result.buffers /= np.float32(self.heard)
-            result.round_loss /= self.heard
+        if not result.heard or (self.all and not result.missing):
+            factor = 1.0  # the sum of p is 1 but for rounding
+        else:
+            factor = float(np.float32(self.cohort.total / self.weight))
+            result.buffers = rescaled(result.buffers, 1 / self.weight)
+            result.round_loss /= self.weight
+        result.update = rescaled(result.update, factor)
+        if self.relayed < 4 * self.sizes[0]:
+            result.relay = Relay(self.frames, factor)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..codecs.raw import frame_size
 from ..theory import paper_bits
-from .messages import Federation, Plan, Reply
+from .messages import Reply
 
 
 @dataclass(frozen=True)
@@ -14,7 +13,8 @@ class Ledger:
     """Totals since the start.
 
     paper_bits: one client's uplink by the paper's formula (its B). Bytes are sums over clients: wire bytes are all that
-    is sent (frames, losses, plans), payload bytes only the frames' bodies.
+    is sent (frames, losses, plans), payload bytes only the frames' bodies. paper_bits_down: what a client has received
+    by the formula where the downlink is quantized.
     """
 
     paper_bits: int = 0
@@ -22,16 +22,17 @@ class Ledger:
     wire_bytes_down: int = 0
     payload_bytes_up: int = 0
     payload_bytes_down: int = 0
+    paper_bits_down: int = 0
 
-    def after_model_sent(self, federation: Federation) -> Ledger:
-        """Every client has received the plan, and model and buffers in float32."""
-        clients, d, buffers = len(federation.samples), federation.dimension, len(federation.model.buffers)
-        each = frame_size(d) + (frame_size(buffers) if buffers else 0) + Plan.BYTES
+    def after_model_sent(self, wire: int, payload: int) -> Ledger:
+        """The round's clients have received the plan and what leads to the model, altogether so many bytes."""
         return replace(
-            self,
-            wire_bytes_down=self.wire_bytes_down + clients * each,
-            payload_bytes_down=self.payload_bytes_down + clients * 4 * (d + buffers),
+            self, wire_bytes_down=self.wire_bytes_down + wire, payload_bytes_down=self.payload_bytes_down + payload
         )
+
+    def after_broadcast(self, dimension: int, s: int, scales: int) -> Ledger:
+        """The server has quantized the model's change: C_s bits that go to every client."""
+        return replace(self, paper_bits_down=self.paper_bits_down + paper_bits(dimension, s, scales))
 
     def after_reply(self, reply: Reply) -> Ledger:
         """One client's reply has arrived."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..codecs.frame import payload_size
+
+if TYPE_CHECKING:
+    from .downlink import Downlink
 
 Vector = npt.NDArray[np.float32]
 
@@ -82,10 +86,11 @@ class Federation:
     def dimension(self) -> int:
         return len(self.model.weights)
 
-    @property
+    @cached_property
     def weights(self) -> tuple[float, ...]:
         """p_i = m_i / sum of m."""
-        return tuple(m / sum(self.samples) for m in self.samples)
+        total = sum(self.samples)
+        return tuple(m / total for m in self.samples)
 
 
 class Engine(Protocol):
@@ -93,9 +98,10 @@ class Engine(Protocol):
 
     name: str
     federation: Federation
+    downlink: Downlink | None  # set before each round: what leads to its model
 
-    def train(self, model: Model, plan: Plan) -> Iterator[Reply | Absence]:
-        """Every client's reply, or its absence, in client order whatever order they arrive in."""
+    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
+        """The reply of each of these clients (None: all), or its absence, in their order however they arrive."""
 
     def evaluate(self, model: Model, test: bool = True) -> Evaluation:
         """f(w) over the clients' data, and the accuracy on the test set."""

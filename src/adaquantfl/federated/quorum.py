@@ -12,15 +12,13 @@ from ..errors import AdaQuantError, EngineError
 _NAMED = 5  # reasons in a sentence; a thousand clients may be missing
 
 
-def check_quorum(missing: Mapping[int, str], config: Config, when: str) -> None:
-    """Stop where fewer than `min_clients` answered. missing: client -> why."""
-    heard, needed = config.clients - len(missing), config.min_clients or config.clients
+def check_quorum(missing: Mapping[int, str], asked: int, config: Config, when: str) -> None:
+    """Stop where fewer than `min_clients` of those asked answered. missing: client -> why."""
+    heard, needed = asked - len(missing), min(config.min_clients or asked, asked)
     if heard >= needed:
         return
     rule = f"min_clients = {needed}" if config.min_clients else "all of them are needed (min_clients = 0)"
-    raise EngineError(
-        f"{when}: {heard} of {config.clients} clients answered, but {rule}. Missing: {who_is_missing(missing)}"
-    )
+    raise EngineError(f"{when}: {heard} of {asked} clients answered, but {rule}. Missing: {who_is_missing(missing)}")
 
 
 def who_is_missing(missing: Mapping[int, str]) -> str:

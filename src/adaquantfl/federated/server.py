@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from ..config import Config
 from ..schedules import Schedule, ScheduleState
 from ..theory import bits_per_element
+from .broadcast import broadcast, scales
 from .client import scope_segments
-from .collect import collect
+from .collect import Collected, collect
+from .downlink import Downlink, whole_size
 from .ledger import Ledger
-from .messages import Engine, Evaluation, Model, Plan
+from .link import round_seconds
+from .messages import Engine, Evaluation, Model, Plan, Vector
 from .quorum import check_quorum
+from .sampling import cohort
 
 LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
@@ -30,8 +37,12 @@ class RunState:
     latest: Evaluation  # the last one for the record ...
     latest_round: int  # ... and the round after which it was made
     rule_loss: float  # f(w) when it was last evaluated; always fresh when the schedule asks for it
-    round_loss: float | None = None
+    round_loss: float | None = None  # of the last round, or smoothed over the last ones
+    downlink: Downlink | None = None  # None: the model itself is sent in every round
+    remainder: Vector | None = None  # what the lossy downlink still owes the clients
+    downlink_schedule: ScheduleState | None = None
     seconds: float = 0.0
+    simulated_seconds: float = 0.0
     targets: dict[str, dict[str, int]] = field(default_factory=dict)  # loss level -> what it took
 
 
@@ -41,6 +52,10 @@ def start(config: Config, engine: Engine) -> RunState:
     model = engine.federation.model
     evaluation = engine.evaluate(model)
     state = RunState(0, model, config.schedule().init(), Ledger(), evaluation, evaluation, 0, evaluation.loss)
+    if config.downlink != "model":
+        state = replace(state, downlink=Downlink.start(0, model))
+    if config.downlink == "lossy":
+        state = replace(state, remainder=np.zeros_like(model.weights), downlink_schedule=config.broadcasts().init())
     return replace(state, seconds=time.perf_counter() - began)
 
 
@@ -58,18 +73,31 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     loss = state.rule_loss if config.loss == "full" else state.round_loss
     schedule = rule.step(state.schedule, bits=state.ledger.paper_bits, dimension=d, loss=loss, eta=eta)
     plan = Plan(state.round, schedule.s, eta)
-    ledger = ledger.after_model_sent(federation)
+    chosen = cohort(config, federation, state.round)
+    parcels = _parcels(state, chosen.clients)
+    whole = 4 * (d + len(state.model.buffers))
+    payload = sum(min(parcel - Plan.BYTES, whole) for parcel in parcels.values())  # a model without its frame's header
+    ledger = ledger.after_model_sent(sum(parcels.values()), payload)
 
     # Every client runs tau steps from w_k and sends Q(update); the server adds up p_i Q(update_i)      (eq. 2 and 4)
-    collected = collect(engine.train(state.model, plan), plan, config, federation, ledger)
-    check_quorum(collected.missing, config, f"Round {state.round + 1}")
+    engine.downlink = state.downlink
+    answers = engine.train(state.model, plan, chosen.clients)
+    collected = collect(answers, chosen, plan, config, federation, ledger)
+    check_quorum(collected.missing, len(chosen.clients), config, f"Round {state.round + 1}")
 
     # w_{k+1} = w_k + sum of p_i Q(update_i)                                                               (eq. 3)
     applied = time.perf_counter()
-    model = Model(state.model.weights + collected.update, collected.buffers)
     segments = scope_segments(config.scope, federation.tensors)
     ledger = collected.ledger.after_round(d, plan.s, 1 if segments is None else len(segments))
+    after = _apply(replace(state, ledger=ledger), collected, config, loss, eta)
+    after = replace(after, downlink=_held(after.downlink, chosen.clients, collected.missing))
+    smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
+    smoothed = smoothing * (state.round_loss or 0.0) + (1 - smoothing) * collected.round_loss
     ended = time.perf_counter()
+    aggregate = collected.aggregate_seconds + ended - applied
+    simulated = state.simulated_seconds
+    if config.link is not None:
+        simulated += aggregate + round_seconds(config.link, config.seed, collected.heard, parcels)
 
     line: dict[str, Any] = {
         "round": state.round + 1,
@@ -77,26 +105,57 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         "bits_per_element": 32 if plan.s is None else bits_per_element(plan.s),
         "lr": eta,
         "round_loss": collected.round_loss,
-        **vars(ledger),
-        "clients": collected.clients,
+        **vars(after.ledger),
+        "clients": len(collected.heard),
         **({"missing": collected.missing} if collected.missing else {}),
+        **({"simulated_seconds": simulated} if config.link is not None else {}),
         "seconds": {
             "round": ended - began,
-            "train": collected.train_seconds,  # added up over clients, who work side by side
+            "train": collected.train_seconds,
             "encode": collected.encode_seconds,
-            "aggregate": collected.aggregate_seconds + ended - applied,
+            "aggregate": aggregate,
         },
     }
-    state = replace(
-        state,
+    after = replace(
+        after,
         round=state.round + 1,
-        model=model,
         schedule=schedule,
-        ledger=ledger,
-        round_loss=collected.round_loss,
+        round_loss=smoothed,
         seconds=state.seconds + ended - began,
+        simulated_seconds=simulated,
     )
-    return state, line
+    return after, line
+
+
+def _parcels(state: RunState, clients: Sequence[int]) -> dict[int, int]:
+    """The bytes that each client is sent: the plan, and what leads from the model that it holds to this one."""
+    if state.downlink is None:
+        return dict.fromkeys(clients, Plan.BYTES + whole_size(state.model))
+    way = state.downlink
+    return {client: Plan.BYTES + way.size(way.holds.get(client), state.model) for client in clients}
+
+
+def _apply(state: RunState, collected: Collected, config: Config, loss: float | None, eta: float) -> RunState:
+    """The new model, and what leads to it."""
+    update, relay, ledger, d = collected.update, collected.relay, state.ledger, len(collected.update)
+    if state.remainder is None or state.downlink_schedule is None:
+        model = Model(state.model.weights + update, collected.buffers)
+    else:
+        rule = config.broadcasts()
+        chosen = rule.step(state.downlink_schedule, bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=eta)
+        assert chosen.s is not None
+        wanted = update + state.remainder
+        weights, remainder, relay = broadcast(state.model.weights, wanted, chosen.s, config.seed, state.round)
+        model = Model(weights, collected.buffers)
+        ledger = ledger.after_broadcast(d, chosen.s, scales(d))
+        state = replace(state, remainder=remainder, downlink_schedule=chosen, ledger=ledger)
+    way = state.downlink and state.downlink.after_round(state.model, model, relay)
+    return replace(state, model=model, downlink=way)
+
+
+def _held(way: Downlink | None, clients: Sequence[int], missing: Mapping[int, str]) -> Downlink | None:
+    """Who was asked holds the model that the round began with; of who is missing nothing is known."""
+    return way and way.sent_to(clients, missing)
 
 
 def evaluation_due(state: RunState, config: Config) -> bool:
