@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 import adaquantfl as aq
-from adaquantfl.config import KEYS, Config, load_config, parse_override, preset_names
+from adaquantfl.config import KEYS, Config, Link, load_config, parse_override, preset_names
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),
@@ -94,9 +94,18 @@ def test_overrides_are_read_as_toml_and_bare_words_as_text() -> None:
 
 
 def test_every_key_can_be_overridden() -> None:
-    config = load_config("demo")
-    for key in KEYS:
-        assert load_config("demo", {key: getattr(config, key)}) == config
+    config = load_config("demo", {"link.up_mbps": 5.0})
+    for key, value in config.to_dict().items():
+        assert load_config("demo", {"link.up_mbps": 5.0, key: value}) == config
+    assert set(config.to_dict()) == set(KEYS)
+
+
+def test_a_section_is_written_and_read(tmp_path: Path) -> None:
+    config = load_config("demo", {"link.up_mbps": 5.0, "link.variation": 0.5})
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps(config.to_dict()))
+    assert load_config(tmp_path / "mine.toml") == config
+    assert load_config(tmp_path / "mine.toml", {"link.up_mbps": 7.0}).link == Link(up_mbps=7.0, variation=0.5)
+    assert "link" not in load_config("demo").to_dict()
 
 
 def test_whole_numbers_are_fine_where_a_number_is_asked_for() -> None:
