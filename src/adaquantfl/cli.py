@@ -38,9 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"adaquantfl: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "matplotlib", "rich", "tomli_w", "PIL"):
+        if error.name not in ("torch", "matplotlib", "rich", "tomli_w", "PIL", "flwr"):
             raise
-        print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[train]'", file=sys.stderr)
+        extra = "train,flower" if error.name == "flwr" else "train"
+        print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[{extra}]'", file=sys.stderr)
         return 1
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
@@ -138,6 +139,25 @@ def build_parser() -> argparse.ArgumentParser:
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
     get.add_argument("--force", action="store_true", help="fetch it anew even if it is there")
     get.set_defaults(command=_data_get)
+
+    flower = commands.add_parser(
+        "flower",
+        help="the parts of a Flower deployment on several hosts",
+        description="The parts of a Flower deployment on several hosts: docs/flower-engine.md has the steps.",
+    )
+    parts = flower.add_subparsers(metavar="PART", required=True)
+    app = parts.add_parser("app", help="write the folder that 'flwr run' takes")
+    app.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
+    app.set_defaults(command=_flower_app)
+    node = parts.add_parser("node", help="be one client: a SuperNode that keeps its data and model between rounds")
+    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's SuperLink")
+    node.add_argument("--client", required=True, type=int, metavar="I", help="this client's number, from 0")
+    node.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
+    secured = node.add_mutually_exclusive_group()
+    secured.add_argument("--root-certificates", type=Path, metavar="FILE", help="the CA that signed the SuperLink's")
+    secured.add_argument("--insecure", action="store_true", help="no TLS: for a trusted network only")
+    node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
+    node.set_defaults(command=_flower_node)
 
     bench = commands.add_parser(
         "bench",
@@ -240,6 +260,25 @@ def _data_get(options: argparse.Namespace) -> int:
         path = datasets.get(options.name, progress=show, force=options.force)
     print(f"{options.name} is in {path}")
     return 0
+
+
+def _flower_app(options: argparse.Namespace) -> int:
+    from .experiments import flower_run
+
+    flower_run.write_app(options.folder)
+    print(f"{options.folder} is ready for 'flwr run'; docs/flower-engine.md has the steps.")
+    return 0
+
+
+def _flower_node(options: argparse.Namespace) -> int:
+    from .engines.flower import node
+
+    arguments = ["--superlink", options.superlink]
+    arguments += ["--node-config", f"partition-id={options.client} num-partitions={options.clients}"]
+    arguments += ["--insecure"] if options.insecure else []
+    arguments += ["--root-certificates", str(options.root_certificates)] if options.root_certificates else []
+    arguments += ["--auth-supernode-private-key", str(options.key)] if options.key else []
+    return node.main(arguments)
 
 
 def _bench(options: argparse.Namespace) -> int:

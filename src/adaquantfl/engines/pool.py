@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import Config
+from ..errors import EngineError
 from ..federated.messages import Model
 from ..federated.quorum import reason_of
 from .calls import Call, Failure, perform
@@ -37,6 +38,7 @@ class Pool:
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Connection, BaseProcess] = {}
+        self._proven: set[Connection] = set()  # workers that have answered
         for _ in range(workers):
             self._start_worker()
 
@@ -113,7 +115,9 @@ class Pool:
     def _receive(self, connection: Connection) -> tuple[Any, Connection]:
         """The answer, and the connection to a worker that is free now: this one, or one in a dead one's place."""
         try:
-            return connection.recv(), connection
+            answer = connection.recv()
+            self._proven.add(connection)
+            return answer, connection
         except (EOFError, OSError):
             return self._lost(connection), self._replace(connection)
 
@@ -121,6 +125,11 @@ class Pool:
         process = self._workers[connection]
         process.join(timeout=5)
         code = process.exitcode
+        if connection not in self._proven and code is not None and code > 0:
+            raise EngineError(
+                f"A worker process could not start (exit code {code}); what it wrote is above. A script of your own "
+                'must call this under `if __name__ == "__main__":`, since workers import it.'
+            )
         reason = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return Failure(
             f"its worker ended in mid-round ({reason}); out of memory is the usual cause. "

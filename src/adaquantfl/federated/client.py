@@ -13,7 +13,7 @@ import torch
 from ..codecs.messages import compress
 from ..codecs.raw import encode_float32
 from ..config import Config
-from ..quantizers.segments import bucket_lengths
+from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
 from ..tasks.task import Examples, Task
 from .messages import Federation, Model, Plan, Reply, Vector
@@ -158,15 +158,6 @@ def flatten(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
         p.data = view.copy_(p.data)
         start += p.numel()
     return flat
-
-
-def scope_segments(scope: str | int, tensors: tuple[int, ...]) -> npt.NDArray[np.int64] | None:
-    """The segment lengths of a scope; None is one norm for the whole update."""
-    if scope == "whole":
-        return None
-    if scope == "tensor":
-        return np.array(tensors, dtype=np.int64)
-    return bucket_lengths(sum(tensors), int(scope))
 
 
 @contextmanager

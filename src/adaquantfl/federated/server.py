@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..config import Config
+from ..quantizers.segments import scope_segments
 from ..schedules import Schedule, ScheduleState
 from ..theory import bits_per_element
 from .broadcast import broadcast, scales
-from .client import scope_segments
 from .collect import Collected, collect
 from .downlink import Downlink, whole_size
 from .ledger import Ledger
