@@ -33,7 +33,7 @@ class Link:
     up_mbps: float = 10.0
     down_mbps: float = 50.0
     latency_ms: float = 20.0  # one way
-    variation: float = 0.0  # standard deviation of the logarithm of each client's speeds; 0.5: one in six is 1.6x slower
+    variation: float = 0.0  # deviation of the logarithm of each client's speeds; 0.5: one in six is 1.6x slower
     compute_seconds: float = 0.0  # a client's round; 0: as measured here
 
     def __post_init__(self) -> None:
