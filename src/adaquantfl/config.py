@@ -178,14 +178,21 @@ def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) 
             raise ConfigError(f"{source}: {section} = {values[section]!r}, but it is a section: [{section}].")
         (values[section] if dot else values)[inner or key] = value
     try:
-        for key in values:
-            if key not in KEYS:
-                raise ConfigError(unknown("key", key, KEYS))
-        if "link" in values:
-            values["link"] = _link(values["link"])
-        return Config(**values)
+        return config_of(values)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def config_of(values: Mapping[str, Any]) -> Config:
+    """The configuration with these keys: the way back from `Config.to_dict`.
+
+    >>> config_of(Config(seed=3).to_dict()) == Config(seed=3)
+    True
+    """
+    for key in values:
+        if key not in KEYS:
+            raise ConfigError(unknown("key", key, KEYS))
+    return Config(**{key: _link(value) if key == "link" else value for key, value in values.items()})
 
 
 def _link(section: Any) -> Link:
