@@ -1,0 +1,107 @@
+"""A SuperNode with a resident client: `adaquantfl flower node` takes what `flower-supernode` takes.
+
+Flower's own SuperNode starts a new process for every message, which loads PyTorch, the data and the model anew, and
+runs the code that the message's app brings along. Here one process keeps them, and runs only what is installed here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
+
+import httpx
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from ...federated.quorum import reason_of
+from .client import app
+from .processes import QUIET, tethered
+
+_POLL = 0.1  # seconds between questions for work; the SuperNode is on this host
+_log = logging.getLogger("flwr")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a SuperNode with these arguments and be its client until it ends; returns its exit code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    call = ["flower-supernode", "--isolation", "process", "--host", "127.0.0.1", "--port", str(port), *arguments]
+    supernode = subprocess.Popen(tethered(call), env={**QUIET, **os.environ})
+    try:
+        serve(f"127.0.0.1:{port}", lambda: supernode.poll() is None)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        supernode.terminate()
+        try:
+            supernode.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            supernode.kill()
+    return supernode.wait()
+
+
+def serve(address: str, alive: Callable[[], bool]) -> None:
+    """Carry out the tasks of the SuperNode at this address for as long as it lives."""
+    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+    with _client(address) as superexec:
+        while alive():
+            with suppress(httpx.HTTPError):  # it is just starting, or just ending
+                if token := superexec.AcquireTask(request).token:
+                    _carry_out(address, token)
+                    continue
+            time.sleep(_POLL)
+
+
+def _carry_out(address: str, token: str) -> None:
+    """Fetch a task's message, answer it, and say that the task is done."""
+    with _client(address, RuntimeTokenHttpInterceptor(token)) as client:
+
+        def beat() -> bool:
+            with suppress(httpx.HTTPError):
+                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+            return True
+
+        heart = HeartbeatSender(beat)
+        heart.start()
+        try:
+            message, context, _, _ = pull_task_input(client)
+            try:
+                reply = app(message, context)
+            except Exception as error:  # a message of another app, or of another version of this one
+                _log.exception("the message cannot be answered")
+                reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason_of(error)), reply_to=message)
+            push_message(client, reply, context)
+            push_task_output(client, context, SubStatus.COMPLETED, "")
+        finally:
+            heart.stop()
+
+
+def _client(address: str, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+    version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
+    return RuntimeHttpClient.from_server_address(address, True, None, [version, *interceptors])
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(main(sys.argv[1:]))
