@@ -1,0 +1,40 @@
+"""A client process of the machine that the server is on: `python -m adaquantfl.engines.gloo PORT CLIENT`.
+
+It lives as long as its standard input is open: the server's process holds the other end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import NoReturn
+
+from ...errors import AdaQuantError
+from .client import play
+from .pair import open_store
+
+_STORE_SECONDS = 60.0
+
+
+def main() -> int:
+    """Returns the process's exit code."""
+    port, client = map(int, sys.argv[1:3])
+    threading.Thread(target=_end_with_the_server, args=(client,), daemon=True).start()
+    try:
+        play(open_store("127.0.0.1", port, _STORE_SECONDS), "127.0.0.1", client)
+    except AdaQuantError as error:
+        print(f"adaquantfl: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _end_with_the_server(client: int) -> NoReturn:
+    """At once, also in the middle of a call."""
+    os.read(0, 1)  # unbuffered: a lock of Python's own would stand in the way of an orderly end
+    print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

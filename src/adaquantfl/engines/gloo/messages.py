@@ -1,0 +1,121 @@
+"""What a server and its clients say to each other, as bytes: fixed headers, exact lengths, nothing that could run.
+
+A call is one header, and the model after it where the client does not have it yet: float32, little-endian, parameters
+then buffers. An answer is one header, and as many bytes as it announces.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import EngineError
+from ...federated.messages import Model, Plan, Reply
+from ..calls import Call, Failure
+
+_CALL = struct.Struct("<IBIIdQQ")  # number, kind, two arguments, eta, the sizes of parameters and buffers that follow
+_ANSWER = struct.Struct("<IBQQddd")  # number, kind, bytes of both parts that follow, loss, seconds to train and encode
+CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
+
+END, PING = "end", "ping"  # the run is over; the server is still there
+_KINDS = ("train", "loss", "losses", "correct", END, PING)
+_REPLY, _LOSS, _COUNT, _FAILURE = range(4)
+_EXPECTED = {"train": _REPLY, "loss": _LOSS, "losses": _LOSS, "correct": _COUNT}
+_LONGEST_REASON = 4_000
+_BYTES_AN_ELEMENT = 64  # of an update, more than any codec and scope takes
+
+
+class AnswerError(EngineError):
+    """A client answered something that is no answer to its call."""
+
+
+@dataclass(frozen=True)
+class CallHeader:
+    """A call as a client reads it. Without a model, it is about the one that the client got last."""
+
+    number: int
+    call: Call
+    weights: int = 0
+    buffers: int = 0
+
+
+def encode_call(number: int, call: Call, model: Model | None = None) -> bytes:
+    """The header of a call; the model that will follow it, if any."""
+    name, arguments = call
+    first = second = 0
+    eta = 0.0
+    if name == "train":
+        plan = arguments[1]
+        first, second, eta = plan.round, plan.s or 0, plan.eta
+    elif name in ("losses", "correct"):
+        first, second = arguments
+    sizes = (len(model.weights), len(model.buffers)) if model else (0, 0)
+    return _CALL.pack(number, _KINDS.index(name), first, second, eta, *sizes)
+
+
+def decode_call(header: bytes, client: int) -> CallHeader:
+    """What the server wants of this client."""
+    number, kind, first, second, eta, weights, buffers = _CALL.unpack(header)
+    if kind >= len(_KINDS):
+        raise EngineError(f"The server sent a call of kind {kind}, which this version does not know.")
+    arguments: dict[str, tuple[Any, ...]] = {
+        "train": (client, Plan(first, second or None, eta)),
+        "loss": (client,),
+        "losses": (first, second),
+        "correct": (first, second),
+    }
+    name = _KINDS[kind]
+    return CallHeader(number, (name, arguments.get(name, ())), weights, buffers)
+
+
+def encode_answer(number: int, call: Call, answer: Any) -> tuple[bytes, bytes]:
+    """An answer's header and the bytes that follow it."""
+    if isinstance(answer, Failure):
+        text = answer.reason.encode()[:_LONGEST_REASON]
+        return _ANSWER.pack(number, _FAILURE, len(text), 0, 0.0, 0.0, 0.0), text
+    if isinstance(answer, Reply):
+        sizes = len(answer.frame), len(answer.buffers)
+        seconds = answer.train_seconds, answer.encode_seconds
+        return _ANSWER.pack(number, _REPLY, *sizes, answer.round_loss, *seconds), answer.frame + answer.buffers
+    if _EXPECTED[call[0]] == _LOSS:
+        return _ANSWER.pack(number, _LOSS, 0, 0, answer, 0.0, 0.0), b""
+    return _ANSWER.pack(number, _COUNT, answer, 0, 0.0, 0.0, 0.0), b""
+
+
+@dataclass(frozen=True)
+class AnswerHeader:
+    """The header of an answer, checked: `size` bytes are to follow."""
+
+    call: Call
+    kind: int
+    parts: tuple[int, int]
+    numbers: tuple[float, float, float]
+
+    @property
+    def size(self) -> int:
+        return sum(self.parts) if self.kind in (_REPLY, _FAILURE) else 0
+
+    def answer(self, client: int, body: bytes) -> Any:
+        """The answer that the header and the bytes after it make."""
+        if self.kind == _FAILURE:
+            text = body.decode(errors="replace")
+            return Failure("".join(c if c.isprintable() else " " for c in text))  # it may end on a terminal
+        if self.kind == _REPLY:
+            cut = self.parts[0]
+            return Reply(client, body[:cut], body[cut:], *self.numbers)
+        return self.numbers[0] if self.kind == _LOSS else self.parts[0]
+
+
+def decode_answer(header: bytes, number: int, call: Call, elements: int) -> AnswerHeader:
+    """What a client says to call `number`. elements: of the model, parameters and buffers."""
+    answered, kind, first, second, *numbers = _ANSWER.unpack(header)
+    if answered != number or kind not in (_EXPECTED[call[0]], _FAILURE):
+        raise AnswerError(f"it answered call {answered} with kind {kind}, but was asked call {number}, {call[0]!r}.")
+    found = AnswerHeader(call, kind, (first, second), tuple(numbers))
+    most = 2**20 + _BYTES_AN_ELEMENT * elements if kind == _REPLY else _LONGEST_REASON
+    if found.size > most:
+        raise AnswerError(f"it announced {found.size:,} bytes, more than an update of this model can have.")
+    if kind == _COUNT and first > call[1][1] - call[1][0]:
+        raise AnswerError(f"it counted {first:,} right answers to {call[1][1] - call[1][0]:,} test samples.")
+    return found
