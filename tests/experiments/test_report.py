@@ -57,6 +57,13 @@ def test_ids_are_unique_and_references_inside_figures_resolve(page: str) -> None
     assert set(re.findall(r'(?:href="|url\()#([^")]+)', page)) <= set(ids)
 
 
+def test_runs_over_links_have_a_figure_of_time(make_run: MakeRun, page: str) -> None:
+    timed = write_report([load_run(make_run("run", seconds_a_round=30.0))], make_run("other")).read_text()
+    assert 'id="figure-time"' in timed
+    assert "after 30.0 min" in timed
+    assert "figure-time" not in page
+
+
 def test_each_run_has_its_command_configuration_and_versions(page: str) -> None:
     assert page.count("<details>") == 10
     assert "adaquantfl run 4bit/seed-1/config.toml" in page

@@ -1,7 +1,8 @@
 """The paper's figures 2 to 5 from run directories: loss, test accuracy and bits an element against bits sent.
 
-Several seeds of one method become their mean with a band from the lowest to the highest seed. Methods
-differ in colour, dash and marker, so that a grey print and a colour-blind reader can tell them apart.
+Runs with a [link] have the loss against simulated time too. Several seeds of one method become their mean with a band
+from the lowest to the highest seed. Methods differ in colour, dash and marker, so that a grey print and a colour-blind
+reader can tell them apart.
 """
 
 import functools
@@ -80,7 +81,13 @@ RC: Any = {
 # 2 to 16 bits an element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
 # and the cheap methods would share the first tenth of it.
 _FAR_APART = 8
-NAMES = ("loss", "accuracy", "bits", "wire", "overview")
+NAMES = ("loss", "accuracy", "bits", "wire", "overview", "time")
+X_UNITS = {"paper_bits": "b", "wire_bytes_up": "B", "simulated_seconds": "s"}
+_X_LABELS = {
+    "paper_bits": "Bits sent by one client",
+    "wire_bytes_up": "Bytes sent by all clients",
+    "simulated_seconds": "Simulated time",
+}
 _Y_LABELS = {
     "loss": "Training loss",
     "round_loss": "Round loss (mini-batches)",
@@ -93,7 +100,7 @@ _Y_LABELS = {
 def draw(
     runs: Sequence[RunRecord], out_dir: Path | str, title: str | None = None, *, xscale: XScale | None = None
 ) -> list[Path]:
-    """Write every figure of NAMES into `out_dir` as PNG and PDF and return the paths.
+    """Write every figure of NAMES that the runs have into `out_dir` as PNG and PDF and return the paths.
 
     `xscale` is chosen for legibility when it is None: logarithmic where the methods' totals are far apart.
     """
@@ -102,7 +109,7 @@ def draw(
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name in NAMES:
+    for name in NAMES if timed(runs) else NAMES[:-1]:
         picture = figure(name, runs, title=title, xscale=xscale)
         formats: tuple[tuple[str, dict[str, Any]], ...] = (
             ("png", {"dpi": 180}),
@@ -137,11 +144,12 @@ def figure(
         "accuracy": ["test_accuracy"],
         "bits": ["bits_per_element", "s"],
         "wire": ["loss"],
+        "time": ["loss"],
         "overview": ["loss", "test_accuracy", "bits_per_element"],
     }[name]
     beside = name == "overview"
     default = (13.0, 4.4) if beside else (6.4, 4.3 if len(panels) == 1 else 6.4)
-    x = "wire_bytes_up" if name == "wire" else "paper_bits"
+    x = {"wire": "wire_bytes_up", "time": "simulated_seconds"}.get(name, "paper_bits")
     with matplotlib.rc_context(RC):
         layout = ConstrainedLayoutEngine(wspace=0.05 if beside else 0.0)
         picture = Figure(figsize=size or default, layout=layout)
@@ -155,6 +163,11 @@ def figure(
         if title:
             picture.suptitle(title)
     return picture
+
+
+def timed(runs: Sequence[RunRecord]) -> bool:
+    """Whether every run has simulated time, so that they can share that axis."""
+    return all("simulated_seconds" in run.history[-1] for run in runs if run.history)
 
 
 def to_svg(picture: "Figure") -> str:
@@ -184,11 +197,9 @@ def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XSc
     scale: XScale = xscale or ("log" if max(totals) > _FAR_APART * max(min(totals), 1.0) else "linear")
     # Along a logarithmic axis the unit suits the middle, or most ticks would be 0.00-something.
     typical = (max(totals) * max(min(totals), 1.0)) ** 0.5 if scale == "log" else max(totals)
-    divisor, unit = si_unit(typical, "B" if x == "wire_bytes_up" else "b")
+    divisor, unit = si_unit(typical, X_UNITS[x])
     axes.set_xscale(scale)
-    axes.set_xlabel(
-        f"Bytes sent by all clients ({unit})" if x == "wire_bytes_up" else f"Bits sent by one client ({unit})"
-    )
+    axes.set_xlabel(f"{_X_LABELS[x]} ({unit})")
     axes.set_ylabel(_Y_LABELS[key])
     for order, (label, style) in enumerate(styles(list(groups)).items()):
         ours = groups[label][0].method == "adaquant"

@@ -22,6 +22,7 @@ _CAPTIONS = {
     "accuracy": ("Test accuracy against bits sent by one client", "test_accuracy", "paper_bits"),
     "bits": ("Bits an element and quantization levels against bits sent", "bits_per_element", "paper_bits"),
     "wire": ("Training loss against measured bytes of all clients", "loss", "wire_bytes_up"),
+    "time": ("Training loss against simulated time over the runs' links", "loss", "simulated_seconds"),
 }
 _SHARED = ("dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -65,6 +66,8 @@ def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
 
 
 def _has(name: str, runs: Sequence[RunRecord]) -> bool:
+    if name == "time" and not figures.timed(runs):
+        return False
     # Loss is always drawn, so that runs without a single round fail with the reason rather than vanish.
     return name == "loss" or any(run.final(_CAPTIONS[name][1]) is not None for run in runs)
 
@@ -79,7 +82,7 @@ def _figure(name: str, runs: Sequence[RunRecord]) -> str:
 
 def _in_words(runs: Sequence[RunRecord], key: str, x: str) -> str:
     """Where each line ends: the figure's message for a reader who cannot see it."""
-    ends, unit = [], "B" if x == "wire_bytes_up" else "b"
+    ends, unit = [], figures.X_UNITS[x]
     for label, group in group_runs(runs).items():
         pairs = [(value, float(run.history[-1][x])) for run in group if (value := run.final(key)) is not None]
         if pairs:

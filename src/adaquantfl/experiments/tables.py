@@ -77,7 +77,13 @@ class Table:
 
 
 def si_unit(largest: float, symbol: str) -> tuple[float, str]:
-    """The SI prefix that puts `largest` at one or more: (1e9, "Gb") for 3.2e9 bits."""
+    """The SI prefix that puts `largest` at one or more: (1e9, "Gb") for 3.2e9 bits. Seconds become minutes and hours.
+
+    >>> si_unit(3.2e9, "b"), si_unit(900.0, "s"), si_unit(1e5, "s")
+    ((1000000000.0, 'Gb'), (60.0, 'min'), (3600.0, 'h'))
+    """
+    if symbol == "s":
+        return (3600.0, "h") if largest >= 7200 else (60.0, "min") if largest >= 120 else (1.0, "s")
     for divisor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if largest >= divisor:
             return divisor, prefix + symbol
@@ -156,9 +162,9 @@ def headline(runs: Sequence[RunRecord]) -> str:
 
 
 def amount(value: float, symbol: str = "b") -> str:
-    """A count of bits (or bytes, symbol "B") with the unit that suits it: "3.20 Gb"."""
+    """A count of bits (or bytes, symbol "B"; seconds, "s") with the unit that suits it: "3.20 Gb"."""
     divisor, unit = si_unit(value, symbol)
-    return f"{significant(value / divisor) if divisor > 1 else f'{value:g}'} {unit}"
+    return f"{significant(value / divisor) if divisor > 1 or symbol == 's' else f'{value:g}'} {unit}"
 
 
 def to_markdown(table: Table) -> str:
