@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl.codecs.frame import payload_size
+from adaquantfl.quantizers.uniform import Prepared
 
 CODECS = ("fixed", "sparse", "dense")
 
@@ -88,3 +89,11 @@ def test_frames_of_all_codecs_add_up_together_for_any_number_of_threads(rng: np.
     assert len(set(results)) == 1
     expected = sum(0.1 * aq.decode(frame).dequantize().astype(np.float64) for frame in frames)
     np.testing.assert_allclose(np.frombuffer(results[0], dtype=np.float32), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_look_at_a_short_vector_takes_a_quarter_of_it_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    levels = Prepared.levels
+    monkeypatch.setattr(Prepared, "levels", lambda self, a, b, *rest: seen.append(b - a) or levels(self, a, b, *rest))
+    aq.compress(vector("gauss", 25_450), s=2, key=1)
+    assert 0 < sum(seen) <= 25_450 / 4

@@ -77,6 +77,7 @@ def _nonzeros_per_block(found: sparse.Nonzeros, d: int) -> npt.NDArray[np.int64]
 def _guess_density(ready: Prepared, s: int, low: np.uint32, high: np.uint32) -> float:
     """The share of non-zeros in a sample. It decides which way is taken to the answer, not the answer."""
     d, block = ready.segments.dimension, 1024
-    starts = np.unique(np.linspace(0, d - block, _SAMPLE, dtype=np.int64)).tolist()
+    blocks = min(_SAMPLE, d // (4 * block))  # of a short vector a quarter: looking must not cost more than encoding
+    starts = np.linspace(0, d - block, blocks, dtype=np.int64).tolist()
     nonzeros = sum(np.count_nonzero(ready.levels(start, start + block, s, low, high)) for start in starts)
     return float(nonzeros / (block * len(starts)))

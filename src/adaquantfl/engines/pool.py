@@ -56,6 +56,10 @@ class Pool:
                     busy[connection] = sent, time.monotonic() + self._config.round_timeout
                     self._send(connection, calls[sent])
                     sent += 1
+                if yielded in finished:  # after the next calls are handed out: nobody waits for the caller
+                    yield finished.pop(yielded)
+                    yielded += 1
+                    continue
                 soonest = min(deadline for _, deadline in busy.values())
                 for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
                     assert isinstance(ready, Connection)
@@ -66,9 +70,6 @@ class Pool:
                     number, _ = busy.pop(late)
                     finished[number] = Failure(f"no answer within round_timeout = {self._config.round_timeout:g} s.")
                     idle.append(self._replace(late))
-                while yielded in finished:
-                    yield finished.pop(yielded)
-                    yielded += 1
         except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
             for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
                 self._receive(connection)
