@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from adaquantfl.engines.gloo import server as gloo_server
 from adaquantfl.engines.gloo.messages import (
     CALL_BYTES,
     AnswerError,
+    CallHeader,
+    Follows,
+    Refusal,
     decode_answer,
     decode_call,
     encode_answer,
@@ -35,6 +38,7 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import ConfigError, EngineError
 from adaquantfl.experiments import gloo_run
 from adaquantfl.experiments.runner import Request
+from adaquantfl.federated import server
 from adaquantfl.federated.messages import Absence, Model, Plan, Reply
 from adaquantfl.tasks.task import Examples, Task
 from support.processes import wait_until
@@ -151,16 +155,30 @@ def normalised_task() -> Task:
     return Task(build, torch.nn.functional.cross_entropy, examples, examples, parts, ("a", "b", "c"))
 
 
-def test_a_model_is_sent_once(federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[int] = []
+@dataclass
+class Sent:
+    floats: list[int] = field(default_factory=list)
+    parcels: list[int] = field(default_factory=list)
+
+
+def count_sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """What the server sends, as it does."""
+    sent = Sent()
     send = Pair.send
 
     def count(pair: Pair, data: Any, timeout: float) -> None:
         if isinstance(data, np.ndarray):
-            sent.append(data.size)
+            sent.floats.append(len(data))
+        elif data.startswith(b"AQP1"):
+            sent.parcels.append(len(data))
         send(pair, data, timeout)
 
     monkeypatch.setattr(Pair, "send", count)
+    return sent
+
+
+def test_a_model_is_sent_once(federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = count_sent(monkeypatch).floats
     engine = federate(small()).engine
     model = engine.federation.model
     engine.evaluate(model)
@@ -170,6 +188,32 @@ def test_a_model_is_sent_once(federate: Callable[..., Federation], monkeypatch: 
     assert sent == [d, d]
     list(engine.train(Model(model.weights.copy(), model.buffers), PLAN))
     assert sent == [d] * 4
+
+
+def test_the_exact_downlink_sends_steps_and_ends_in_the_same_model(
+    federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = count_sent(monkeypatch)
+    config = small(clients=3, partition="dirichlet(0.5)", downlink="exact", evaluate_every=2, rounds=5)
+    engine, local = federate(config).engine, LocalEngine(replace(config, workers=1))
+    d = local.federation.dimension
+    states = server.start(config, engine), server.start(config, local)
+    assert sent.floats == [d] * 3
+    for number in range(5):
+        if number == 3:  # a mistake about what a client holds: it refuses the parcel and gets the model
+            engine._links[1]._held_round = 1
+        played = [server.play_round(state, config, by) for state, by in zip(states, (engine, local), strict=True)]
+        states = tuple(
+            server.evaluate(*after, config, by)[0] for after, by in zip(played, (engine, local), strict=True)
+        )
+        ours, theirs = states
+        np.testing.assert_array_equal(ours.model.weights, theirs.model.weights)
+        assert ours.latest == theirs.latest
+        assert ours.ledger == theirs.ledger
+    assert len(sent.parcels) >= 3 * 4
+    assert max(sent.parcels) < d
+    assert sent.floats == [d] * 4
+    assert "Client 1 gets the model itself: The parcel leads on from the model of round 1" in caplog.text
 
 
 def test_a_round_that_is_left_half_way_does_not_disturb_the_next(federate: Callable[..., Federation]) -> None:
@@ -189,11 +233,10 @@ def test_no_more_than_at_once_work_at_the_same_time(federate: Callable[..., Fede
     most = 0
     ask = engine._ask
 
-    def watch(*arguments: Any) -> int:
+    def watch(*arguments: Any) -> None:
         nonlocal most
-        number = ask(*arguments)
+        ask(*arguments)
         most = max(most, len(engine._asked))
-        return number
 
     engine._ask = watch  # type: ignore[method-assign]
     assert [reply.client for reply in engine.train(engine.federation.model, PLAN)] == [0, 1, 2, 3]
@@ -248,9 +291,9 @@ def test_who_is_started_anew_takes_the_place_of_the_former(federate: Callable[..
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ((1, ("train", ()), Reply(1, b"x" * 2**22, b"", 0.1, 0.0, 0.0)), "announced 4,194,304 bytes"),
-        ((9, ("train", ()), Reply(1, b"x", b"", 0.1, 0.0, 0.0)), "answered call 9"),
-        ((1, ("loss", ()), 0.5), "with kind 1"),
+        ((0, ("train", ()), Reply(1, b"x" * 2**22, b"", 0.1, 0.0, 0.0)), "announced 4,194,304 bytes"),
+        ((900, ("train", ()), Reply(1, b"x", b"", 0.1, 0.0, 0.0)), "answered call 90"),
+        ((0, ("loss", ()), 0.5), "with kind 1"),
     ],
     ids=["size", "number", "kind"],
 )
@@ -263,8 +306,9 @@ def test_nonsense_ends_that_client_s_connection_and_no_other(
 
     def misbehave() -> None:
         call = decode_call(intruder.receive(CALL_BYTES, 20.0), 0)
-        intruder.receive_floats(call.weights, 20.0)
-        intruder.send(encode_answer(*header)[0], 20.0)
+        intruder.receive_floats(call.follows.weights, 20.0)
+        further, question, answer = header
+        intruder.send(encode_answer(call.number + further, question, answer)[0], 20.0)
 
     threading.Thread(target=misbehave, daemon=True).start()
     first, second = engine.train(engine.federation.model, PLAN)
@@ -393,6 +437,7 @@ def test_an_environment_that_makes_no_sense_is_refused(monkeypatch: pytest.Monke
         gloo_run.Place.of_environment()
 
 
+REASONS = st.text("abc öß.", max_size=30)
 NUMBERS = st.floats(allow_nan=False)
 REPLIES = st.builds(Reply, st.just(3), st.binary(max_size=50), st.binary(max_size=50), NUMBERS, NUMBERS, NUMBERS)
 
@@ -403,7 +448,9 @@ REPLIES = st.builds(Reply, st.just(3), st.binary(max_size=50), st.binary(max_siz
         st.tuples(st.just(("train", (3, PLAN))), REPLIES),
         st.tuples(st.sampled_from([("loss", (3,)), ("losses", (0, 1000))]), NUMBERS),
         st.tuples(st.just(("correct", (100, 200))), st.integers(0, 100)),
-        st.tuples(st.just(("loss", (3,))), st.builds(Failure, st.text("abc öß.", max_size=30))),
+        st.tuples(
+            st.just(("loss", (3,))), st.builds(lambda kind, *w: kind(*w), st.sampled_from([Failure, Refusal]), REASONS)
+        ),
     ),
 )
 def test_answers_come_through(number: int, asked: tuple[Call, Any]) -> None:
@@ -430,9 +477,8 @@ def test_answers_come_through(number: int, asked: tuple[Call, Any]) -> None:
     ),
 )
 def test_calls_come_through(number: int, call: Call) -> None:
-    model = Model(np.zeros(5, dtype=np.float32), np.zeros(2, dtype=np.float32))
-    header = decode_call(encode_call(number, call, model), 3)
-    assert (header.number, header.call, header.weights, header.buffers) == (number, call, 5, 2)
+    follows = Follows(4, 5, 2, 7)
+    assert decode_call(encode_call(number, call, follows), 3) == CallHeader(number, call, follows)
 
 
 @given(

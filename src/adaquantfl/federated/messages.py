@@ -98,7 +98,7 @@ class Engine(Protocol):
 
     name: str
     federation: Federation
-    downlink: Downlink | None  # set before each round: what leads to its model
+    downlink: Downlink | None  # set before each round and evaluation: what leads to its model
 
     def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
         """The reply of each of these clients (None: all), or its absence, in their order however they arrive."""

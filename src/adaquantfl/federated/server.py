@@ -175,6 +175,7 @@ def evaluate(state: RunState, line: dict[str, Any], config: Config, engine: Engi
     looking more often would make AdaQuantFL seem to arrive earlier than methods that do not ask.
     """
     began = time.perf_counter()
+    engine.downlink = state.downlink  # the model goes the same way down as for a round, which then need not send it
     if evaluation_due(state, config):
         evaluation = engine.evaluate(state.model)
         state = replace(

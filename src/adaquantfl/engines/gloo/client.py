@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,12 +14,13 @@ from ... import __version__
 from ...config import Config, config_of
 from ...errors import EngineError
 from ...federated.client import Trainer
+from ...federated.downlink import Held, ParcelRefused, open_parcel
 from ...federated.messages import Model
 from ...federated.quorum import reason_of
 from ...tasks.task import Task
 from ...threads import set_threads
-from ..calls import Call, Failure, perform
-from .messages import CALL_BYTES, END, PING, decode_call, encode_answer
+from ..calls import Failure, perform
+from .messages import CALL_BYTES, END, PING, Follows, Refusal, decode_call, encode_answer
 from .pair import CLIENT, Pair, address_facing, first_line
 
 RUN = "run"  # the store's key for what is played
@@ -116,19 +117,20 @@ def _read(announced: bytes, client: int) -> tuple[Keys, Config] | None:
 
 def _answer_calls(pair: Pair, config: Config, client: int) -> None:
     trainer: Trainer | None = None
-    model: Model | None = None
+    held: Held | None = None
     while True:
         header = decode_call(pair.receive(CALL_BYTES, SILENCE_SECONDS), client)
         if header.call[0] == END:
             return
         if header.call[0] == PING:
             continue
-        if header.weights:
-            sizes = header.weights, header.buffers
-            model = Model(*(pair.receive_floats(size, SILENCE_SECONDS) for size in sizes))
+        arrived = _receive(pair, header.follows)
         try:
+            held = _follow(arrived, header.follows.round, held)
             trainer = trainer or Trainer(config, Task.of(config))
-            answer = _perform(trainer, header.call, model)
+            answer = perform(trainer, header.call, held.model)
+        except ParcelRefused as error:
+            answer = Refusal(str(error))
         except Exception as error:  # a client's code is the user's; whatever it raises, the server must hear of it
             answer = Failure(reason_of(error))
         for part in encode_answer(header.number, header.call, answer):
@@ -136,7 +138,21 @@ def _answer_calls(pair: Pair, config: Config, client: int) -> None:
                 pair.send(part, SILENCE_SECONDS)
 
 
-def _perform(trainer: Trainer, call: Call, model: Model | None) -> Any:
-    if model is None:
+def _receive(pair: Pair, follows: Follows) -> Model | bytes | None:
+    """The model, or a parcel that leads to it, or nothing."""
+    if follows.parcel:
+        return pair.receive(follows.parcel, SILENCE_SECONDS)
+    if not follows.weights:
+        return None
+    return Model(*(pair.receive_floats(size, SILENCE_SECONDS) for size in (follows.weights, follows.buffers)))
+
+
+def _follow(arrived: Model | bytes | None, round: int, held: Held | None) -> Held:
+    """The model that a call is about: of this round, where rounds count."""
+    if isinstance(arrived, Model):
+        return Held(round, arrived, b"")  # no digest: the connection is checked, and nobody asks for it
+    if held is None:
         raise EngineError("The server asked about a model that it has not sent.")
-    return perform(trainer, call, model)
+    if arrived is None:
+        return replace(held, round=round)
+    return open_parcel(arrived, held, len(held.model.weights), len(held.model.buffers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 
 from torch.distributed import Store
 
-from ...federated.messages import Model
+from ...federated.downlink import Downlink
+from ...federated.messages import Model, Vector
 from ..calls import Call
 from .client import PING_SECONDS, Keys
-from .messages import ANSWER_BYTES, END, PING, AnswerError, decode_answer, encode_call
+from .messages import ANSWER_BYTES, END, PING, AnswerError, Follows, Refusal, decode_answer, encode_call
 from .pair import SERVER, Pair, address_facing
 
+_log = logging.getLogger("adaquantfl")
 _WHILE_ASKED = 7 * 86_400.0  # seconds; the deadlines that matter are the engine's, this one ends the connection
 _DOOR_SECONDS = 0.1
 
@@ -49,19 +52,31 @@ Event = Joined | Answered | Lost
 Report = Callable[[Event], None]
 
 
+@dataclass(frozen=True)
+class Question:
+    """A call about a model. way: what leads to that model, where the server keeps it."""
+
+    number: int
+    call: Call
+    model: Model
+    way: Downlink | None
+
+
 class Link:
     """The connection to one client."""
 
     def __init__(self, client: int, pair: Pair, report: Report) -> None:
         self.client = client
         self._pair, self._report = pair, report
-        self._questions: SimpleQueue[tuple[int, Call, Model] | None] = SimpleQueue()
+        self._held: Model | None = None  # at the client; models never change, so the same object is the same model
+        self._held_round: int | None = None  # its round, where the server keeps what leads on from it
+        self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"adaquantfl-client-{client}", daemon=True)
         self._thread.start()
 
-    def ask(self, number: int, call: Call, model: Model) -> None:
+    def ask(self, question: Question) -> None:
         """Have the client carry out a call; an event will follow."""
-        self._questions.put((number, call, model))
+        self._questions.put(question)
 
     def say_goodbye(self) -> None:
         """Tell the client that the run is over, when it has answered what it was asked."""
@@ -76,7 +91,6 @@ class Link:
             self._thread.join()
 
     def _run(self) -> None:
-        held: Model | None = None  # at the client; the server's models never change, so the same object is the same
         try:
             while True:
                 try:
@@ -87,28 +101,50 @@ class Link:
                 if question is None:
                     self._pair.send(encode_call(0, (END, ())), _WHILE_ASKED)
                     return
-                number, call, model = question
-                self._put(number, call, None if model is held else model)
-                held = model
-                answer = self._hear(number, call, len(model.weights) + len(model.buffers))
-                self._report(Answered(self, number, answer))
+                self._report(Answered(self, question.number, self._put(question)))
+                del question  # and with it the model, while there is nothing to do
         except AnswerError as error:
             self._pair.hang_up()
             self._report(Lost(self, str(error)))
         except RuntimeError:  # gloo's, whatever happened to the connection
             self._report(Lost(self))
 
-    def _put(self, number: int, call: Call, model: Model | None) -> None:
-        self._pair.send(encode_call(number, call, model), _WHILE_ASKED)
-        if model is not None:
-            self._pair.send(model.weights, _WHILE_ASKED)
-            if len(model.buffers):
-                self._pair.send(model.buffers, _WHILE_ASKED)
+    def _put(self, question: Question) -> Any:
+        """The client's answer; if it refuses what leads to the model, it gets the model."""
+        self._send(question)
+        answer = self._hear(question)
+        if isinstance(answer, Refusal):
+            _log.warning("Client %d gets the model itself: %s", self.client, answer.reason)
+            self._held = self._held_round = None
+            self._send(question)
+            answer = self._hear(question)
+            if isinstance(answer, Refusal):
+                raise AnswerError(f"it refused the model itself: {answer.reason}")
+        return answer
 
-    def _hear(self, number: int, call: Call, elements: int) -> Any:
-        header = decode_answer(self._pair.receive(ANSWER_BYTES, _WHILE_ASKED), number, call, elements)
-        body = self._pair.receive(header.size, _WHILE_ASKED) if header.size else b""
-        return header.answer(self.client, body)
+    def _send(self, question: Question) -> None:
+        model, way = question.model, question.way
+        parts: list[bytes | Vector] = []
+        round = way.round if way else 0
+        follows = Follows(round)
+        if model is not self._held:
+            if way is not None and way.size(self._held_round, model) < way.size(None, model):
+                parts = [way.parcel(self._held_round, model)]
+                follows = Follows(round, parcel=len(parts[0]))
+            else:
+                parts = [model.weights, model.buffers]
+                follows = Follows(round, len(model.weights), len(model.buffers))
+        for part in (encode_call(question.number, question.call, follows), *parts):
+            if len(part):
+                self._pair.send(part, _WHILE_ASKED)
+        self._held, self._held_round = model, way.round if way else None
+
+    def _hear(self, question: Question) -> Any:
+        elements = len(question.model.weights) + len(question.model.buffers)
+        header = self._pair.receive(ANSWER_BYTES, _WHILE_ASKED)
+        announced = decode_answer(header, question.number, question.call, elements)
+        body = self._pair.receive(announced.size, _WHILE_ASKED) if announced.size else b""
+        return announced.answer(self.client, body)
 
 
 class Door:

@@ -1,7 +1,7 @@
 """What a server and its clients say to each other, as bytes: fixed headers, exact lengths, nothing that could run.
 
-A call is one header, and the model after it where the client does not have it yet: float32, little-endian, parameters
-then buffers. An answer is one header, and as many bytes as it announces.
+A call is one header, and after it what the client does not have yet: the model (float32, little-endian, parameters then
+buffers), or a parcel that leads to it. An answer is one header, and as many bytes as it announces.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import EngineError
-from ...federated.messages import Model, Plan, Reply
+from ...federated.messages import Plan, Reply
 from ..calls import Call, Failure
 
-_CALL = struct.Struct("<IBIIdQQ")  # number, kind, two arguments, eta, the sizes of parameters and buffers that follow
+_CALL = struct.Struct("<IBIIdIQQQ")  # number, kind, two arguments, eta, the model's round, sizes of what follows
 _ANSWER = struct.Struct("<IBQQddd")  # number, kind, bytes of both parts that follow, loss, seconds to train and encode
 CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
 
 END, PING = "end", "ping"  # the run is over; the server is still there
 _KINDS = ("train", "loss", "losses", "correct", END, PING)
-_REPLY, _LOSS, _COUNT, _FAILURE = range(4)
+_REPLY, _LOSS, _COUNT, _FAILURE, _REFUSAL = range(5)
 _EXPECTED = {"train": _REPLY, "loss": _LOSS, "losses": _LOSS, "correct": _COUNT}
 _LONGEST_REASON = 4_000
 _BYTES_AN_ELEMENT = 64  # of an update, more than any codec and scope takes
@@ -31,17 +31,39 @@ class AnswerError(EngineError):
 
 
 @dataclass(frozen=True)
+class Follows:
+    """What follows a call's header: so many parameters and buffers, or so many bytes of a parcel; or nothing.
+
+    round: of the model that the call is about.
+    """
+
+    round: int = 0
+    weights: int = 0
+    buffers: int = 0
+    parcel: int = 0
+
+
+@dataclass(frozen=True)
 class CallHeader:
-    """A call as a client reads it. Without a model, it is about the one that the client got last."""
+    """A call as a client reads it. Where nothing follows, it is about the model that the client has."""
 
     number: int
     call: Call
-    weights: int = 0
-    buffers: int = 0
+    follows: Follows
 
 
-def encode_call(number: int, call: Call, model: Model | None = None) -> bytes:
-    """The header of a call; the model that will follow it, if any."""
+@dataclass(frozen=True)
+class Refusal:
+    """A client's answer to a parcel that it cannot use: it asks for the model itself."""
+
+    reason: str
+
+
+NOTHING = Follows()
+
+
+def encode_call(number: int, call: Call, follows: Follows = NOTHING) -> bytes:
+    """The header of a call."""
     name, arguments = call
     first = second = 0
     eta = 0.0
@@ -50,13 +72,13 @@ def encode_call(number: int, call: Call, model: Model | None = None) -> bytes:
         first, second, eta = plan.round, plan.s or 0, plan.eta
     elif name in ("losses", "correct"):
         first, second = arguments
-    sizes = (len(model.weights), len(model.buffers)) if model else (0, 0)
-    return _CALL.pack(number, _KINDS.index(name), first, second, eta, *sizes)
+    sizes = follows.weights, follows.buffers, follows.parcel
+    return _CALL.pack(number, _KINDS.index(name), first, second, eta, follows.round, *sizes)
 
 
 def decode_call(header: bytes, client: int) -> CallHeader:
     """What the server wants of this client."""
-    number, kind, first, second, eta, weights, buffers = _CALL.unpack(header)
+    number, kind, first, second, eta, *follows = _CALL.unpack(header)
     if kind >= len(_KINDS):
         raise EngineError(f"The server sent a call of kind {kind}, which this version does not know.")
     arguments: dict[str, tuple[Any, ...]] = {
@@ -66,14 +88,15 @@ def decode_call(header: bytes, client: int) -> CallHeader:
         "correct": (first, second),
     }
     name = _KINDS[kind]
-    return CallHeader(number, (name, arguments.get(name, ())), weights, buffers)
+    return CallHeader(number, (name, arguments.get(name, ())), Follows(*follows))
 
 
 def encode_answer(number: int, call: Call, answer: Any) -> tuple[bytes, bytes]:
     """An answer's header and the bytes that follow it."""
-    if isinstance(answer, Failure):
+    if isinstance(answer, Failure | Refusal):
         text = answer.reason.encode()[:_LONGEST_REASON]
-        return _ANSWER.pack(number, _FAILURE, len(text), 0, 0.0, 0.0, 0.0), text
+        kind = _FAILURE if isinstance(answer, Failure) else _REFUSAL
+        return _ANSWER.pack(number, kind, len(text), 0, 0.0, 0.0, 0.0), text
     if isinstance(answer, Reply):
         sizes = len(answer.frame), len(answer.buffers)
         seconds = answer.train_seconds, answer.encode_seconds
@@ -94,13 +117,14 @@ class AnswerHeader:
 
     @property
     def size(self) -> int:
-        return sum(self.parts) if self.kind in (_REPLY, _FAILURE) else 0
+        return sum(self.parts) if self.kind in (_REPLY, _FAILURE, _REFUSAL) else 0
 
     def answer(self, client: int, body: bytes) -> Any:
         """The answer that the header and the bytes after it make."""
-        if self.kind == _FAILURE:
+        if self.kind in (_FAILURE, _REFUSAL):
             text = body.decode(errors="replace")
-            return Failure("".join(c if c.isprintable() else " " for c in text))  # it may end on a terminal
+            reason = "".join(c if c.isprintable() else " " for c in text)  # it may end on a terminal
+            return Failure(reason) if self.kind == _FAILURE else Refusal(reason)
         if self.kind == _REPLY:
             cut = self.parts[0]
             return Reply(client, body[:cut], body[cut:], *self.numbers)
@@ -110,7 +134,7 @@ class AnswerHeader:
 def decode_answer(header: bytes, number: int, call: Call, elements: int) -> AnswerHeader:
     """What a client says to call `number`. elements: of the model, parameters and buffers."""
     answered, kind, first, second, *numbers = _ANSWER.unpack(header)
-    if answered != number or kind not in (_EXPECTED[call[0]], _FAILURE):
+    if answered != number or kind not in (_EXPECTED[call[0]], _FAILURE, _REFUSAL):
         raise AnswerError(f"it answered call {answered} with kind {kind}, but was asked call {number}, {call[0]!r}.")
     found = AnswerHeader(call, kind, (first, second), tuple(numbers))
     most = 2**20 + _BYTES_AN_ELEMENT * elements if kind == _REPLY else _LONGEST_REASON

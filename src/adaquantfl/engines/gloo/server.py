@@ -12,22 +12,23 @@ from uuid import uuid4
 from torch.distributed import Store
 
 from ...config import Config
+from ...federated.downlink import Downlink, digest_of
 from ...federated.messages import Model
 from ..calls import Call, CallEngine, Failure
 from .client import JOIN_SECONDS, RUN, Keys, announcement
 from .crew import Crew
-from .link import Answered, Door, Event, Joined, Link, Lost
+from .link import Answered, Door, Event, Joined, Link, Lost, Question
 
 _LOOK_SECONDS = 0.2  # between looks at those that have not come yet
 _ENDING_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Asked:
     """A call that a client has not answered yet."""
 
     number: int
-    name: str
+    what: str
     deadline: float
 
     @property
@@ -50,7 +51,7 @@ class GlooEngine(CallEngine):
         self._crew = crew
         self._at_once = at_once or config.clients
         self._links: dict[int, Link] = {}
-        self._asked: dict[Link, _Question] = {}
+        self._asked: dict[Link, _Asked] = {}
         self._questions = 0
         self._expected = set(range(config.clients))
         self._join_deadline = time.monotonic() + JOIN_SECONDS
@@ -64,10 +65,11 @@ class GlooEngine(CallEngine):
         waiting = dict(enumerate(calls))  # the place in the order -> the call
         places: dict[int, int] = {}  # a question's number -> the place of its call
         answers: dict[int, Any] = {}
+        way = self._way_to(model)
         self._catch_up()
         for place in range(len(calls)):
             while place not in answers:
-                answers |= self._ask_who_is_free(model, waiting, places)
+                answers |= self._ask_who_is_free(model, way, waiting, places)
                 if place not in answers:
                     answers |= self._listen(places)
             yield answers.pop(place)
@@ -87,7 +89,13 @@ class GlooEngine(CallEngine):
             self._crew.close({link.client for link in self._asked}, deadline - time.monotonic())
         self._links, self._asked = {}, {}
 
-    def _ask_who_is_free(self, model: Model, waiting: dict[int, Call], places: dict[int, int]) -> dict[int, Failure]:
+    def _way_to(self, model: Model) -> Downlink | None:
+        """What leads to this model from earlier ones, if that is known."""
+        return self.downlink if self.downlink and self.downlink.digest == digest_of(model) else None
+
+    def _ask_who_is_free(
+        self, model: Model, way: Downlink | None, waiting: dict[int, Call], places: dict[int, int]
+    ) -> dict[int, Failure]:
         """Send out what can be sent; returns the calls that nobody will answer."""
         failures: dict[int, Failure] = {}
         for place, call in list(waiting.items()):
@@ -98,7 +106,9 @@ class GlooEngine(CallEngine):
             if isinstance(taker, Failure):
                 failures[place] = taker
             else:
-                places[self._ask(taker, call, model)] = place
+                self._questions += 1
+                places[self._questions] = place
+                self._ask(taker, Question(self._questions, call, model, way))
         return failures
 
     def _taker(self, call: Call) -> Link | Failure | None:
@@ -115,15 +125,14 @@ class GlooEngine(CallEngine):
             link = self._links.get(client)
         question = self._asked.get(link) if link else None
         if question is not None and question.overdue:
-            return Failure(f"still busy with {question.name}; it takes part again when it has answered.")
+            return Failure(f"still busy with {question.what}; it takes part again when it has answered.")
         return link if question is None and self._working() < self._at_once else None
 
-    def _ask(self, link: Link, call: Call, model: Model) -> int:
-        self._questions += 1
-        name = f"round {call[1][1].round + 1}" if call[0] == "train" else "an evaluation"
-        self._asked[link] = _Question(self._questions, name, time.monotonic() + self.config.round_timeout)
-        link.ask(self._questions, call, model)
-        return self._questions
+    def _ask(self, link: Link, question: Question) -> None:
+        name, arguments = question.call
+        what = f"round {arguments[1].round + 1}" if name == "train" else "an evaluation"
+        self._asked[link] = _Asked(question.number, what, time.monotonic() + self.config.round_timeout)
+        link.ask(question)
 
     def _working(self) -> int:
         return sum(not question.overdue for question in self._asked.values())
