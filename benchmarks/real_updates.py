@@ -53,7 +53,7 @@ if __name__ == "__main__":
         state, rows = server.start(config, engine), []
         for done in range(max(ROUNDS) + 1):
             if done in ROUNDS:
-                reply = engine._trainer.train(0, state.model, Plan(done, None, config.eta))
+                reply = engine.trainer.train(0, state.model, Plan(done, None, config.eta))
                 update = aq.decode_float32(reply.frame)
                 rows += [
                     row(update, done, scope, s, engine.federation.tensors)

@@ -25,7 +25,7 @@ ROUNDS = 6
 def plain_round(engine: LocalEngine, round: int, threads: int) -> float:
     """tau steps for every client, as most people would write it."""
     torch.set_num_threads(threads)
-    trainer, config = engine._trainer, engine._trainer.config
+    trainer, config = engine.trainer, engine.trainer.config
     model = models.build("cnn", 0)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     began = time.perf_counter()
