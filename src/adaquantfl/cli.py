@@ -157,6 +157,13 @@ def build_parser() -> argparse.ArgumentParser:
     secured.add_argument("--root-certificates", type=Path, metavar="FILE", help="the CA that signed the SuperLink's")
     secured.add_argument("--insecure", action="store_true", help="no TLS: for a trusted network only")
     node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
+    node.add_argument(
+        "--poll",
+        type=float,
+        default=0.5,
+        metavar="SECONDS",
+        help="between questions for messages; more where hundreds of nodes share a SuperLink (default: %(default)s)",
+    )
     node.set_defaults(command=_flower_node)
 
     bench = commands.add_parser(
@@ -278,7 +285,7 @@ def _flower_node(options: argparse.Namespace) -> int:
     arguments += ["--insecure"] if options.insecure else []
     arguments += ["--root-certificates", str(options.root_certificates)] if options.root_certificates else []
     arguments += ["--auth-supernode-private-key", str(options.key)] if options.key else []
-    return node.main(arguments)
+    return node.main(arguments, options.poll)
 
 
 def _bench(options: argparse.Namespace) -> int:

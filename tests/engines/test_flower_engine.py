@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 import adaquantfl as aq
 from adaquantfl.config import Config, load_config
+from adaquantfl.engines.calls import Call
 from adaquantfl.engines.flower import client, engine, nodes
 from adaquantfl.engines.flower.engine import FlowerEngine
 from adaquantfl.engines.flower.identity import KEY
-from adaquantfl.engines.flower.records import FRAMES, STYPE, model_record, read_answers, read_question, write_question
+from adaquantfl.engines.flower.records import Questions, read_answers, read_question
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.experiments.runner import Request
+from adaquantfl.federated.downlink import Downlink, open_parcel
 from adaquantfl.federated.messages import Absence, Model, Plan, Reply
 from federated.test_faults import FAULTS, frame_of
 from support.fake_grid import NODE_GONE, NodesHere, Tamper, error
@@ -45,12 +47,11 @@ def spoiled(change: Callable[[Reply], Reply]) -> Tamper:
         call = ("train", (1, Plan(0, 2, 0.1)))
         (reply,) = read_answers(message.content, [call])
         changed = change(reply)
-        frames = message.content.array_records[FRAMES]
-        for name, data in (("0.frame", changed.frame), ("0.buffers", changed.buffers)):
-            frames[name] = Array("uint8", (len(data),), STYPE, data)
-        lines = json.loads(str(message.content.config_records[KEY]["answers"]))
+        record = message.content.config_records[KEY]
+        record["0.frame"], record["0.buffers"] = changed.frame, changed.buffers
+        lines = json.loads(str(record["answers"]))
         lines[0]["round_loss"] = changed.round_loss
-        message.content.config_records[KEY]["answers"] = json.dumps(lines)
+        record["answers"] = json.dumps(lines)
         return message
 
     return tamper
@@ -72,13 +73,78 @@ def test_the_same_seed_gives_the_same_model_as_on_the_local_engine(tmp_path: Pat
         assert there[key] == here[key], key
 
 
-def test_buffers_travel_with_the_model_and_with_the_replies() -> None:
-    model = Model(np.arange(5, dtype=np.float32), np.array([1.5, np.inf], dtype=np.float32))
-    calls = [("train", (2, Plan(7, None, 0.1 + 0.2))), ("loss", (2,)), ("correct", (0, 1000))]
-    text, read, there = read_question(write_question("x = 1", calls, model_record(model)))
-    assert (text, read) == ("x = 1", calls)
+def test_calls_and_the_model_come_through_unharmed() -> None:
+    model = Model(np.arange(5, dtype=np.float32), np.array([1.5, -0.0], dtype=np.float32))
+    calls: list[Call] = [
+        ("train", (2, Plan(7, None, 0.1 + 0.2))),
+        ("loss", (2,)),
+        ("losses", (0, 9)),
+        ("correct", (0, 9)),
+    ]
+    questions = Questions("x = 1", calls, model, Downlink.start(7, model))
+    text, read, parcel = read_question(questions.write([0, 2, 3], None))
+    assert (text, read) == ("x = 1", [calls[0], calls[2], calls[3]])
+    there = open_parcel(parcel, None, 5, 2).model
     np.testing.assert_array_equal(there.weights, model.weights)
     np.testing.assert_array_equal(there.buffers, model.buffers)
+
+
+def parcels(grid: NodesHere) -> list[int]:
+    """The sizes of what led to the model in each message."""
+    return [len(read_question(message.content)[2]) for message in grid.sent if message.metadata.message_type != "query"]
+
+
+@pytest.fixture
+def resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that keep what they are sent."""
+    monkeypatch.setattr(client, "resident", True)
+
+
+@pytest.mark.usefixtures("resident")
+def test_nodes_that_keep_the_model_get_only_what_leads_on_from_it(tmp_path: Path) -> None:
+    config = small(downlink="exact", rounds=4, evaluate_every=1)
+    grid = NodesHere(3)
+    play(config, tmp_path / "flower", grid)
+    sizes = parcels(grid)
+    whole = 4 * 25_450
+    assert all(size > whole for size in sizes[:3]), "nobody holds anything at first"
+    assert all(size < 50 for size in sizes[3:6]), "the first round is about the model that was just evaluated"
+    assert all(size < whole / 10 for size in sizes[3:])
+    here = Request(tmp_path / "local", config).play()
+    assert json.loads((tmp_path / "flower" / "summary.json").read_text())["model_sha256"] == here["model_sha256"]
+
+
+@pytest.mark.usefixtures("resident")
+def test_a_node_that_lost_its_model_asks_for_the_whole_and_gets_it_in_the_same_round() -> None:
+    grid = NodesHere(3)
+    config = small()
+    flower = FlowerEngine(config, grid)
+    model = flower.federation.model
+    list(flower.train(model, Plan(0, 2, 0.1)))
+    for memory in grid.memories.values():
+        memory.clear()
+    grid.sent.clear()
+    answers = list(flower.train(model, Plan(1, 2, 0.1)))
+    assert not any(isinstance(answer, Absence) for answer in answers)
+    assert len(parcels(grid)) == 6
+    assert sorted(parcels(grid))[0] < 50 < 4 * 25_450 < sorted(parcels(grid))[3]
+
+
+def test_nodes_that_keep_nothing_get_the_model_every_time() -> None:
+    grid = NodesHere(3)
+    flower = FlowerEngine(small(), grid)
+    for round in range(2):
+        list(flower.train(flower.federation.model, Plan(round, 2, 0.1)))
+    assert all(size > 4 * 25_450 for size in parcels(grid))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_sample_of_clients_ends_in_the_same_model_as_on_the_local_engine(tmp_path: Path, workers: int | None) -> None:
+    config = small(clients=6, clients_per_round=2, loss="round")
+    here = Request(tmp_path / "local", config).play()
+    there = Request(tmp_path / "flower", config).play(connect=lambda c: FlowerEngine(c, NodesHere(6), workers))
+    assert there["model_sha256"] == here["model_sha256"]
+    assert there["final_loss"] == here["final_loss"]
 
 
 def test_a_client_gets_one_message_for_all_its_calls() -> None:
@@ -134,7 +200,8 @@ NOT_ANSWERS = {
     "nested without end": RecordDict({KEY: ConfigRecord({"answers": "[" * 100_000})}),
     "too many": RecordDict({KEY: ConfigRecord({"answers": "[{}, {}]"})}),
     "no frame": RecordDict({KEY: ConfigRecord({"answers": '[{"round_loss": 1}]'})}),
-    "text for a number": RecordDict({KEY: ConfigRecord({"answers": '[{"round_loss": "1"}]'})}),
+    "text for a number": RecordDict({KEY: ConfigRecord({"answers": '[{"round_loss": "1"}]', "0.frame": b""})}),
+    "text for a frame": RecordDict({KEY: ConfigRecord({"answers": "[{}]", "0.frame": "frame"})}),
 }
 
 
@@ -150,7 +217,7 @@ def test_a_message_that_is_no_answer_is_refused(tmp_path: Path, content: str) ->
 
 @pytest.mark.parametrize("claim", [True, 1001, -1, 3.5, "7", None])
 def test_a_count_of_right_answers_that_cannot_be_is_refused(claim: object) -> None:
-    content = RecordDict({KEY: ConfigRecord({"answers": json.dumps([{"value": claim}])}), FRAMES: ArrayRecord()})
+    content = RecordDict({KEY: ConfigRecord({"answers": json.dumps([{"value": claim}])})})
     with pytest.raises(aq.FrameError):
         read_answers(content, [("correct", (0, 1000))])
 
@@ -250,12 +317,28 @@ def test_a_node_that_cannot_take_part_is_named_with_the_reason(change: dict[str,
     assert words in str(refused.value)
 
 
+def test_a_node_that_could_not_say_who_it_is_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_ASK_AGAIN", 0.0)
+    grid = NodesHere(2)
+    answers = iter([error(3), error(8), lambda reply: None])
+    answer = grid._answer
+
+    def fails_at_first(message: Message) -> Message | None:
+        reply = answer(message)
+        assert reply is not None
+        return next(answers, lambda reply: reply)(reply)
+
+    monkeypatch.setattr(grid, "_answer", fails_at_first)
+    monkeypatch.setattr(engine, "_CONNECT_WITHIN", 20.0)
+    assert set(FlowerEngine(small(clients=2), grid)._nodes.of) == {0, 1}
+
+
 def test_a_node_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = NodesHere(1)
     write = client.write_identity
 
-    def old(config: Any) -> RecordDict:
-        content = write(config)
+    def old(config: Any, keeps: bool) -> RecordDict:
+        content = write(config, keeps)
         content.config_records[KEY]["version"] = "0.0.1"
         return content
 

@@ -10,7 +10,7 @@ from flwr.app.message.message import make_message
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from adaquantfl.engines.flower.client import app
+from adaquantfl.engines.flower import client
 from support.fake_flower import carry
 
 Tamper = Callable[[Message], Message | None]
@@ -31,6 +31,7 @@ class NodesHere(Grid):
         }
         self.tamper = tamper or {}
         self.sent: list[Message] = []
+        self.memories: dict[int, dict[int, Any]] = {}  # node -> what its process holds
         self.most_out = 0
         self._replies: dict[str, Message | None] = {}
 
@@ -63,10 +64,12 @@ class NodesHere(Grid):
 
     def _answer(self, message: Message) -> Message | None:
         config = self.nodes[message.metadata.dst_node_id]
-        context = Context(1, message.metadata.dst_node_id, config, RecordDict(), {})
+        node = message.metadata.dst_node_id
+        client._held = self.memories.setdefault(node, {})
+        context = Context(1, node, config, RecordDict(), {})
         delivered = carry(message)
         delivered.metadata.__dict__["_message_id"] = message.metadata.message_id
-        reply = carry(app(delivered, context))
+        reply = carry(client.app(delivered, context))
         if message.metadata.message_type == "train" and config.get("partition-id") in self.tamper:
             return self.tamper[config["partition-id"]](reply)
         return reply

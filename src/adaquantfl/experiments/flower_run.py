@@ -15,6 +15,7 @@ from .flower_link import Command
 from .flower_processes import Home, free_ports
 from .runner import Observer, Request
 
+_POLL = 0.2  # seconds between a SuperNode's questions for messages
 _REVIVE_AFTER = 5.0  # seconds; a SuperNode that ends sooner than this would only end again
 
 
@@ -46,22 +47,23 @@ class Deployment:
     """A SuperLink, SuperNodes and our app on them. A SuperNode that dies is started again, as a service would be."""
 
     def __init__(self, home: Home, clients: int) -> None:
-        self._home = home
-        self._superlink, *self._ports = free_ports(1 + clients)
-        self._started: dict[str, float] = {}
+        self._home, self._clients = home, clients
+        (self._port,) = free_ports(1)
+        self.address = f"127.0.0.1:{self._port}"
+        self.fleet = self.address  # where the nodes look for the SuperLink
+        self._started: dict[int, float] = {}
 
     def start(self, environment: dict[str, str]) -> None:
         """Start everything. environment: where the server app reports to."""
-        home, address = self._home, f"127.0.0.1:{self._superlink}"
+        home = self._home
         write_app(home.path / "app")
         flower = home.path / "flwr"
         flower.mkdir()
-        (flower / "config.toml").write_text(f'[superlink.here]\naddress = "{address}"\ninsecure = true\n')
+        (flower / "config.toml").write_text(f'[superlink.here]\naddress = "{self.address}"\ninsecure = true\n')
         call = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation"]
-        call += ["--host", "127.0.0.1", "--port", str(self._superlink)]
-        home.start("superlink", call, environment)
-        home.await_port("superlink", self._superlink)
-        for client in range(len(self._ports)):
+        home.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(self._port)], environment)
+        home.await_port("superlink", self._port)
+        for client in range(self._clients):
             self._start_node(client)
         home.start("flwr", ["flwr", "run", str(home.path / "app"), "here"])
         home.finish("flwr", seconds=120)
@@ -69,18 +71,15 @@ class Deployment:
     def check(self) -> None:
         """Start dead SuperNodes again; EngineError where the SuperLink is gone."""
         self._home.check("superlink")
-        for client in range(len(self._ports)):
-            name = f"supernode-{client}"
-            if not self._home.alive(name) and time.monotonic() > self._started[name] + _REVIVE_AFTER:
+        for client, started in list(self._started.items()):
+            if not self._home.alive(f"supernode-{client}") and time.monotonic() > started + _REVIVE_AFTER:
                 self._start_node(client)
 
     def _start_node(self, client: int) -> None:
-        name, clients = f"supernode-{client}", len(self._ports)
-        self._started[name] = time.monotonic()
-        call = [sys.executable, "-m", "adaquantfl.engines.flower.node", "--insecure"]
-        call += ["--superlink", f"127.0.0.1:{self._superlink}"]
-        call += ["--node-config", f"partition-id={client} num-partitions={clients}"]
-        self._home.start(name, call)
+        self._started[client] = time.monotonic()
+        call = ["adaquantfl", "flower", "node", "--superlink", self.fleet, "--insecure", "--poll", str(_POLL)]
+        call += ["--client", str(client), "--clients", str(self._clients)]
+        self._home.start(f"supernode-{client}", [sys.executable, "-m", *call])
 
 
 def write_app(folder: Path) -> None:

@@ -10,12 +10,14 @@ import tomli_w
 from flwr.serverapp import Grid
 
 from ...config import Config
+from ...federated.downlink import Downlink
 from ...federated.messages import Model
 from ...federated.quorum import check_quorum, reason_of
 from ..calls import Call, CallEngine, Failure, perform
 from .exchange import Exchange
 from .mail import Mail
 from .nodes import Nodes
+from .records import Questions
 
 _CONNECT_WITHIN = 120.0  # seconds that nodes have to appear, or round_timeout where that is longer
 _PAUSE_HERE, _PAUSE_THERE = 0.02, 0.2  # seconds between looks for replies: in memory, and over HTTP
@@ -35,7 +37,8 @@ class FlowerEngine(CallEngine):
         self.name = "flower" if workers else "flower-deployment"
         self.workers = workers
         self._stopped = stopped
-        self._text = tomli_w.dumps({key: value for key, value in config.to_dict().items() if key != "link"})
+        self._known: tuple[Model, Downlink] | None = None
+        self._text = tomli_w.dumps(config.to_dict())
         self._mail = Mail(grid)
         self._nodes = Nodes(self._mail, config.clients)
         self._await_clients()
@@ -54,10 +57,11 @@ class FlowerEngine(CallEngine):
 
     def _answers(self, model: Model, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         """Answers as they come, with the numbers of their calls."""
+        if not calls:
+            return
         shares, own = self._share(calls)
-        exchange = Exchange(
-            self._mail, self._nodes, self._text, model, calls, shares, self.config.round_timeout, self.workers
-        )
+        questions = Questions(self._text, calls, model, self._way_to(model))
+        exchange = Exchange(self._mail, self._nodes, questions, shares, self.config.round_timeout, self.workers)
         try:
             yield from exchange.step()
             while not exchange.done or own:
@@ -71,21 +75,31 @@ class FlowerEngine(CallEngine):
         finally:
             exchange.close()
 
+    def _way_to(self, model: Model) -> Downlink:
+        """What leads to this model: as the server has it, or nothing, but the same for one model throughout."""
+        if self._known is None or self._known[0] is not model:
+            number = self._known[1].round + 1 if self._known else 0
+            ours = Downlink.start(number, model)
+            theirs = self.downlink if self.downlink and self.downlink.digest == ours.digest else None
+            self._known = model, theirs or ours
+        return self._known[1]
+
     def _share(self, calls: list[Call]) -> tuple[dict[int, list[int]], list[int]]:
         """Client -> numbers of the calls that its node answers; and those that the server answers itself.
 
-        Simulated clients share the work on the test set. Others are not asked: their word for it would have to be
+        Simulated clients share the work that anyone may do. Others are not asked for it: their word would have to be
         trusted, and the server has the time while it waits for them.
         """
         shares: dict[int, list[int]] = {}
         for number, (name, arguments) in enumerate(calls):
-            if name != "correct":
+            if name in ("train", "loss"):
                 shares.setdefault(arguments[0], []).append(number)
-        open_to_all = [number for number, (name, _) in enumerate(calls) if name == "correct"]
-        if self.workers is None or not shares:
+        open_to_all = [number for number, (name, _) in enumerate(calls) if name not in ("train", "loss")]
+        if self.workers is None:
             return shares, open_to_all
+        takers = list(shares) or list(self._nodes.of)[: self.workers]
         for turn, number in enumerate(open_to_all):
-            list(shares.values())[turn % len(shares)].append(number)
+            shares.setdefault(takers[turn % len(takers)], []).append(number)
         return shares, []
 
     def _perform(self, call: Call, model: Model) -> Any:

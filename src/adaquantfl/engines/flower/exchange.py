@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,25 +11,29 @@ from typing import Any
 from flwr.app import Message, MessageType
 
 from ...errors import FrameError
-from ...federated.messages import Model
-from ..calls import Call, Failure
+from ..calls import Failure
 from .mail import Mail
 from .nodes import Nodes
-from .records import model_record, read_answers, write_question
+from .records import Questions, read_answers, read_refusal
 from .replies import failure_of
 
+_log = logging.getLogger("flwr")
 _MARGIN = 5.0  # seconds by which Flower gives a message up after us, so that the reason is ours
 _AHEAD = 2  # messages out for each simulated worker: it never idles, and Flower has few of them to search
 
 
 @dataclass
 class _Letter:
-    """A message on its way. begun: since when its client has been at work on it, as far as we know."""
+    """A message on its way.
+
+    begun: since when its client has been at work on it, as far as we know. whole: it brings the model itself.
+    """
 
     client: int
     node: int
     numbers: list[int]
     begun: float | None
+    whole: bool
 
 
 class Exchange:
@@ -39,15 +44,19 @@ class Exchange:
     """
 
     def __init__(
-        self, mail: Mail, nodes: Nodes, config: str, model: Model, calls: list[Call], shares: dict[int, list[int]],
-        timeout: float, workers: int | None,
-    ) -> None:  # fmt: skip
-        self._mail, self._nodes = mail, nodes
-        self._config, self._model, self._calls = config, model_record(model), calls
+        self,
+        mail: Mail,
+        nodes: Nodes,
+        questions: Questions,
+        shares: dict[int, list[int]],
+        timeout: float,
+        workers: int | None,
+    ) -> None:
+        self._mail, self._nodes, self._questions = mail, nodes, questions
         self._unsent, self._out = dict(shares), dict[str, _Letter]()
         self._timeout, self._workers = timeout, workers
         self._began = time.monotonic()
-        name, arguments = calls[0]
+        name, arguments = questions.calls[0]
         self._kind = MessageType.TRAIN if name == "train" else MessageType.EVALUATE
         self._group = str(arguments[1].round + 1) if name == "train" else ""  # Flower's word for a round
 
@@ -64,8 +73,7 @@ class Exchange:
         self._follow()
         yield from self._send()
         for number, reply in self._mail.receive(self._out).items():
-            letter = self._out.pop(number)
-            yield from zip(letter.numbers, self._open(reply, letter), strict=True)
+            yield from self._open(reply, self._out.pop(number))
         yield from self._overdue()
 
     def give_up(self) -> Iterator[tuple[int, Any]]:
@@ -90,27 +98,37 @@ class Exchange:
         ready = [client for client in self._unsent if client in self._nodes.of][: max(0, room)]
         contents = {}
         for client in ready:
-            calls = [self._calls[number] for number in self._unsent[client]]
-            contents[self._nodes.of[client]] = write_question(self._config, calls, self._model)
+            node = self._nodes.of[client]
+            contents[node] = self._questions.write(self._unsent[client], self._nodes.holds.get(node))
         seconds = self._timeout if self._workers is None else (_AHEAD + 1) * self._timeout
         sent = self._mail.send(self._kind, contents, seconds + _MARGIN, self._group) if contents else {}
         for client in ready:
             node, numbers = self._nodes.of[client], self._unsent.pop(client)
             if node in sent:
-                begun = self._began if self._workers is None else None
-                self._out[sent[node]] = _Letter(client, node, numbers, begun)
+                begun, whole = self._began if self._workers is None else None, node not in self._nodes.holds
+                self._out[sent[node]] = _Letter(client, node, numbers, begun, whole)
+                self._nodes.note(node, None)  # until it has answered
             else:
-                yield from (
-                    (number, Failure("Flower did not take the message to its SuperNode.")) for number in numbers
-                )
+                failure = Failure("Flower did not take the message to its SuperNode.")
+                yield from ((number, failure) for number in numbers)
 
-    def _open(self, reply: Message, letter: _Letter) -> list[Any]:
-        if reply.has_error():
-            return [failure_of(reply.error)] * len(letter.numbers)
+    def _open(self, reply: Message, letter: _Letter) -> Iterator[tuple[int, Any]]:
+        answers: list[Any]
         try:
-            return read_answers(reply.content, [self._calls[number] for number in letter.numbers])
+            if reply.has_error():
+                answers = [failure_of(reply.error)] * len(letter.numbers)
+            elif refusal := read_refusal(reply.content):
+                if not letter.whole:
+                    _log.warning("Client %d gets the model itself: %s", letter.client, refusal)
+                    self._unsent[letter.client] = letter.numbers
+                    return
+                answers = [Failure(f"it refused the model itself: {refusal}")] * len(letter.numbers)
+            else:
+                answers = read_answers(reply.content, [self._questions.calls[number] for number in letter.numbers])
+                self._nodes.note(letter.node, self._questions.round)
         except FrameError as error:
-            return [Failure(f"its message was refused. {error}")] * len(letter.numbers)
+            answers = [Failure(f"its message was refused. {error}")] * len(letter.numbers)
+        yield from zip(letter.numbers, answers, strict=True)
 
     def _overdue(self) -> Iterator[tuple[int, Any]]:
         now = time.monotonic()

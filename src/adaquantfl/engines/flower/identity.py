@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from flwr.app import ConfigRecord, RecordDict, UserConfigValue
@@ -13,7 +14,15 @@ KEY = "adaquantfl"
 HOW = "Start it with --node-config 'partition-id=I num-partitions=N'."
 
 
-def write_identity(node_config: Mapping[str, UserConfigValue]) -> RecordDict:
+@dataclass(frozen=True)
+class Identity:
+    """The client's number, and whether its process keeps the models that it is sent."""
+
+    client: int
+    keeps: bool
+
+
+def write_identity(node_config: Mapping[str, UserConfigValue], keeps: bool) -> RecordDict:
     """What a node says of itself."""
     return RecordDict(
         {
@@ -21,6 +30,7 @@ def write_identity(node_config: Mapping[str, UserConfigValue]) -> RecordDict:
                 {
                     "client": str(node_config.get("partition-id", "")),
                     "clients": str(node_config.get("num-partitions", "")),
+                    "keeps": keeps,
                     "version": version("adaquantfl"),
                 }
             )
@@ -28,8 +38,8 @@ def write_identity(node_config: Mapping[str, UserConfigValue]) -> RecordDict:
     )
 
 
-def read_identity(content: RecordDict, clients: int) -> int:
-    """The client's number. EngineError with the reason where the node cannot take part in a run of so many clients."""
+def read_identity(content: RecordDict, clients: int) -> Identity:
+    """What a node says of itself. EngineError with the reason where it cannot take part in a run of so many clients."""
     record = content.config_records.get(KEY) or ConfigRecord()
     client, partitions = str(record.get("client", "")), str(record.get("clients", ""))
     theirs, ours = str(record.get("version", "")), version("adaquantfl")
@@ -41,4 +51,4 @@ def read_identity(content: RecordDict, clients: int) -> int:
         raise EngineError(f"It was started with num-partitions={partitions}, but the run has clients = {clients}.")
     if int(client) >= clients:
         raise EngineError(f"Its partition-id is {client}, but clients are numbered from 0 to {clients - 1}.")
-    return int(client)
+    return Identity(int(client), record.get("keeps") is True)

@@ -30,19 +30,24 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from ...federated.quorum import reason_of
-from .client import app
+from . import client
 from .processes import QUIET, tethered
 
-_POLL = 0.1  # seconds between questions for work; the SuperNode is on this host
+POLL = 0.5  # seconds between the SuperNode's questions for messages
+_ASK_EVERY = 0.1  # seconds between our questions for work; the SuperNode is on this host
 _log = logging.getLogger("flwr")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run a SuperNode with these arguments and be its client until it ends; returns its exit code."""
+def main(arguments: Sequence[str], poll: float = POLL) -> int:
+    """Run a SuperNode with these arguments and be its client until it ends; returns its exit code.
+
+    poll: seconds between its questions for messages. Choose more where hundreds of nodes share a SuperLink.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    call = ["flower-supernode", "--isolation", "process", "--host", "127.0.0.1", "--port", str(port), *arguments]
+    call = [sys.executable, "-m", "adaquantfl.engines.flower.supernode", str(poll)]
+    call += ["--isolation", "process", "--host", "127.0.0.1", "--port", str(port), *arguments]
     supernode = subprocess.Popen(tethered(call), env={**QUIET, **os.environ})
     try:
         serve(f"127.0.0.1:{port}", lambda: supernode.poll() is None)
@@ -59,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def serve(address: str, alive: Callable[[], bool]) -> None:
     """Carry out the tasks of the SuperNode at this address for as long as it lives."""
+    client.resident = True
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
     with _client(address) as superexec:
         while alive():
@@ -66,29 +72,29 @@ def serve(address: str, alive: Callable[[], bool]) -> None:
                 if token := superexec.AcquireTask(request).token:
                     _carry_out(address, token)
                     continue
-            time.sleep(_POLL)
+            time.sleep(_ASK_EVERY)
 
 
 def _carry_out(address: str, token: str) -> None:
     """Fetch a task's message, answer it, and say that the task is done."""
-    with _client(address, RuntimeTokenHttpInterceptor(token)) as client:
+    with _client(address, RuntimeTokenHttpInterceptor(token)) as runtime:
 
         def beat() -> bool:
             with suppress(httpx.HTTPError):
-                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+                runtime.SendTaskHeartbeat(SendTaskHeartbeatRequest())
             return True
 
         heart = HeartbeatSender(beat)
         heart.start()
         try:
-            message, context, _, _ = pull_task_input(client)
+            message, context, _, _ = pull_task_input(runtime)
             try:
-                reply = app(message, context)
+                reply = client.app(message, context)
             except Exception as error:  # a message of another app, or of another version of this one
                 _log.exception("the message cannot be answered")
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason_of(error)), reply_to=message)
-            push_message(client, reply, context)
-            push_task_output(client, context, SubStatus.COMPLETED, "")
+            push_message(runtime, reply, context)
+            push_task_output(runtime, context, SubStatus.COMPLETED, "")
         finally:
             heart.stop()
 

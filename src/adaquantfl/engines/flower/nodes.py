@@ -12,19 +12,21 @@ from .mail import Mail
 from .replies import failure_of
 
 _LOOK_EVERY = 2.0  # seconds between looks at who is connected
-_ANSWER_WITHIN = 60.0  # seconds; then the question was lost with the process that took it, and is asked again
+_ASK_AGAIN = 60.0  # seconds until a node is asked again: the question was lost, or the answer was of no use
 
 
 class Nodes:
-    """Finds the clients' nodes. `of` has the node of each client that is there."""
+    """Finds the clients' nodes. `of` has the node of each client that is there, `holds` the model that a node has."""
 
     def __init__(self, mail: Mail, clients: int) -> None:
         self.of: dict[int, int] = {}
+        self.holds: dict[int, int] = {}  # node -> the round of the model that it was sent last
+        self._keeping: set[int] = set()
         self._mail = mail
         self._clients = clients
         self._connected: set[int] = set()
         self._asked: dict[str, tuple[int, float]] = {}  # id of the question -> node, when
-        self._unfit: dict[int, str] = {}  # node -> why it plays no client
+        self._unfit: dict[int, tuple[str, float]] = {}  # node -> why it plays no client, and since when
         self._looked = -_LOOK_EVERY
 
     @property
@@ -44,34 +46,46 @@ class Nodes:
             self._look(now)
         for number, reply in self._mail.receive(self._asked).items():
             node, _ = self._asked.pop(number)
+            self._unfit.pop(node, None)
             if reply.has_error():
-                self._unfit[node] = failure_of(reply.error).reason
+                self._unfit[node] = failure_of(reply.error).reason, now
                 continue
             try:
-                self.of[read_identity(reply.content, self._clients)] = node  # the last one to come is the live one
-                self._unfit.pop(node, None)
+                identity = read_identity(reply.content, self._clients)
+                self.of[identity.client] = node  # the last one to come is the live one
+                self._keeping |= {node} if identity.keeps else set()
             except EngineError as error:
-                self._unfit[node] = str(error)
+                self._unfit[node] = str(error), now
+
+    def note(self, node: int, round: int | None) -> None:
+        """What a node holds now, if it keeps models at all; None: not known."""
+        self.holds.pop(node, None)
+        if round is not None and node in self._keeping:
+            self.holds[node] = round
 
     def lost(self, client: int) -> str:
         """Why this client has no node, in a sentence."""
         sentence = f"no SuperNode with partition-id={client} is connected."
-        if unfit := sorted(set(self._unfit.values())):
-            sentence += f" {len(self._unfit)} other(s) cannot take part: {' '.join(unfit)}"
+        if self._unfit:
+            reasons = sorted({reason for reason, _ in self._unfit.values()})
+            sentence += f" {len(self._unfit)} other(s) cannot take part: {' '.join(reasons)}"
         elif not self._connected:
             sentence += f" {HOW}"
         return sentence
 
     def _look(self, now: float) -> None:
         connected = self._mail.nodes()
-        stale = {number for number, (_, asked) in self._asked.items() if now - asked > _ANSWER_WITHIN}
-        self._mail.forget(stale)
-        again = {self._asked.pop(number)[0] for number in stale}
+        lost = {number for number, (_, asked) in self._asked.items() if now - asked > _ASK_AGAIN}
+        self._mail.forget(lost)
+        again = {self._asked.pop(number)[0] for number in lost}
+        again |= {node for node, (_, since) in self._unfit.items() if now - since > _ASK_AGAIN}
         fresh = connected - (self._connected - again)
         self._connected = connected
         self.of = {client: node for client, node in self.of.items() if node in connected}
-        self._unfit = {node: reason for node, reason in self._unfit.items() if node in connected}
+        self.holds = {node: round for node, round in self.holds.items() if node in connected}
+        self._keeping &= connected
+        self._unfit = {node: unfit for node, unfit in self._unfit.items() if node in connected - fresh}
         if fresh:
             questions = {node: RecordDict() for node in sorted(fresh)}
-            sent = self._mail.send(MessageType.QUERY, questions, _ANSWER_WITHIN)
+            sent = self._mail.send(MessageType.QUERY, questions, _ASK_AGAIN)
             self._asked |= {number: (node, now) for node, number in sent.items()}

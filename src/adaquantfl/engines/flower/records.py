@@ -1,4 +1,8 @@
-"""How calls, the model and answers travel in Flower's records: text, numbers and bytes, nothing that could run code."""
+"""How calls, the model and answers travel in Flower's records: text, numbers and bytes, nothing that could run code.
+
+All in ConfigRecords: Flower sends a message as a tree of objects, one HTTP request for each at every hop, and an Array
+would be three of them.
+"""
 
 from __future__ import annotations
 
@@ -6,93 +10,105 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from ...errors import FrameError
-from ...federated.messages import Model, Plan, Reply, Vector
+from ...federated.downlink import Downlink
+from ...federated.messages import Model, Plan, Reply
 from ..calls import Call, Failure
 from .identity import KEY
 
-MODEL = "model"
-FRAMES = "frames"
-STYPE = "adaquantfl.frame"  # how an Array of a reply is serialized: the bytes of a frame
+PARCEL = "parcel"  # of the record with what leads to the model
 
 
-def model_record(model: Model) -> ArrayRecord:
-    """The model, to be put into any number of messages."""
-    return ArrayRecord({"weights": Array(model.weights), "buffers": Array(model.buffers)})
+class Questions:
+    """The messages about one model. config: the run's, as TOML. way: what leads to the model from earlier ones."""
+
+    def __init__(self, config: str, calls: list[Call], model: Model, way: Downlink) -> None:
+        self.calls = calls
+        self.round = way.round
+        self._config, self._model, self._way = config, model, way
+        self._parcels: dict[int | None, ConfigRecord] = {}  # the same for many nodes: Flower stores it once
+
+    def write(self, numbers: Sequence[int], held: int | None) -> RecordDict:
+        """These calls, for a node that holds the model of round `held` (None: it has none)."""
+        if self._way.size(held, self._model) >= self._way.size(None, self._model):
+            held = None
+        if held not in self._parcels:
+            self._parcels[held] = ConfigRecord({PARCEL: self._way.parcel(held, self._model)})
+        calls = json.dumps([_plain_call(self.calls[number]) for number in numbers])
+        return RecordDict({KEY: ConfigRecord({"config": self._config, "calls": calls}), PARCEL: self._parcels[held]})
 
 
-def write_question(config: str, calls: Sequence[Call], model: ArrayRecord) -> RecordDict:
-    """What a node is asked: calls on a model. config: the run's, as TOML."""
-    text = ConfigRecord({"config": config, "calls": json.dumps([_plain_call(call) for call in calls])})
-    return RecordDict({KEY: text, MODEL: model})
-
-
-def read_question(content: RecordDict) -> tuple[str, list[Call], Model]:
-    """The configuration's text, the calls and the model."""
-    text, arrays = content.config_records[KEY], content.array_records[MODEL]
+def read_question(content: RecordDict) -> tuple[str, list[Call], bytes]:
+    """The configuration's text, the calls, and the parcel that leads to their model."""
+    text = content.config_records[KEY]
     calls = [_call(plain) for plain in json.loads(str(text["calls"]))]
-    return str(text["config"]), calls, Model(_vector(arrays["weights"]), _vector(arrays["buffers"]))
+    return str(text["config"]), calls, _bytes(content.config_records[PARCEL][PARCEL])
+
+
+def write_refusal(reason: str) -> RecordDict:
+    """A node's answer to a parcel that it cannot use: it asks for the model itself."""
+    return RecordDict({KEY: ConfigRecord({"refused": reason})})
+
+
+def read_refusal(content: RecordDict) -> str | None:
+    """Why the parcel was of no use; None where it was."""
+    reason = content.config_records.get(KEY, ConfigRecord()).get("refused")
+    return None if reason is None else str(reason)
 
 
 def write_answers(answers: Sequence[Any]) -> RecordDict:
     """What a node answers, in the order of the calls."""
-    frames: dict[str, Array] = {}
+    record = ConfigRecord()
     lines: list[dict[str, Any]] = []
     for number, answer in enumerate(answers):
         if isinstance(answer, Failure):
             lines.append({"failure": answer.reason})
         elif isinstance(answer, Reply):
-            for name in ("frame", "buffers"):
-                if data := getattr(answer, name):
-                    frames[f"{number}.{name}"] = Array("uint8", (len(data),), STYPE, data)
-            numbers = ("round_loss", "train_seconds", "encode_seconds")
-            lines.append({name: getattr(answer, name) for name in numbers})
+            record[f"{number}.frame"], record[f"{number}.buffers"] = answer.frame, answer.buffers
+            lines.append({name: getattr(answer, name) for name in ("round_loss", "train_seconds", "encode_seconds")})
         else:
             lines.append({"value": answer})
-    return RecordDict({KEY: ConfigRecord({"answers": json.dumps(lines)}), FRAMES: ArrayRecord(frames)})
+    record["answers"] = json.dumps(lines)
+    return RecordDict({KEY: record})
 
 
 def read_answers(content: RecordDict, calls: Sequence[Call]) -> list[Any]:
     """The answers to these calls. FrameError where they are not answers to them: a node may send anything."""
     try:
-        lines = json.loads(str(content.config_records[KEY]["answers"]))
-        frames = content.array_records[FRAMES]
+        record = content.config_records[KEY]
+        lines = json.loads(str(record["answers"]))
         if len(lines) != len(calls):
             raise ValueError(f"{len(lines)} answers to {len(calls)} calls")
-        return [
-            _answer(call, line, frames, number) for number, (call, line) in enumerate(zip(calls, lines, strict=True))
-        ]
+        return [_answer(call, line, record, n) for n, (call, line) in enumerate(zip(calls, lines, strict=True))]
     except Exception as error:
         raise FrameError(f"It cannot be read ({type(error).__name__}: {error}).") from error
 
 
-def _answer(call: Call, line: dict[str, Any], frames: ArrayRecord, number: int) -> Any:
+def _answer(call: Call, line: dict[str, Any], record: ConfigRecord, number: int) -> Any:
     name, arguments = call
     if "failure" in line:
         return Failure(str(line["failure"]))
-    return _READERS[name](arguments, line, frames, number)
+    return _READERS[name](arguments, line, record, number)
 
 
-def _read_reply(arguments: tuple[Any, ...], line: dict[str, Any], frames: ArrayRecord, number: int) -> Reply:
-    buffers = frames.get(f"{number}.buffers")
+def _read_reply(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> Reply:
     return Reply(
         client=arguments[0],  # who was asked, whatever the answer says
-        frame=frames[f"{number}.frame"].data,
-        buffers=b"" if buffers is None else buffers.data,
+        frame=_bytes(record[f"{number}.frame"]),
+        buffers=_bytes(record[f"{number}.buffers"]),
         round_loss=_number(line["round_loss"]),
         train_seconds=_number(line["train_seconds"]),
         encode_seconds=_number(line["encode_seconds"]),
     )
 
 
-def _read_loss(arguments: tuple[Any, ...], line: dict[str, Any], frames: ArrayRecord, number: int) -> float:
+def _read_loss(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> float:
     return _number(line["value"])
 
 
-def _read_correct(arguments: tuple[Any, ...], line: dict[str, Any], frames: ArrayRecord, number: int) -> int:
+def _read_correct(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> int:
     start, stop = arguments
     right = line["value"]
     if type(right) is not int or not 0 <= right <= stop - start:
@@ -100,9 +116,10 @@ def _read_correct(arguments: tuple[Any, ...], line: dict[str, Any], frames: Arra
     return right
 
 
-_READERS: dict[str, Callable[[tuple[Any, ...], dict[str, Any], ArrayRecord, int], Any]] = {
+_READERS: dict[str, Callable[[tuple[Any, ...], dict[str, Any], ConfigRecord, int], Any]] = {
     "train": _read_reply,
     "loss": _read_loss,
+    "losses": _read_loss,
     "correct": _read_correct,
 }
 
@@ -123,11 +140,10 @@ def _call(plain: list[Any]) -> Call:
     return name, tuple(arguments)
 
 
-def _vector(array: Array) -> Vector:
-    values = array.numpy()
-    if values.dtype != np.float32 or values.ndim != 1:
-        raise ValueError(f"expected a vector of float32, got {values.dtype} of shape {values.shape}")
-    return values
+def _bytes(data: object) -> bytes:
+    if not isinstance(data, bytes):
+        raise TypeError(f"expected bytes, got {type(data).__name__}")
+    return data
 
 
 def _number(value: Any) -> float:
