@@ -192,7 +192,8 @@ def config_of(values: Mapping[str, Any]) -> Config:
     for key in values:
         if key not in KEYS:
             raise ConfigError(unknown("key", key, KEYS))
-    return Config(**{key: _link(value) if key == "link" else value for key, value in values.items()})
+    complete: dict[str, Any] = {key: _link(value) if key == "link" else value for key, value in values.items()}
+    return Config(**complete)
 
 
 def _link(section: Any) -> Link:
