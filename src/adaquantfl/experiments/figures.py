@@ -274,14 +274,15 @@ def _finish_axes(axes: "Axes", key: str, scale: XScale) -> None:
         axes.yaxis.set_major_formatter(plain)
         if key == "bits_per_element":
             low, high = axes.dataLim.intervaly
-            axes.yaxis.set_major_locator(FixedLocator([1, 2, 4, 8, 16, 32]))
+            axes.yaxis.set_major_locator(FixedLocator([1, 2, 3, 4, 5, 6, 8, 16, 32]))
             if np.isfinite([low, high]).all():
                 axes.set_ylim(max(low, 1) / 1.25, max(high, 1) * 1.25)
         return
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     # Less than two decades have too few powers of ten to read a value by.
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 300 else (1.0,)))
+    subs = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_major_formatter(plain)
     axes.yaxis.set_minor_formatter(NullFormatter())
 

@@ -28,6 +28,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 SEEDS = 3
 RECORDS = Path("results") / NAME
 WORK = Path("runs") / NAME
+_FAR_APART = 5  # from here on a linear axis would crowd most settings into a corner
 
 Groups = dict[str, list[RunRecord]]  # the runs of each setting, one a seed
 
@@ -104,6 +105,7 @@ def figure(groups: Groups) -> Figure:
     """Each setting's mean with its standard deviation, and a line through the preset's."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     columns = list(measured(groups).items())[1:]  # rounds say the same as bits
     with matplotlib.rc_context(figures.RC):
@@ -117,6 +119,12 @@ def figure(groups: Groups) -> Figure:
                 if setting == "preset":
                     axes.axvline(float(mean), color=style.colour, linewidth=1, alpha=0.5)
             axes.set_xlabel(name)
+            every = [x for one in values.values() for x in one]
+            if max(every) > _FAR_APART * min(every):
+                axes.set_xscale("log")
+                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axes.xaxis.set_major_formatter("{x:g}")
+                axes.xaxis.set_minor_formatter(NullFormatter())
         panels[0].set_yticks(range(len(groups)), [title(setting) for setting in groups])
         panels[0].invert_yaxis()
     return picture
