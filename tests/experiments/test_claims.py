@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adaquantfl.experiments import claims
-from adaquantfl.experiments.panels import load_panels
+from adaquantfl.experiments.panels import PLACES, load_panels
 
 MakeRun = Callable[..., Path]
 Losses = list[float | None]
@@ -19,7 +19,7 @@ def verdict(root: Path, about: str) -> claims.Verdict:
 
 
 def test_without_records_nothing_is_said(tmp_path: Path) -> None:
-    assert {one.outcome for one in claims.verdicts([])} == {"not run yet"}
+    assert {one.outcome for one in claims.verdicts([])} == {"open"}
     assert claims.verdicts(load_panels(tmp_path)) == claims.verdicts([])
 
 
@@ -63,7 +63,19 @@ def test_as_many_bits_are_not_fewer(make_run: MakeRun, tmp_path: Path) -> None:
     result = claims.race(panel)
     assert result is not None
     assert (result.ratio, result.best, result.level) == (1.0, "2-bit", 1.0)
-    assert verdict(tmp_path, "most cases").outcome == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "outcome"),
+    [(0, 1, "open"), (3, 2, "open"), (4, 0, "reproduced"), (1, 3, "partly reproduced"), (0, 3, "not reproduced")],
+)
+def test_most_cases_stay_open_while_missing_panels_could_decide(
+    make_run: MakeRun, tmp_path: Path, won: int, lost: int, outcome: str
+) -> None:
+    for number, name in enumerate(list(PLACES)[: won + lost]):
+        make_run(f"{name}/adaquant", losses=[0.5])
+        make_run(f"{name}/2bit", "2bit", losses=[1.0, 0.5] if number < won else [0.5])
+    assert verdict(tmp_path, "most cases").outcome == outcome
 
 
 def test_the_race_is_against_the_cheapest_fixed_level(make_run: MakeRun, tmp_path: Path) -> None:
