@@ -1,140 +1,240 @@
-"""What Flower adds to a round of the CNN, in seconds and in bytes on the sockets, and where it goes.
+"""What Flower adds to a round of the CNN: seconds, and where they go; bytes on the sockets of its nodes.
 
-Each variant plays the same rounds, with fixed levels and no evaluation in between. A deployment's nodes reach the
-SuperLink through a proxy that counts bytes and notes when messages are taken and answered.
+Rounds are played in turn with the local engine's, as in engines.py, and recorded beside the other engines'. A
+deployment's nodes reach the SuperLink through a proxy that counts bytes and notes when messages are taken and answered.
+
+    python benchmarks/flower.py [--engine flower]... [--out results/benchmarks/engines.json]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
 import sys
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from adaquantfl.config import Config, load_config
-from adaquantfl.experiments import flower_run
-from adaquantfl.experiments.flower_link import Command
+from flwr.app import Context
+from flwr.common.serde import run_from_proto
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+
+import engines
+from adaquantfl.engines.flower.client import app as client_app
+from adaquantfl.engines.flower.engine import FlowerEngine
+from adaquantfl.engines.flower.node import runtime_client
+from adaquantfl.engines.flower.processes import QUIET
+from adaquantfl.engines.local import LocalEngine
 from adaquantfl.experiments.flower_processes import Home, free_ports
 from adaquantfl.experiments.flower_run import Deployment
-from adaquantfl.experiments.runner import Request
+from adaquantfl.experiments.flower_simulation import start_ray
+from adaquantfl.federated import server
+from adaquantfl.federated.messages import Model, Plan
+from adaquantfl.threads import cores
 from common import record
 from proxy import Proxy
 
-VARIANTS = ["local", "simulation", "deployment", "deployment of plain SuperNodes"]
-ROUNDS = 6  # the first two warm up: processes compile kernels and load data
+
+class Measured(Deployment):
+    """Nodes that reach their SuperLink through a proxy each."""
+
+    def __init__(self, home: Home, clients: int) -> None:
+        super().__init__(home, clients)
+        host, port = self.address.split(":")
+        self.proxies = [Proxy((host, int(port))) for _ in range(clients)]
+
+    def address_for(self, client: int) -> str:
+        return self.proxies[client].address
+
+    def bytes(self) -> tuple[int, int]:
+        """Up and down so far, over all nodes."""
+        return sum(proxy.up for proxy in self.proxies), sum(proxy.down for proxy in self.proxies)
 
 
-class Plain(Deployment):
+class Plain(Measured):
     """Flower's own SuperNodes, which start a process for every message."""
 
-    def _start_node(self, client: int) -> None:
-        self._started[client] = time.monotonic()
+    def node_command(self, client: int) -> list[str]:
         (port,) = free_ports(1)
-        call = ["flower-supernode", "--insecure", "--superlink", self.fleet, "--port", str(port)]
-        config = f"partition-id={client} num-partitions={self._clients}"
-        self._home.start(f"supernode-{client}", [*call, "--node-config", config])
+        call = ["flower-supernode", "--insecure", "--superlink", self.address_for(client), "--port", str(port)]
+        return [*call, "--node-config", f"partition-id={client} num-partitions={len(self.proxies)}"]
 
 
-class Rounds:
-    """Observes a run: when each round ended, and how many bytes had passed by then."""
+def simulated() -> dict[str, Any]:
+    """Flower's simulation, in this process: the measurement is its ServerApp."""
+    config, found = engines.preset(), dict[str, Any]()
+    app = ServerApp()
 
-    def __init__(self, proxy: Proxy | None = None) -> None:
-        self.proxy = proxy
-        self.ended: list[tuple[float, int, int, dict[str, Any] | None]] = []
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        local = LocalEngine(config)
+        try:
+            found["overhead"] = engines.overhead(FlowerEngine(config, grid, local.workers), local)
+        finally:
+            local.close()
 
-    def __call__(self, config: Config, state: Any, line: dict[str, Any] | None) -> None:
-        up, down = (self.proxy.up, self.proxy.down) if self.proxy else (0, 0)
-        self.ended.append((time.time(), up, down, line))
-
-    def figures(self, workers: int) -> dict[str, float]:
-        """Medians over the rounds after the first two."""
-        lines = [line for _, _, _, line in self.ended[3:] if line is not None]
-        result = {
-            "round_seconds": _median(line["seconds"]["round"] for line in lines),
-            "work_seconds": _median(sum(line["seconds"][k] for k in ("train", "encode")) / workers for line in lines),
-        }
-        if self.proxy:
-            pairs = list(zip(self.ended[2:], self.ended[3:], strict=False))
-            frames = [after[3]["wire_bytes_up"] - before[3]["wire_bytes_up"] for before, after in pairs]  # type: ignore[index]
-            models = [after[3]["wire_bytes_down"] - before[3]["wire_bytes_down"] for before, after in pairs]  # type: ignore[index]
-            result |= {
-                "frame_bytes_up": _median(frames),
-                "socket_bytes_up": _median(after[1] - before[1] for before, after in pairs),
-                "model_bytes_down": _median(models),
-                "socket_bytes_down": _median(after[2] - before[2] for before, after in pairs),
-                **self._breakdown(),
-            }
-        return result
-
-    def _breakdown(self) -> dict[str, float]:
-        """Seconds until a node takes its message, until its answer leaves, and until the round is over."""
-        assert self.proxy is not None
-        parts: dict[str, list[float]] = {"until_taken": [], "at_the_node": [], "until_added_up": []}
-        for (began, *_), (ended, *_rest) in zip(self.ended[2:], self.ended[3:], strict=False):
-            by_node: dict[int, dict[str, float]] = {}
-            for connection, when, kind in self.proxy.requests:
-                if began <= when <= ended:
-                    times = by_node.setdefault(connection, {})
-                    if kind == "pull-object":
-                        times.setdefault("taken", when)
-                    if kind == "push-messages":
-                        times["answered"] = when
-            complete = [times for times in by_node.values() if len(times) == 2]
-            if not complete:
-                continue
-            parts["until_taken"] += [times["taken"] - began for times in complete]
-            parts["at_the_node"] += [times["answered"] - times["taken"] for times in complete]
-            parts["until_added_up"].append(ended - max(times["answered"] for times in complete))
-        return {f"{name}_seconds": _median(values) for name, values in parts.items()}
+    with tempfile.TemporaryDirectory(prefix="aq") as temporary:
+        os.environ.update(QUIET, RAY_TMPDIR=temporary)
+        start_ray(cores())
+        run_simulation(app, client_app, config.clients, backend_config={"client_resources": {"num_cpus": 1}})
+    return found
 
 
-def _median(values: Any) -> float:
-    found = list(values)
-    return statistics.median(found) if found else float("nan")
-
-
-def deployed(kind: type[Deployment], request: Request, config: Config) -> Rounds:
-    """Play a run on a deployment behind a proxy."""
-    with Home() as home, closing(Command(home.path, request)) as command:
+@contextmanager
+def deployed(kind: type[Measured]) -> Iterator[tuple[FlowerEngine, Measured]]:
+    """An engine in this process, and the deployment that it is on."""
+    config = engines.preset()
+    with Home() as home:
         deployment = kind(home, config.clients)
-        host, port = deployment.address.split(":")
-        proxy = Proxy((host, int(port)))
-        deployment.fleet = proxy.address
-        rounds = Rounds(proxy)
-        deployment.start(command.environment)
-        command.follow(rounds, deployment.check)
-        proxy.close()
-        return rounds
+        deployment.start({}, isolation="process")
+        with server_app_grid(deployment.address) as grid:
+            yield FlowerEngine(config, grid), deployment
 
 
-def measure(name: str, config: Config, out: Path) -> dict[str, float]:
-    """One variant's figures."""
+@contextmanager
+def server_app_grid(address: str) -> Iterator[Grid]:
+    """Take the run's server app upon ourselves."""
+    with runtime_client(address) as superexec:
+        while not (
+            token := superexec.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])).token
+        ):
+            time.sleep(0.2)
+    grid = HttpGrid(address, insecure=True, token=token)
+    heart = HeartbeatSender(make_task_heartbeat_fn_http(grid._runtime_client))
+    heart.start()
+    task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
+        task.task_id,
+        task.run.run_id,
+        task.context.node_id,
+    )
+    grid.set_run(run_from_proto(task.run))
+    try:
+        yield grid
+    finally:
+        heart.stop()
+        grid.close()
+
+
+def breakdown(engine: FlowerEngine, deployment: Measured, rounds: int = 5) -> dict[str, float]:
+    """A round's seconds: until a node has taken its message, until its answer leaves, until the server has it."""
+    parts: dict[str, list[float]] = {"until_taken": [], "at_the_node": [], "of_that_work": [], "until_received": []}
+    for number in range(rounds):
+        model = fresh(engine)
+        began = time.time()
+        replies = [engines.answered(reply) for reply in engine.train(model, Plan(number, 3, 0.1))]
+        ended = time.time()
+        taken = [proxy.first("pull-object", began) for proxy in deployment.proxies]
+        left = [proxy.first("push-messages", began) for proxy in deployment.proxies]
+        parts["until_taken"].append(median(when - began for when in taken))
+        parts["at_the_node"].append(median(after - before for before, after in zip(taken, left, strict=True)))
+        parts["of_that_work"].append(median(reply.train_seconds + reply.encode_seconds for reply in replies))
+        parts["until_received"].append(ended - max(left))
+    return {f"{name}_seconds": median(values) for name, values in parts.items()}
+
+
+def bytes_by_level(engine: FlowerEngine, deployment: Measured) -> list[dict[str, Any]]:
+    """One round for each number of levels, with a model that the clients do not have yet."""
+    rows = []
+    for number, s in enumerate(engines.LEVELS):
+        model = fresh(engine)
+        before = deployment.bytes()
+        replies = [engines.answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
+        up, down = since(before, deployment)
+        frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
+        rows.append(
+            {
+                "s": s,
+                "clients": len(replies),
+                "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
+                "frame_bytes_up": frames,
+                "frame_bytes": frames / len(replies),
+                "socket_bytes_up": up,
+                "up_over_frames": up / frames,
+                "model_bytes_down": len(replies) * 4 * (len(model.weights) + len(model.buffers)),
+                "socket_bytes_down": down,
+            }
+        )
+    return rows
+
+
+def bytes_of_the_exact_downlink(engine: FlowerEngine, deployment: Measured) -> dict[str, Any]:
+    """The second round on: clients hold a model, and get what leads to the next."""
+    config = replace(engines.preset(), downlink="exact", method="adaquant")
+    state = server.start(config, engine)
+    state, _ = server.play_round(state, config, engine)
+    before = deployment.bytes()
+    state, line = server.play_round(state, config, engine)
+    up, down = since(before, deployment)
+    return {"s": line["s"], "clients": line["clients"], "socket_bytes_up": up, "socket_bytes_down": down}
+
+
+def idle_bytes(engine: FlowerEngine, deployment: Measured, seconds: float = 20.0) -> dict[str, float]:
+    """What a node's questions for messages cost while there are none."""
+    before = deployment.bytes()
+    time.sleep(seconds)
+    up, down = since(before, deployment)
+    nodes = seconds * engine.config.clients
+    return {"up_bytes_a_second": up / nodes, "down_bytes_a_second": down / nodes}
+
+
+def since(before: tuple[int, int], deployment: Measured) -> tuple[int, int]:
+    up, down = deployment.bytes()
+    return up - before[0], down - before[1]
+
+
+def fresh(engine: FlowerEngine) -> Model:
+    """The first model, as one that no client has seen."""
+    first = engine.federation.model
+    return Model(first.weights + first.weights.dtype.type(time.time() % 1e-3), first.buffers)
+
+
+def measure(name: str) -> dict[str, Any]:
     print(f"measuring {name} ...", file=sys.stderr)
-    request = Request(out / "run", config)
-    if name.startswith("deployment"):
-        return deployed(Plain if "plain" in name else Deployment, request, config).figures(2)
-    rounds = Rounds()
-    request.play(rounds) if name == "local" else flower_run.simulate(request, rounds)
-    return rounds.figures(2)
+    if name == "flower":
+        return simulated()
+    with deployed(Plain if name == "flower-supernode" else Measured) as (engine, deployment):
+        local = LocalEngine(engines.preset())
+        try:
+            figures: dict[str, Any] = {"overhead": engines.overhead(engine, local)}
+        finally:
+            local.close()
+        figures["breakdown"] = breakdown(engine, deployment)
+        if name == "flower-deployment":
+            figures["bytes"] = bytes_by_level(engine, deployment)
+            figures["idle"] = idle_bytes(engine, deployment)
+            figures["exact_downlink"] = bytes_of_the_exact_downlink(engine, deployment)
+        return figures
+
+
+NAMES = ("flower", "flower-deployment", "flower-supernode")  # the last: with Flower's own SuperNodes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the record to this JSON file, beside what it holds")
-    parser.add_argument("names", nargs="*", default=VARIANTS, help=f"which of: {', '.join(VARIANTS)} (default: all)")
+    parser.add_argument("--engine", action="append", choices=NAMES, help="default: all")
+    parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
     options = parser.parse_args()
-    settings = {"model": "cnn", "clients": 8, "tau": 10, "rounds": ROUNDS, "workers": 2, "evaluate_every": 1000}
-    config = load_config("demo", {**settings, "method": "2bit", "loss": "round", "checkpoint_every": 1000})
-    there = json.loads(options.out.read_text())["variants"] if options.out and options.out.exists() else {}
-    for name in options.names:
-        with tempfile.TemporaryDirectory() as folder:
-            there[name] = measure(name, config, Path(folder))
-        record(options.out, {"settings": {**settings, "method": "2bit"}, "variants": there})
+    for name in options.engine or NAMES:
+        there = options.out and options.out.exists()
+        known = json.loads(options.out.read_text())["engines"] if there else {}
+        figures = {
+            "preset": "fmnist-cnn-iid on the bundled sample, method 2bit",
+            "engines": {**known, name: measure(name)},
+        }
+        record(options.out, figures)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ _REQUEST = re.compile(rb"POST /v1/fleet/([a-z-]+) HTTP")
 
 @dataclass
 class Proxy:
-    """Listens at `address` and passes everything on to `target`. requests: (connection, when, kind of request)."""
+    """Listens at `address` and passes everything on to `target`. requests: when, and of which kind."""
 
     target: tuple[str, int]
     up: int = 0
     down: int = 0
-    requests: list[tuple[int, float, str]] = field(default_factory=list)
+    requests: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,29 +27,22 @@ class Proxy:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def close(self) -> None:
-        self._listener.close()
+    def first(self, kind: str, since: float) -> float:
+        """When the first request of a kind passed."""
+        return next(when for when, of in self.requests if of == kind and when >= since)
 
     def _accept(self) -> None:
-        number = 0
         while True:
-            try:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self.target)
-            except OSError:
-                return
-            number += 1
-            for source, sink, count in ((client, server, self._sent(number)), (server, client, self._received)):
+            client, _ = self._listener.accept()
+            server = socket.create_connection(self.target)
+            for source, sink, count in ((client, server, self._sent), (server, client, self._received)):
                 source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=_pass_on, args=(source, sink, count), daemon=True).start()
 
-    def _sent(self, connection: int) -> Callable[[bytes], None]:
-        def count(data: bytes) -> None:
-            with self._lock:
-                self.up += len(data)
-                self.requests += [(connection, time.time(), kind.decode()) for kind in _REQUEST.findall(data)]
-
-        return count
+    def _sent(self, data: bytes) -> None:
+        with self._lock:
+            self.up += len(data)
+            self.requests += [(time.time(), kind.decode()) for kind in _REQUEST.findall(data)]
 
     def _received(self, data: bytes) -> None:
         with self._lock:

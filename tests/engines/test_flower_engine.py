@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import adaquantfl as aq
 from adaquantfl.config import Config, load_config
 from adaquantfl.engines.calls import Call
-from adaquantfl.engines.flower import client, engine, nodes
+from adaquantfl.engines.flower import client, engine, haste, nodes
 from adaquantfl.engines.flower.engine import FlowerEngine
 from adaquantfl.engines.flower.identity import KEY
 from adaquantfl.engines.flower.records import Questions, read_answers, read_question
@@ -369,6 +371,26 @@ def test_a_node_asked_to_play_another_client_refuses() -> None:
     answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
     assert isinstance(answers[1], Absence)
     assert "was asked to play client 1, but has partition-id=2" in answers[1].reason
+
+
+def test_what_haste_replaces_in_flower_is_there() -> None:
+    before = {}
+    for module, name in (
+        ("flwr.supernode.start_client_internal", "time"),
+        ("flwr.superlink.grid.http_grid", "pull_objects"),
+    ):
+        before[name] = importlib.import_module(module), getattr(importlib.import_module(module), name)
+    try:
+        slept: list[float] = []
+        time.sleep = slept.append  # type: ignore[assignment]  # put back by monkeypatch
+        haste.hurry_supernode(0.25).time.sleep(3)
+        assert slept == [0.25]
+        assert haste.hurry_server().pull_objects.keywords.keys() == {"initial_backoff", "backoff_cap"}
+        known = inspect.signature(before["pull_objects"][1]).parameters
+        assert {"initial_backoff", "backoff_cap"} <= set(known)
+    finally:
+        for name, (module, value) in before.items():
+            setattr(module, name, value)
 
 
 def test_a_stop_ends_the_wait() -> None:

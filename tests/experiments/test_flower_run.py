@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from adaquantfl.config import Config, load_config
 from adaquantfl.experiments import flower_run
 from adaquantfl.experiments.flower_processes import Home, free_ports
 from adaquantfl.experiments.runner import Request
+from adaquantfl.federated.history import RunDirectory
+from adaquantfl.federated.server import RunState
 from support.flower_hosts import Hosts, history, summary
 from support.processes import wait_until
 
@@ -48,20 +51,28 @@ def spotless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         left = [path.name for path in Path(temporary).iterdir()]
         assert [name for name in left if not name.startswith("torchinductor")] == []  # PyTorch's, on any engine
         assert {path.name for path in home.iterdir()} <= {".cache", ".config"}  # matplotlib's, on any engine
-        assert processes_with(temporary) == []
+        assert processes_with(temporary) == {}
     tempfile.tempdir = None
 
 
-def processes_with(mark: str) -> list[str]:
-    """The command lines of processes that were started with this in their environment."""
-    found = []
+def processes_with(mark: str) -> dict[int, str]:
+    """The processes, with their command lines, whose Flower has its home below this folder."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if f"FLWR_HOME={mark}".encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
     return found
+
+
+def memory_of(pids: Iterable[int]) -> int:
+    """Kilobytes that these processes have for themselves or share with each other."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
+    return total
 
 
 def test_a_simulated_run_ends_in_the_same_model_and_leaves_nothing_behind(spotless: Path) -> None:
@@ -125,18 +136,20 @@ def test_an_error_of_the_server_app_is_the_commands_error(spotless: Path) -> Non
         flower_run.simulate(Request(spotless / "run", config))
 
 
+def server_apps() -> list[int]:
+    """The processes in which Flower runs our ServerApp."""
+    return [pid for pid, command in processes_with(os.environ["TMPDIR"]).items() if "/flwr-serverapp " in command]
+
+
 @pytest.mark.slow
 def test_a_killed_server_is_reported_and_its_run_resumes_to_the_same_model(spotless: Path) -> None:
     config = small(rounds=6, checkpoint_every=2)
     out = spotless / "run"
 
-    def kill(config: Config, state: Any, line: dict[str, Any] | None) -> None:
+    def kill(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         if state.round == 3:
-            for folder in Path("/proc").glob("[0-9]*"):
-                if folder.joinpath("cmdline").read_bytes().find(b"/flwr-serverapp\0") >= 0 and any(
-                    os.environ["TMPDIR"].encode() in part for part in [folder.joinpath("environ").read_bytes()]
-                ):
-                    os.kill(int(folder.name), signal.SIGKILL)
+            (server,) = server_apps()
+            os.kill(server, signal.SIGKILL)
 
     with pytest.raises(aq.EngineError, match="ended in mid-run"):
         flower_run.deploy(Request(out, config), kill)
@@ -161,6 +174,10 @@ def test_a_supernode_that_is_killed_and_comes_back_gets_its_client_back(spotless
         assert list(line["missing"]) == ["1"]
         hosts.node(1)
         wait_until(lambda: history(out)[-1]["clients"] == 3, 120, "a round with all clients again")
+        hosts.stop()
+        wait_until(lambda: not server_apps(), 60, "the end of the server app")
+    done = len(history(out))
+    assert RunDirectory(out).rounds_done == done > 0, "what was finished before `flwr stop` is kept"
 
 
 @pytest.mark.slow
@@ -179,6 +196,20 @@ def test_clients_that_raise_lie_or_dawdle_cost_only_themselves(spotless: Path) -
     assert "it raised RuntimeError: no data today (unruly_node.py" in line["missing"]["1"]
     assert "checksum" in line["missing"]["2"]
     assert "no answer within round_timeout = 40 s." in line["missing"]["3"]
+
+
+@pytest.mark.slow
+def test_200_simulated_clients_20_a_round_need_no_more_memory_from_round_to_round(spotless: Path) -> None:
+    few = {"clients": 200, "clients_per_round": 20, "loss": "round", "tau": 1, "batch_size": 8}
+    config = small(**few, rounds=100, evaluate_every=1000)
+    used: dict[int, int] = {}
+
+    def weigh(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if state.round % 10 == 0:
+            used[state.round] = memory_of(processes_with(os.environ["TMPDIR"]))
+
+    flower_run.simulate(Request(spotless / "run", config), weigh)
+    assert used[100] < 1.03 * used[30], used
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -59,6 +60,12 @@ class Hosts:
         wanted = " ".join(f'{key}="{value}"' for key, value in config.items())
         self.home.start("flwr", ["flwr", "run", str(app), "there", "--run-config", wanted])
         self.home.finish("flwr", 120)
+
+    def stop(self) -> None:
+        """Stop the run as a user does."""
+        (run,) = re.findall(r"started run (\d+)", self.home.printed("flwr"))
+        self.home.start("stop", ["flwr", "stop", run, "there"])
+        self.home.finish("stop", 60)
 
 
 def history(out: Path) -> list[dict[str, Any]]:

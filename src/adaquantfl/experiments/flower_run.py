@@ -50,23 +50,26 @@ class Deployment:
         self._home, self._clients = home, clients
         (self._port,) = free_ports(1)
         self.address = f"127.0.0.1:{self._port}"
-        self.fleet = self.address  # where the nodes look for the SuperLink
         self._started: dict[int, float] = {}
 
-    def start(self, environment: dict[str, str]) -> None:
-        """Start everything. environment: where the server app reports to."""
+    def start(self, environment: dict[str, str], isolation: str = "subprocess") -> None:
+        """Start everything. environment: where the server app reports to. isolation: "process" if we start that."""
         home = self._home
         write_app(home.path / "app")
         flower = home.path / "flwr"
         flower.mkdir()
         (flower / "config.toml").write_text(f'[superlink.here]\naddress = "{self.address}"\ninsecure = true\n')
-        call = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation"]
+        call = ["flower-superlink", "--insecure", "--isolation", isolation, "--disable-runtime-dependency-installation"]
         home.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(self._port)], environment)
         home.await_port("superlink", self._port)
         for client in range(self._clients):
             self._start_node(client)
         home.start("flwr", ["flwr", "run", str(home.path / "app"), "here"])
-        home.finish("flwr", seconds=120)
+        home.finish("flwr", seconds=300)
+
+    def address_for(self, client: int) -> str:
+        """Where a client's node finds the SuperLink."""
+        return self.address
 
     def check(self) -> None:
         """Start dead SuperNodes again; EngineError where the SuperLink is gone."""
@@ -75,11 +78,15 @@ class Deployment:
             if not self._home.alive(f"supernode-{client}") and time.monotonic() > started + _REVIVE_AFTER:
                 self._start_node(client)
 
+    def node_command(self, client: int) -> list[str]:
+        """What a client's host runs."""
+        call = [sys.executable, "-m", "adaquantfl", "flower", "node", "--superlink", self.address_for(client)]
+        call += ["--client", str(client), "--clients", str(self._clients)]
+        return [*call, "--insecure", "--poll", str(_POLL)]
+
     def _start_node(self, client: int) -> None:
         self._started[client] = time.monotonic()
-        call = ["adaquantfl", "flower", "node", "--superlink", self.fleet, "--insecure", "--poll", str(_POLL)]
-        call += ["--client", str(client), "--clients", str(self._clients)]
-        self._home.start(f"supernode-{client}", [sys.executable, "-m", *call])
+        self._home.start(f"supernode-{client}", self.node_command(client))
 
 
 def write_app(folder: Path) -> None:

@@ -15,6 +15,7 @@ from ...federated.messages import Model
 from ...federated.quorum import check_quorum, reason_of
 from ..calls import Call, CallEngine, Failure, perform
 from .exchange import Exchange
+from .haste import hurry_server
 from .mail import Mail
 from .nodes import Nodes
 from .records import Questions
@@ -37,6 +38,8 @@ class FlowerEngine(CallEngine):
         self.name = "flower" if workers else "flower-deployment"
         self.workers = workers
         self._stopped = stopped
+        if workers is None:
+            hurry_server()
         self._known: tuple[Model, Downlink] | None = None
         self._text = tomli_w.dumps(config.to_dict())
         self._mail = Mail(grid)

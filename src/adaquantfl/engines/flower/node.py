@@ -21,6 +21,7 @@ from typing import NoReturn
 import httpx
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.message_pb2 import PullObjectRequest, PullObjectResponse
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender
@@ -35,6 +36,7 @@ from .processes import QUIET, tethered
 
 POLL = 0.5  # seconds between the SuperNode's questions for messages
 _ASK_EVERY = 0.1  # seconds between our questions for work; the SuperNode is on this host
+_LOOK_EVERY, _ON_ITS_WAY = 0.02, 60.0  # seconds between looks for a part of a message, and until we leave it to Flower
 _log = logging.getLogger("flwr")
 
 
@@ -66,7 +68,7 @@ def serve(address: str, alive: Callable[[], bool]) -> None:
     """Carry out the tasks of the SuperNode at this address for as long as it lives."""
     client.resident = True
     request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    with _client(address) as superexec:
+    with runtime_client(address) as superexec:
         while alive():
             with suppress(httpx.HTTPError):  # it is just starting, or just ending
                 if token := superexec.AcquireTask(request).token:
@@ -77,7 +79,7 @@ def serve(address: str, alive: Callable[[], bool]) -> None:
 
 def _carry_out(address: str, token: str) -> None:
     """Fetch a task's message, answer it, and say that the task is done."""
-    with _client(address, RuntimeTokenHttpInterceptor(token)) as runtime:
+    with runtime_client(address, RuntimeTokenHttpInterceptor(token)) as runtime:
 
         def beat() -> bool:
             with suppress(httpx.HTTPError):
@@ -99,9 +101,22 @@ def _carry_out(address: str, token: str) -> None:
             heart.stop()
 
 
-def _client(address: str, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+def runtime_client(address: str, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
+    """A connection to the API by which Flower hands out work; without retries, so that no call waits for ever."""
     version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    return RuntimeHttpClient.from_server_address(address, True, None, [version, *interceptors])
+    return _Patient.from_server_address(address, True, None, [version, *interceptors])
+
+
+class _Patient(RuntimeHttpClient):
+    """Waits for what is on its way: a SuperNode hands out a message before it has all of it, and Flower would nap."""
+
+    def PullObject(self, request: PullObjectRequest) -> PullObjectResponse:
+        deadline = time.monotonic() + _ON_ITS_WAY
+        response = super().PullObject(request)
+        while response.object_found and not response.object_available and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+            response = super().PullObject(request)
+        return response
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
