@@ -272,7 +272,7 @@ def test_without_any_client_there_is_an_answer_too(
     monkeypatch.setattr(gloo_server, "JOIN_SECONDS", 0.5)
     engine = federate(small(), []).engine
     answers = list(engine.carry(engine.federation.model, [("loss", (0,)), ("correct", (0, 10))]))
-    assert answers == [Failure("it did not join within 0.5 s."), Failure("no client is free.")]
+    assert answers == [Failure("it did not join within 0.5 s."), Failure("the server has to do it itself.")]
 
 
 def test_who_is_started_anew_takes_the_place_of_the_former(federate: Callable[..., Federation]) -> None:

@@ -22,7 +22,7 @@ class Crew:
                         [*command, str(port), str(client)],
                         stdin=subprocess.PIPE,  # it ends when this process does, however it ends: a client notices
                         stdout=subprocess.DEVNULL,
-                        start_new_session=True,  # Ctrl-C is for the server, which decides what it means
+                        process_group=0,  # Ctrl-C is for the server, which decides what it means
                     )
                 )
         except BaseException:

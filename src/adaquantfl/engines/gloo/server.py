@@ -67,12 +67,12 @@ class GlooEngine(CallEngine):
         answers: dict[int, Any] = {}
         way = self._way_to(model)
         self._catch_up()
+        answers |= self._ask_who_is_free(model, way, waiting, places)
         for place in range(len(calls)):
             while place not in answers:
+                answers |= self._listen(places)
                 answers |= self._ask_who_is_free(model, way, waiting, places)
-                if place not in answers:
-                    answers |= self._listen(places)
-            yield answers.pop(place)
+            yield answers.pop(place)  # when clients have work again: the server turns to its own
 
     def close(self) -> None:
         if self._door is None:
@@ -114,10 +114,10 @@ class GlooEngine(CallEngine):
     def _taker(self, call: Call) -> Link | Failure | None:
         """Who can be asked now; a failure if nobody will; None while that is open."""
         name, arguments = call
-        if name in ("losses", "correct"):  # anybody
+        if name in ("losses", "correct"):  # anybody here; the word of others would have to be trusted
             link = next((link for link in self._links.values() if link not in self._asked), None)
-            if link is None and not self._working() and not self._expected:
-                return Failure("no client is free.")
+            if self._crew is None or (link is None and not self._working() and not self._expected):
+                return Failure("the server has to do it itself.")
         else:
             client = arguments[0]
             if client in self._lost:

@@ -1,0 +1,186 @@
+"""What an engine costs: a CNN round's time against the local engine's, and the bytes that really pass its sockets.
+
+Rounds of the engines are played in turn within one run, on the same model, and compared pair by pair; the medians are
+what counts on a machine that is shared, and processors' time where others crowd it. Bytes are the kernel's own count of
+each connection (TCP_INFO of this process's sockets): what was written and read, without the headers of TCP and IP.
+
+    python benchmarks/engines.py [--engine gloo]... [--out results/benchmarks/engines.json]
+
+A record that is there keeps what it has of other engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from adaquantfl.config import Config, load_config
+from adaquantfl.engines.calls import CallEngine
+from adaquantfl.engines.gloo.server import GlooEngine
+from adaquantfl.engines.local import LocalEngine
+from adaquantfl.experiments.gloo_run import start_here
+from adaquantfl.federated import server
+from adaquantfl.federated.messages import Absence, Model, Plan, Reply
+from common import record
+
+PAIRS = 16
+LEVELS = (2, 3, 15, 255, 65535, None)  # None: float32
+_TCP_INFO_BYTES = 208
+_BYTES_RECEIVED, _BYTES_SENT = 128, 200  # places in Linux's struct tcp_info
+
+START: dict[str, Callable[[Config], CallEngine]] = {"gloo": start_here}
+
+
+def preset() -> Config:
+    """The paper's CNN with 8 clients, on the data that ships with the package."""
+    changes = {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "2bit"}
+    return load_config("fmnist-cnn-iid", changes)
+
+
+def overhead(engine: CallEngine, local: LocalEngine) -> dict[str, Any]:
+    """Rounds of both in turn; the same model, plan and clients. Time on the clock, and processors' time."""
+    config = preset()
+    state = server.start(config, local)
+    engine.evaluate(state.model)  # clients have joined, and have their data
+    seconds: dict[str, list[float]] = {"local": [], engine.name: []}
+    cpu: dict[str, list[float]] = {"local": [], engine.name: []}
+    for number in range(PAIRS + 1):
+        order = (local, engine) if number % 2 else (engine, local)
+        for by in order:
+            began, used = time.perf_counter(), cpu_seconds()
+            after, _ = server.play_round(state, config, by)
+            if number:  # the first is for everybody to warm up
+                seconds[by.name].append(time.perf_counter() - began)
+                cpu[by.name].append(cpu_seconds() - used)
+        state = after
+    ratios = [ours / theirs for ours, theirs in zip(seconds[engine.name], seconds["local"], strict=True)]
+    work = [ours / theirs for ours, theirs in zip(cpu[engine.name], cpu["local"], strict=True)]
+    return {
+        "rounds": PAIRS,
+        "workers": local.workers,
+        "round_seconds": median(seconds[engine.name]),
+        "local_round_seconds": median(seconds["local"]),
+        "overhead": median(ratios) - 1,
+        "overhead_of_medians": median(seconds[engine.name]) / median(seconds["local"]) - 1,
+        "overhead_of_fastest": min(seconds[engine.name]) / min(seconds["local"]) - 1,
+        "ratios": sorted(round(ratio, 3) for ratio in ratios),
+        "cpu_overhead": median(work) - 1,
+        "cpu_ratios": sorted(round(ratio, 3) for ratio in work),
+    }
+
+
+def cpu_seconds() -> float:
+    """Used so far by this process and all that come from it."""
+    used, parents = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # gone since
+            continue
+        pid = int(stat.parent.name)
+        parents[pid], used[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used[pid] for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
+def bytes_by_level(engine: GlooEngine) -> list[dict[str, Any]]:
+    """One round for each number of levels, with a model that the clients do not have yet."""
+    rows = []
+    first = engine.federation.model
+    for number, s in enumerate(LEVELS):
+        model = Model(first.weights.copy(), first.buffers)
+        before = socket_bytes(engine.store.port)
+        replies = [answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
+        sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
+        frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
+        rows.append(
+            {
+                "s": s,
+                "clients": len(replies),
+                "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
+                "frame_bytes_up": frames,
+                "frame_bytes": frames / len(replies),
+                "socket_bytes_up": received,
+                "up_over_frames": received / frames,
+                "model_bytes_down": len(replies) * 4 * (len(model.weights) + len(model.buffers)),
+                "socket_bytes_down": sent,
+            }
+        )
+    return rows
+
+
+def bytes_of_the_exact_downlink(engine: GlooEngine) -> dict[str, Any]:
+    """The second round on: clients hold a model, and get what leads to the next."""
+    config = replace(preset(), downlink="exact", method="adaquant")
+    state = server.start(config, engine)
+    state, _ = server.play_round(state, config, engine)
+    before = socket_bytes(engine.store.port)
+    state, line = server.play_round(state, config, engine)
+    sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
+    return {"s": line["s"], "clients": line["clients"], "socket_bytes_up": received, "socket_bytes_down": sent}
+
+
+def socket_bytes(store: int) -> tuple[int, int]:
+    """Sent and received so far on this process's TCP connections, but for those of the store at this port."""
+    sent = received = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                if store in (copy.getsockname()[1], copy.getpeername()[1]):
+                    continue
+                info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        except (OSError, IndexError):  # not connected, or not TCP
+            continue
+        received += struct.unpack_from("<Q", info, _BYTES_RECEIVED)[0]
+        sent += struct.unpack_from("<Q", info, _BYTES_SENT)[0]
+    return sent, received
+
+
+def answered(reply: Reply | Absence) -> Reply:
+    assert isinstance(reply, Reply), reply
+    return reply
+
+
+def measure(name: str) -> dict[str, Any]:
+    local = LocalEngine(preset())
+    engine = START[name](preset())
+    try:
+        figures: dict[str, Any] = {"overhead": overhead(engine, local)}
+        if isinstance(engine, GlooEngine):
+            figures["bytes"] = bytes_by_level(engine)
+            figures["exact_downlink"] = bytes_of_the_exact_downlink(engine)
+    finally:
+        engine.close()
+        local.close()
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", action="append", choices=tuple(START), help="default: all")
+    parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
+    options = parser.parse_args()
+    engines = {}
+    if options.out and options.out.exists():
+        engines = json.loads(options.out.read_text())["engines"]
+    for name in options.engine or START:
+        engines[name] = measure(name)
+    figures = {"preset": "fmnist-cnn-iid on the bundled sample, method 2bit", "engines": engines}
+    record(options.out, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""docs/scale.md says what the records say."""
+
+from __future__ import annotations
+
+import pytest
+import scale_page
+
+recorded = pytest.mark.skipif(
+    not (scale_page.RECORDS / "scale.json").is_file(), reason="a source distribution has no records"
+)
+
+
+def test_a_line_through_points_of_a_line_is_that_line() -> None:
+    line = scale_page.Line.through([1, 10, 100], [3.0, 21.0, 201.0])
+    assert (line.fixed, line.slope, line.worst) == pytest.approx((1.0, 2.0, 0.0))
+
+
+@recorded
+def test_the_page_says_what_the_records_say() -> None:
+    text = scale_page.PAGE.read_text(encoding="utf-8")
+    for name, block in scale_page.blocks().items():
+        assert block in text, f"{name}: run python scripts/scale_page.py"
