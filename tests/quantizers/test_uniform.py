@@ -6,6 +6,8 @@ maximum over many, as stated.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import adaquantfl as aq
+from adaquantfl.quantizers.uniform import whole_levels
 from adaquantfl.theory import rounding_variance, variance_bound
 
 
@@ -233,3 +236,21 @@ def test_two_to_the_31_elements_are_quantized() -> None:
     assert levels.scale == 4.0
     assert np.flatnonzero(levels.values).tolist() == [0, 2**31 - 1, 2**31, d - 1]
     assert levels.values[[0, 2**31 - 1, 2**31, d - 1]].tolist() == [1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("real", [0.3, 0.5, 1.7])
+def test_levels_need_not_be_whole(real: float) -> None:
+    s, stretch = whole_levels(real)
+    x = np.tile(np.array([0.3, -0.2, 0.05, 0.0], dtype=np.float32), 50_000)
+    levels = aq.quantize(x, s, 7, stretch=stretch)
+    step = np.float64(levels.scales[0]) / levels.s
+    assert step == pytest.approx(np.linalg.norm(x.astype(np.float64)) / real, rel=1e-6)
+    means = levels.dequantize().reshape(-1, 4).astype(np.float64).mean(axis=0)
+    deviation = np.sqrt(np.abs(x[:4]) * step / 50_000)  # of few and rare levels
+    assert np.all(np.abs(means - x[:4]) <= 4 * deviation)
+
+
+@pytest.mark.parametrize("stretch", [0.5, 0.0, math.inf, math.nan])
+def test_levels_are_stretched_only_apart(stretch: float) -> None:
+    with pytest.raises(aq.QuantizeError, match="stretch"):
+        aq.quantize(np.ones(4, dtype=np.float32), 1, 7, stretch=stretch)

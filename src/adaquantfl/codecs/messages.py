@@ -38,15 +38,16 @@ def compress(
     key: int,
     codec: str = "auto",
     segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    stretch: float = 1.0,
 ) -> bytes:
-    """Quantize and encode in one pass: the bytes of `encode(quantize(x, s, key, segments), codec)`, faster.
+    """Quantize and encode in one pass: the bytes of `encode(quantize(x, s, key, segments, stretch), codec)`, faster.
 
     >>> from ..quantizers.uniform import quantize
     >>> x = np.linspace(-1, 1, 5000, dtype=np.float32)
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
-    ready = Prepared.of(x, s, segments)
+    ready = Prepared.of(x, s, segments, stretch)
     low, high = split_key(key)
     lengths = None if segments is None else ready.segments.lengths
     return by_name(codec).compress(ready, int(s), low, high, lengths)

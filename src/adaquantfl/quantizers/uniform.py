@@ -6,6 +6,7 @@ random so that the mean is right. `Levels` holds the integers s * sign(w_i) * ze
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,19 +84,24 @@ def level_dtype(s: int) -> np.dtype[np.signedinteger]:
 
 
 def quantize(
-    x: FloatVector, s: int, key: int, segments: Sequence[int] | npt.NDArray[np.integer] | None = None
+    x: FloatVector,
+    s: int,
+    key: int,
+    segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    stretch: float = 1.0,
 ) -> Levels:
     """Quantize a vector to levels -s to s of its l2 norm, at random and without bias.
 
     x: 1-D float32 or float64 array (float64 is rounded to float32 first). s: 1 to 65535; larger is finer.
     key: from `stream_key`; the same key gives the same levels. segments: lengths of runs with a norm of their own
-    (the tensors of a model, or buckets); None is one norm for the whole vector.
+    (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie so many times
+    further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7.
 
     >>> levels = quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=3, key=7)
     >>> levels.values, levels.scale, levels.s
     (array([ 0,  1, -2,  2], dtype=int8), np.float32(3.0), 3)
     """
-    ready = Prepared.of(x, s, segments)
+    ready = Prepared.of(x, s, segments, stretch)
     low, high = split_key(key)
     values = ready.levels(0, ready.segments.dimension, s, low, high)
     lengths = None if segments is None else ready.segments.lengths
@@ -108,16 +114,20 @@ class Prepared:
 
     x: npt.NDArray[np.float32]
     segments: Segments
-    scales: npt.NDArray[np.float32]  # ||w||_2 of each segment
-    inverse: npt.NDArray[np.floating]  # s / ||w||_2, and 0 where the norm is 0; its type decides the arithmetic
+    scales: npt.NDArray[np.float32]  # stretch ||w||_2 of each segment
+    inverse: npt.NDArray[np.floating]  # s / scale, and 0 where the norm is 0; its type decides the arithmetic
     top: np.floating  # s
 
     @staticmethod
-    def of(x: FloatVector, s: int, lengths: Sequence[int] | npt.NDArray[np.integer] | None) -> Prepared:
+    def of(
+        x: FloatVector, s: int, lengths: Sequence[int] | npt.NDArray[np.integer] | None, stretch: float = 1.0
+    ) -> Prepared:
         check_levels(s)
         vector = _float32_vector(x)
         segments = Segments.of(lengths, len(vector))
         scales = _norms(vector, segments)
+        if stretch != 1.0:
+            scales = _stretched(scales, stretch)
         tiny = (scales > 0) & (scales < _TINY)
         working = scales
         if tiny.any():  # multiply by a power of two, which changes no ratio
@@ -169,6 +179,26 @@ def _float32_vector(x: FloatVector) -> npt.NDArray[np.float32]:
             )
         array = narrow
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def whole_levels(s: float) -> tuple[int, float]:
+    """A number of levels that need not be whole, as `quantize` takes it: s and stretch.
+
+    >>> whole_levels(3), whole_levels(2.5), whole_levels(0.5)
+    ((3, 1.0), (3, 1.2), (1, 2.0))
+    """
+    whole = math.ceil(s)
+    return whole, whole / s
+
+
+def _stretched(scales: npt.NDArray[np.float32], stretch: float) -> npt.NDArray[np.float32]:
+    if not (isinstance(stretch, int | float | np.number) and 1.0 <= stretch < math.inf):
+        raise QuantizeError(f"stretch={stretch!r}: levels can be stretched by a finite factor from 1 on.")
+    with np.errstate(over="ignore"):
+        wide = (scales * np.float64(stretch)).astype(np.float32)
+    if not np.isfinite(wide).all():
+        raise QuantizeError(f"The vector's norm, {scales.max():g}, times stretch = {stretch:g} is beyond float32.")
+    return wide
 
 
 def _norms(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float32]:
