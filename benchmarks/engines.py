@@ -46,14 +46,14 @@ def preset() -> Config:
     return load_config("fmnist-cnn-iid", changes)
 
 
-def overhead(engine: CallEngine, local: LocalEngine) -> dict[str, Any]:
+def overhead(engine: CallEngine, local: LocalEngine, pairs: int = PAIRS) -> dict[str, Any]:
     """Rounds of both in turn; the same model, plan and clients. Time on the clock, and processors' time."""
     config = preset()
     state = server.start(config, local)
     engine.evaluate(state.model)  # clients have joined, and have their data
     seconds: dict[str, list[float]] = {"local": [], engine.name: []}
     cpu: dict[str, list[float]] = {"local": [], engine.name: []}
-    for number in range(PAIRS + 1):
+    for number in range(pairs + 1):
         order = (local, engine) if number % 2 else (engine, local)
         for by in order:
             began, used = time.perf_counter(), cpu_seconds()
@@ -65,7 +65,7 @@ def overhead(engine: CallEngine, local: LocalEngine) -> dict[str, Any]:
     ratios = [ours / theirs for ours, theirs in zip(seconds[engine.name], seconds["local"], strict=True)]
     work = [ours / theirs for ours, theirs in zip(cpu[engine.name], cpu["local"], strict=True)]
     return {
-        "rounds": PAIRS,
+        "rounds": pairs,
         "workers": local.workers,
         "round_seconds": median(seconds[engine.name]),
         "local_round_seconds": median(seconds["local"]),

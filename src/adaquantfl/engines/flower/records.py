@@ -17,6 +17,7 @@ from ...federated.downlink import Downlink
 from ...federated.messages import Model, Plan, Reply
 from ..calls import Call, Failure
 from .identity import KEY
+from .replies import printable
 
 PARCEL = "parcel"  # of the record with what leads to the model
 
@@ -55,7 +56,7 @@ def write_refusal(reason: str) -> RecordDict:
 def read_refusal(content: RecordDict) -> str | None:
     """Why the parcel was of no use; None where it was."""
     reason = content.config_records.get(KEY, ConfigRecord()).get("refused")
-    return None if reason is None else str(reason)
+    return None if reason is None else printable(str(reason))
 
 
 def write_answers(answers: Sequence[Any]) -> RecordDict:
@@ -83,13 +84,13 @@ def read_answers(content: RecordDict, calls: Sequence[Call]) -> list[Any]:
             raise ValueError(f"{len(lines)} answers to {len(calls)} calls")
         return [_answer(call, line, record, n) for n, (call, line) in enumerate(zip(calls, lines, strict=True))]
     except Exception as error:
-        raise FrameError(f"It cannot be read ({type(error).__name__}: {error}).") from error
+        raise FrameError(f"It cannot be read ({printable(f'{type(error).__name__}: {error}')}).") from error
 
 
 def _answer(call: Call, line: dict[str, Any], record: ConfigRecord, number: int) -> Any:
     name, arguments = call
     if "failure" in line:
-        return Failure(str(line["failure"]))
+        return Failure(printable(str(line["failure"])))
     return _READERS[name](arguments, line, record, number)
 
 

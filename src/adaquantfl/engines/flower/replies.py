@@ -7,6 +7,7 @@ from flwr.common.constant import ErrorCode
 
 from ..calls import Failure
 
+_LONGEST = 500  # characters of a reason
 _SENTENCES = {
     ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its ClientApp cannot be loaded: is adaquantfl[train,flower] installed there?",
     ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time: Flower gave the message up.",
@@ -18,5 +19,14 @@ _SENTENCES = {
 
 def failure_of(error: Error) -> Failure:
     """Why there is no reply."""
-    reason = (error.reason or "no reason given").strip()
-    return Failure(_SENTENCES.get(error.code, f"Flower reports error {error.code}: {reason[:500]}"))
+    told = f"Flower reports error {error.code}: {printable(error.reason or 'no reason given')}"
+    return Failure(_SENTENCES.get(error.code, told))
+
+
+def printable(text: str) -> str:
+    """What another host says, fit for a terminal and a history.
+
+    >>> printable("no data\\x1b[2J today")
+    'no data [2J today'
+    """
+    return "".join(c if c.isprintable() else " " for c in text[:_LONGEST]).strip()

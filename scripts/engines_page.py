@@ -1,0 +1,85 @@
+"""Write the tables of docs/gloo.md from results/benchmarks/engines.json.
+
+python scripts/engines_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from marked import fill
+
+from adaquantfl.experiments.tables import amount, markdown
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "results" / "benchmarks" / "engines.json"
+PAGE = ROOT / "docs" / "gloo.md"
+LARGE = 100_000  # bytes of a frame from which on the target for the uplink counts
+MOST_UP, MOST_TIME = 1.05, 0.10  # the targets
+
+
+def read() -> dict[str, Any]:
+    return json.loads(RECORD.read_text(encoding="utf-8"))["engines"]["gloo"]
+
+
+def traffic(gloo: dict[str, Any]) -> str:
+    """What passes the sockets in a round, beside what the frames and the model have."""
+    rows = [
+        [
+            "float32" if row["s"] is None else str(row["s"]),
+            amount(row["frame_bytes"], "B"),
+            amount(row["payload_bytes_up"], "B"),
+            amount(row["frame_bytes_up"], "B"),
+            amount(row["socket_bytes_up"], "B"),
+            f"{row['up_over_frames']:.4f}",
+            amount(row["socket_bytes_down"], "B"),
+            f"{row['socket_bytes_down'] / row['model_bytes_down']:.4f}",
+        ]
+        for row in gloo["bytes"]
+    ]
+    header = ["s", "a frame", "bodies, up", "frames, up", "sockets, up", "over frames", "sockets, down", "over models"]
+    large = max(row["up_over_frames"] for row in gloo["bytes"] if row["frame_bytes"] > LARGE)
+    extra = [(row["socket_bytes_up"] - row["frame_bytes_up"]) / row["clients"] for row in gloo["bytes"]]
+    exact = gloo["exact_downlink"]
+    clients = gloo["bytes"][0]["clients"]
+    return (
+        f"A round of the CNN with {clients} clients, by the kernel's counters of the server's connections (what gloo "
+        f"wrote and read, without the headers of TCP and IP); all clients together, with a model that they did not "
+        f"have:\n\n{markdown([header, *rows])}\n\n"
+        f"Frames over 100 kB pass in at most {large:.4f} times their bytes (target: {MOST_UP}). Around an answer there "
+        f"are {min(extra):.0f} to {max(extra):.0f} bytes, whatever its frame: the headers, ours and gloo's. With the "
+        f"exact downlink a round at s = {exact['s']} took {amount(exact['socket_bytes_up'], 'B')} up and "
+        f"{amount(exact['socket_bytes_down'], 'B')} down."
+    )
+
+
+def time(gloo: dict[str, Any]) -> str:
+    """A round's time against the local engine's."""
+    figures = gloo["overhead"]
+    verdict = "met" if figures["overhead"] <= MOST_TIME else "**missed**"
+    clock, cpu = figures["ratios"], figures["cpu_ratios"]
+    return (
+        f"{figures['rounds']} rounds of the CNN (8 clients, tau = 10, batch 64) in turn with the local engine's, both "
+        f"with {figures['workers']} clients at a time: a round took {1 + figures['overhead']:.1%} of the local "
+        f"engine's time (median of the pairs, between {clock[0]:.2f} and {clock[-1]:.2f} of it; target: at most "
+        f"{1 + MOST_TIME:.0%}, {verdict}) and {1 + figures['cpu_overhead']:.1%} of its processors' time (between "
+        f"{cpu[0]:.2f} and {cpu[-1]:.2f}), which says more on a machine that is shared."
+    )
+
+
+def blocks() -> dict[str, str]:
+    gloo = read()
+    return {"gloo-bytes": traffic(gloo), "gloo-time": time(gloo)}
+
+
+def main() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in blocks().items():
+        page = fill(page, name, text)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Write the tables of docs/flower-engine.md from results/benchmarks/engines.json.
+
+python scripts/flower_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from marked import fill
+
+from adaquantfl.experiments.tables import amount, markdown
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "results" / "benchmarks" / "engines.json"
+PAGE = ROOT / "docs" / "flower-engine.md"
+NAMES = {
+    "flower": "`--engine flower`",
+    "flower-deployment": "`--engine flower-deployment`",
+    "flower-supernode": "Flower's own SuperNodes",
+}
+
+
+def read() -> dict[str, Any]:
+    return dict(json.loads(RECORD.read_text(encoding="utf-8"))["engines"])
+
+
+def time(engines: dict[str, Any]) -> str:
+    """A round's time against the local engine's, and where a deployment's goes."""
+    rows = []
+    measured = {name: title for name, title in NAMES.items() if name in engines}
+    for name, title in measured.items():
+        figures = engines[name]["overhead"]
+        times = [f"{figures[key]:.2f} s" for key in ("local_round_seconds", "round_seconds")]
+        beyond = figures["round_seconds"] - figures["local_round_seconds"]
+        rows.append(
+            [title, *times, f"{beyond:+.2f} s", f"{figures['overhead']:+.0%}", f"{figures['cpu_overhead']:+.0%}"]
+        )
+    header = ["", "local", "Flower", "beyond local", "median of the pairs", "processors' time"]
+    parts = [
+        [title, *(f"{engines[name]['breakdown'][key]:.2f} s" for key in PARTS)]
+        for name, title in measured.items()
+        if "breakdown" in engines[name]
+    ]
+    return (
+        "Rounds of the CNN (8 clients, tau = 10, batch 64) in turn with the local engine's, on the same "
+        f"{engines['flower']['overhead']['workers']} cores:\n\n"
+        f"{markdown([header, *rows])}\n\n"
+        "Where a deployment's round goes, by a proxy between the nodes and the SuperLink (medians; the clients share "
+        "the cores here, so that their work takes longer than on hosts of their own):\n\n"
+        f"{markdown([['', *PARTS.values()], *parts])}"
+    )
+
+
+PARTS = {
+    "until_taken_seconds": "until a node has taken its message",
+    "at_the_node_seconds": "until its answer leaves",
+    "of_that_work_seconds": "of that, training and encoding",
+    "until_received_seconds": "from the last answer until the server has it",
+}
+
+
+def traffic(engines: dict[str, Any]) -> str:
+    """What passes the sockets in a round, beside what the frames and the model have."""
+    flower = engines["flower-deployment"]
+    rows = [
+        [
+            "float32" if row["s"] is None else str(row["s"]),
+            amount(row["frame_bytes"], "B"),
+            amount(row["payload_bytes_up"], "B"),
+            amount(row["frame_bytes_up"], "B"),
+            amount(row["socket_bytes_up"], "B"),
+            f"{row['up_over_frames']:.2f}",
+            amount(row["socket_bytes_down"], "B"),
+            f"{row['socket_bytes_down'] / row['model_bytes_down']:.3f}",
+        ]
+        for row in flower["bytes"]
+    ]
+    header = ["s", "a frame", "bodies, up", "frames, up", "sockets, up", "over frames", "sockets, down", "over models"]
+    extra = [(row["socket_bytes_up"] - row["frame_bytes_up"]) / row["clients"] for row in flower["bytes"]]
+    exact, idle = flower["exact_downlink"], flower["idle"]
+    clients = flower["bytes"][0]["clients"]
+    return (
+        f"A round of the CNN with {clients} clients; all clients together, with a model that they did not have; HTTP "
+        f"and all, without the headers of TCP and IP:\n\n{markdown([header, *rows])}\n\n"
+        f"Around an answer there are {min(extra) / 1000:.0f} to {max(extra) / 1000:.0f} kB a client: a dozen HTTP "
+        f"requests with their headers, and the questions for messages while it works. A node that waits asks every "
+        f"0.2 s here: {idle['up_bytes_a_second'] / 1e3:.1f} kB up and {idle['down_bytes_a_second'] / 1e3:.1f} kB down "
+        f"a second (`--poll` sets how often). With the exact downlink a round at s = {exact['s']} took "
+        f"{amount(exact['socket_bytes_up'], 'B')} up and {amount(exact['socket_bytes_down'], 'B')} down."
+    )
+
+
+def blocks() -> dict[str, str]:
+    engines = read()
+    return {"flower-time": time(engines), "flower-bytes": traffic(engines)}
+
+
+def main() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in blocks().items():
+        page = fill(page, name, text)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
