@@ -23,6 +23,7 @@ EPILOG = """examples:
   adaquantfl run demo --set method=4bit --set seed=1   the same with a fixed level and another seed
   adaquantfl run --resume runs/demo-adaquant-seed0     go on after an interruption
   adaquantfl compare demo --methods adaquant,2bit,4bit,8bit
+  adaquantfl watch runs/demo-adaquant-seed0            its page in the browser, while it goes on
   adaquantfl data get fashion-mnist
 """
 
@@ -130,6 +131,15 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
     report.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: the first RUN_DIR)")
     report.set_defaults(command=_report)
+
+    watch = commands.add_parser(
+        "watch",
+        help="the page of a run that is going on, in the browser",
+        description="Serve the report of runs on this machine's loopback, up to date while they go on. Ctrl-C ends it.",
+    )
+    watch.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
+    watch.add_argument("--port", type=int, metavar="N", help="0 takes any free one (default: 8640)")
+    watch.set_defaults(command=_watch)
 
     data = commands.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
     actions = data.add_subparsers(metavar="ACTION", required=True)
@@ -247,6 +257,21 @@ def _report(options: argparse.Namespace) -> int:
     from .experiments import comparison
 
     print(comparison.report(options.runs, options.out or options.runs[0]))
+    return 0
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from .experiments import watch
+
+    port = watch.PORT if options.port is None else options.port
+    if not 0 <= port < 65536:
+        _mistyped("watch --port takes a number from 0 to 65535.")
+    with watch.serve(options.runs, port) as server:
+        print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
     return 0
 
 
