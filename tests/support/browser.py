@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ class Tab:
         call = urllib.request.Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
         with urllib.request.urlopen(call, timeout=30) as answer:
             place = json.load(answer)["webSocketDebuggerUrl"]
-        self._socket = connect(place, max_size=None, proxy=None)
+        self._connection = ExitStack()
+        self._socket = self._connection.enter_context(connect(place, max_size=None, proxy=None))
         self._number = 0
         self.complaints: list[str] = []
         self.requests: list[str] = []
@@ -70,7 +71,7 @@ class Tab:
 
     def close(self) -> None:
         self.call("Page.close")
-        self._socket.close()
+        self._connection.close()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command of the protocol, and its result."""

@@ -6,7 +6,6 @@ reader can tell them apart.
 """
 
 import functools
-import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ if TYPE_CHECKING:  # matplotlib takes a second to import and is not needed to tr
 XScale = Literal["linear", "log"]
 Dash = str | tuple[float, tuple[float, ...]]
 
-# Text and axes are one colour and each method another, so that the HTML report can swap them for a dark page.
 INK, GRID = "#22272e", "#d9dde3"
 
 
@@ -43,7 +41,7 @@ STYLES = {
     "2-bit": Style("#0072b2", (0, (6, 2)), "s"),
     "4-bit": Style("#009e73", (0, (1.2, 1.4)), "^"),
     "8-bit": Style("#b0568c", (0, (6, 1.5, 1.2, 1.5)), "D"),
-    "16-bit": Style("#3d9fdb", (0, (3, 1.2)), "v"),
+    "16-bit": Style("#338fcc", (0, (3, 1.2)), "v"),
     "float32": Style("#6b7280", (0, (10, 2, 1.2, 2, 1.2, 2)), "X"),
 }
 SPARE = (
@@ -74,8 +72,6 @@ RC: Any = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "adaquantfl",  # the same run gives the same file
 }
 
 # 2 to 16 bits an element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
@@ -168,16 +164,6 @@ def figure(
 def timed(runs: Sequence[RunRecord]) -> bool:
     """Whether every run has simulated time, so that they can share that axis."""
     return all("simulated_seconds" in run.history[-1] for run in runs if run.history)
-
-
-def to_svg(picture: "Figure") -> str:
-    """The figure as SVG without a background, with text as text."""
-    import matplotlib
-
-    out = io.StringIO()
-    with matplotlib.rc_context(RC):
-        picture.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return out.getvalue()
 
 
 def styles(labels: Sequence[str]) -> dict[str, Style]:

@@ -16,6 +16,7 @@ _COLUMNS = (
     "round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds", "loss", "round_loss", "test_accuracy", "s",
     "bits_per_element", "wire_bits", "up_a_round", "down_a_round",
 )  # fmt: skip
+_TOTALS = ("round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds")  # they begin at 0
 _DASH_UNIT = 1.7  # matplotlib's dashes are in line widths, SVG's in pixels
 
 
@@ -51,8 +52,8 @@ def columns(run: RunRecord, most: int = MOST_POINTS) -> dict[str, list[float | N
             row[f"{way}_a_round"] = (row.get(key, 0) - before.get(key, 0)) / rounds
         before = row
     start = run.summary or {}
-    if start.get("initial_loss") is not None:
-        zero = dict.fromkeys(("round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds"), 0)
+    if rows and start.get("initial_loss") is not None:
+        zero = {name: 0 for name in _TOTALS if rows[-1].get(name) is not None}
         rows.insert(0, {**zero, "loss": start["initial_loss"], "test_accuracy": start.get("initial_accuracy")})
     names = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
     return {name: [_number(row.get(name)) for row in rows] for name in names}

@@ -93,8 +93,8 @@ class Plot {
     this.canvas.setAttribute("aria-label", `${this.spec.title}: arrow keys read the values`);
     this.logX.checked = this.log.x;
     this.logY.checked = this.log.y;
-    const anything = lines.some((line) => line.points.length);
-    this.picture.replaceChildren(...(anything ? [this.axes(), ...lines.map((line, place) => this.drawn(line, place))] : [this.empty()]));
+    const drawn = lines.map((line, place) => this.drawn(line, place));
+    this.picture.replaceChildren(...(drawn.length ? [this.axes(), ...drawn] : [this.empty()]));
     this.mark = svg("g", { class: "mark" });
     this.picture.append(this.mark);
     this.read(this.cursor);
@@ -113,7 +113,8 @@ class Plot {
     const apart = totals.length > 1 && Math.max(...totals) > FAR_APART * Math.min(...totals);
     this.log = { x: this.chosen.logX ?? apart, y: this.chosen.logY };
     const drawable = (point) => (point.x > 0 || !this.log.x) && (point.y > 0 || !this.log.y);
-    this.lines = shown.map((method) => lineOf(method, this.x.key, this.y.key, drawable)).map((line) => this.scaled(line));
+    const lines = shown.map((method) => lineOf(method, this.x.key, this.y.key, drawable));
+    this.lines = lines.filter((line) => line.points.length + line.alone.length).map((line) => this.scaled(line));
     const points = this.lines.flatMap((line) => [...line.points, ...line.alone.flat()]);
     this.xRange = rangeOf(points.map((point) => point.x), this.log.x, this.log.x ? 0 : null);
     const ys = points.flatMap((point) => [point.low ?? point.y, point.high ?? point.y]);
@@ -175,7 +176,7 @@ class Plot {
     const band = line.seeds > 1 && points.some((point) => point.high > point.low);
     const parts = band ? [svg("path", { class: "band", d: this.band(points) })] : [];
     parts.push(...alone.map((points) => svg("path", { class: "alone", fill: "none", d: this.path(points) })));
-    parts.push(svg("path", { class: "mean", ...stroke, d: this.path(points) }));
+    if (points.length) parts.push(svg("path", { class: "mean", ...stroke, d: this.path(points) }));
     const step = Math.max(1, Math.floor(points.length / 6)), first = points.length > 6 ? Math.floor((step * (place % 6)) / 6) : 0;
     for (let n = first; n < points.length; n += step)
       parts.push(svg("path", { class: "marker", d: MARKERS[method.marker] ?? MARKERS.o, transform: this.shift(points[n]) }));
