@@ -97,7 +97,7 @@ def test_a_partition_picture_is_inlined_once(comparison: Path, tmp_path: Path) -
     images = Page(write_report(runs, tmp_path).read_text(encoding="utf-8")).all("img")
     assert len(images) == 1
     assert (images[0]["src"] or "").startswith("data:image/png;base64,")
-    assert (images[0]["alt"] or "").endswith("AdaQuantFL seed 0, 2-bit seed 0")
+    assert (images[0]["alt"] or "").endswith("AdaQuantFL, seed 0; 2-bit, seed 0")
 
 
 def test_label_counts_are_a_table_with_bars_and_take_the_place_of_the_picture(comparison: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_label_counts_are_a_table_with_bars_and_take_the_place_of_the_picture(co
         holdings.write(np.array([[40, 0], [10, 20]]), ["shirt", "<bag>"], run.path)
     text = write_report(runs, tmp_path).read_text(encoding="utf-8")
     assert text.count('class="holdings"') == 1  # both seeds hold the same
-    assert "AdaQuantFL seed 0, AdaQuantFL seed 1" in text
+    assert "AdaQuantFL, seed 0; AdaQuantFL, seed 1" in text
     assert '<td class="bar" style="--share:1.000">40</td><td class="none">0</td><td>40</td>' in text
     assert '<th scope="col">&lt;bag&gt;</th>' in text
     assert not Page(text).all("img")
@@ -128,6 +128,13 @@ def test_of_many_clients_the_first_are_listed_and_the_rest_counted(make_run: Mak
     holdings.write(np.ones((100, 2), dtype=int), ["a", "b"], folder)
     text = write_report([load_run(folder)], folder).read_text(encoding="utf-8")
     assert "And 60 more clients" in text
+
+
+def test_runs_that_differ_in_a_setting_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [load_run(make_run(f"s0-{s0}", s0=s0)) for s0 in (1, 2)]
+    text = write_report(runs, tmp_path).read_text(encoding="utf-8")
+    assert all(f"<summary>AdaQuantFL, s0 {s0}, seed 0<" in text for s0 in (1, 2))
+    assert all(f'<th scope="row">AdaQuantFL, s0 {s0}, seed 0</th>' in text for s0 in (1, 2))
 
 
 def test_an_unfinished_run_says_so(make_run: MakeRun, tmp_path: Path) -> None:

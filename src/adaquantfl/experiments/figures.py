@@ -7,7 +7,7 @@ reader can tell them apart.
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -167,13 +167,24 @@ def timed(runs: Sequence[RunRecord]) -> bool:
 
 
 def styles(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each label: a method's own, or the next spare one for a variant of it."""
-    spare = itertools.cycle(SPARE)
+    """A style for each label, no two alike: a method's own, or the next one that is free for a variant of it."""
     chosen: dict[str, Style] = {}
     for label in labels:
         own = STYLES.get(label.split(" (")[0].split(", ")[0])
-        chosen[label] = own if own and own not in chosen.values() else next(spare)
-    return chosen
+        if own is not None and own not in chosen.values():
+            chosen[label] = own
+    free = _spare(list(chosen.values()))
+    return {label: chosen.get(label) or next(free) for label in labels}
+
+
+def _spare(taken: Collection[Style]) -> Iterator[Style]:
+    """Styles that are not taken: the spare ones, then the absent methods', then colours with another's dash."""
+    everyone = (*SPARE, *STYLES.values())
+    yield from (style for style in everyone if style not in taken)
+    for shift in itertools.count(1):
+        for place, style in enumerate(everyone):
+            other = everyone[(place + shift) % len(everyone)]
+            yield Style(style.colour, other.dash, other.marker)
 
 
 def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -36,15 +36,15 @@ def read(folder: Path) -> tuple[list[str], list[list[int]]] | None:
     return (classes, counts) if whole and classes and counts else None
 
 
-def section(runs: Sequence[RunRecord]) -> str:
+def section(runs: Sequence[RunRecord], names: Mapping[Path, str]) -> str:
     """Each distinct partition once, as a table with bars; of old runs the picture. "" where no run has either."""
-    names: dict[bytes, list[str]] = {}
+    holders: dict[bytes, list[str]] = {}
     folders: dict[bytes, Path] = {}
     for run in runs:
         if (content := _content(run.path)) is not None:
             folders.setdefault(content, run.path)
-            names.setdefault(content, []).append(f"{run.label} seed {run.seed}")
-    return "\n".join(_shown(folder, content, ", ".join(names[content])) for content, folder in folders.items())
+            holders.setdefault(content, []).append(names[run.path])
+    return "\n".join(_shown(folder, content, "; ".join(holders[content])) for content, folder in folders.items())
 
 
 def _content(folder: Path) -> bytes | None:

@@ -24,10 +24,11 @@ def plot_data(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """What the page's script draws: methods in order, each with its look and its runs."""
     groups = group_runs(runs)
     looks = styles(list(groups))
+    all_ours = len(groups) > 1 and all(run.method == "adaquant" for run in runs)
     return [
         {
             "label": label,
-            "ours": group[0].method == "adaquant",
+            "ours": group[0].method == "adaquant" and not all_ours,  # drawn bolder than the others
             **_look(looks[label]),
             "runs": [
                 {"seed": run.seed, "finished": run.finished, "columns": columns(run)} for run in group if run.history

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from . import holdings, tables
 from .page_data import embedded, plot_data
-from .records import CONFIG, RunRecord, differing_settings
+from .records import CONFIG, RunRecord, differing_settings, group_runs
 
 _SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
 _SHARED = ("dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
@@ -35,6 +35,7 @@ def write_report(runs: Sequence[RunRecord], out: Path) -> Path:
 
 def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
     """What the page shows, as JSON can carry it: the plots' numbers, and the HTML of each section by name."""
+    names = {run.path: f"{label}, seed {run.seed}" for label, group in group_runs(runs).items() for run in group}
     return {
         "methods": plot_data(runs),
         "sections": {
@@ -42,9 +43,9 @@ def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
             "headline": escape(tables.headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
             "targets": "\n".join(_target_table(runs, measure) for measure in ("paper_bits", "wire_bytes_up")),
-            "holdings": holdings.section(runs) or '<p class="note">These runs did not write it down.</p>',
-            "totals": _runs_table(runs),
-            "runs": "\n".join(_run(run, home) for run in runs),
+            "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
+            "totals": _runs_table(runs, names),
+            "runs": "\n".join(_run(run, names[run.path], home) for run in runs),
         },
     }
 
@@ -93,10 +94,9 @@ def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
     return _table(f"{table.caption}.", header, rows)
 
 
-def _runs_table(runs: Sequence[RunRecord]) -> str:
+def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
     header = [
-        "Method",
-        "seed",
+        "Run",
         "rounds",
         "final loss",
         "test accuracy",
@@ -110,8 +110,7 @@ def _runs_table(runs: Sequence[RunRecord]) -> str:
         loss, accuracy = run.final("loss"), run.final("test_accuracy")
         rows.append(
             [
-                run.label,
-                str(run.seed),
+                names[run.path],
                 str(last.get("round", 0)) + ("" if run.finished else " so far"),
                 tables.NOT_REACHED if loss is None else tables.significant(loss),
                 tables.NOT_REACHED if accuracy is None else f"{accuracy:.2%}",
@@ -123,13 +122,15 @@ def _runs_table(runs: Sequence[RunRecord]) -> str:
     return _table("Where each run ended.", header, rows)
 
 
-def _table(caption: str, header: list[str], rows: Iterable[list[str]]) -> str:
+def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
+    ours = [row[0].startswith("AdaQuantFL") for row in rows]
+    stressed = not all(ours) or len(rows) == 1  # nothing stands out where everything would
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in header)
     body = "\n".join(
-        f'<tr{" class=ours" if row[0].startswith("AdaQuantFL") else ""}><th scope="row">{escape(row[0])}</th>'
+        f'<tr{" class=ours" if stressed and own else ""}><th scope="row">{escape(row[0])}</th>'
         + "".join(f"<td>{_cell(text)}</td>" for text in row[1:])
         + "</tr>"
-        for row in rows
+        for row, own in zip(rows, ours, strict=True)
     )
     return (
         f'<div class="card scroll" role="region" tabindex="0" aria-label="{escape(caption)}">\n<table>'
@@ -143,12 +144,12 @@ def _cell(text: str) -> str:
     return f"{escape(match[1])}<small>{escape(match[2])}</small>" if match else escape(text)
 
 
-def _run(run: RunRecord, home: Path) -> str:
+def _run(run: RunRecord, name: str, home: Path) -> str:
     command = f"adaquantfl run {shlex.quote(os.path.join(run.seen_from(home), CONFIG))}"
     summary = run.summary or {}
     state = "" if run.finished else ", unfinished"
     parts = [
-        f"<details>\n<summary>{escape(run.label)}, seed {run.seed}<span>{state}</span></summary>\n<div>",
+        f"<details>\n<summary>{escape(name)}<span>{state}</span></summary>\n<div>",
         f"<pre><code>{escape(command)}</code></pre>",
         f"<h3>Configuration</h3>{_definitions(run.config)}",
     ]

@@ -166,7 +166,9 @@ class Plot {
     const low = Math.max(this.xRange[0], this.yRange[0]), high = Math.min(this.xRange[1], this.yRange[1]);
     if (low >= high) return [];
     const [x1, y1, x2, y2] = [this.across(low), this.upwards(low), this.across(high), this.upwards(high)];
-    const text = svg("text", { x: x2 - 10, y: y2 + 4, "text-anchor": "end" }, "as the formula counts");
+    const slope = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI, middle = `${(x1 + x2) / 2},${(y1 + y2) / 2}`;
+    const along = { transform: `translate(${middle}) rotate(${slope})`, dy: -6, "text-anchor": "middle" };
+    const text = svg("text", along, "as the formula counts");
     return [svg("line", { x1, y1, x2, y2, class: "diagonal" }), text];
   }
 
