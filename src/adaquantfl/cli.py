@@ -194,6 +194,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _starting(options)
     from .config import load_config, parse_override
     from .experiments import progress
     from .experiments.launch import launch
@@ -218,6 +219,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    _starting(options)
     from .config import parse_override
     from .experiments import comparison, progress
 
@@ -235,6 +237,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    _starting(options)
     from .config import parse_override
     from .experiments import progress, reproduce, sensitivity
 
@@ -348,6 +351,12 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
+
+
+def _starting(options: argparse.Namespace) -> None:
+    """Something to see at once: importing PyTorch takes seconds."""
+    if not options.quiet:
+        print("Starting: loading PyTorch, the data and the model.", file=sys.stderr, flush=True)
 
 
 @contextmanager

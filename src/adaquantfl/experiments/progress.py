@@ -27,7 +27,6 @@ def shown(quiet: bool) -> Iterator[Observer]:
     if quiet:
         yield lambda config, state, line: None
     elif not console.is_terminal:
-        print("Loading data and model.", file=sys.stderr, flush=True)
         yield _announce
     else:
         with _Display(console) as display:
@@ -91,10 +90,10 @@ class _Display(Progress):
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
-        width = min(60, self.console.width - 12)
-        if len(self.losses) > 1 and width >= 10 and not self.console.options.ascii_only:
-            lines = curve.plot(self.losses, width, rows=4, total=self.rounds)
-            yield Text("\n".join(["  round loss, mini-batches", *(f"  {line}" for line in lines)]), style="dim")
+        if len(self.losses) < 2 or self.console.width < 30 or self.console.options.ascii_only:
+            return
+        lines = curve.plot(self.losses, min(60, self.console.width - 12), total=self.rounds)
+        yield Text("\n".join(["  round loss, mini-batches", *(f"  {line}" for line in lines)]), style="dim")
 
 
 class _Live:
