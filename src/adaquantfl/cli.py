@@ -23,6 +23,7 @@ EPILOG = """examples:
   adaquantfl run demo --set method=4bit --set seed=1   the same with a fixed level and another seed
   adaquantfl run --resume runs/demo-adaquant-seed0     go on after an interruption
   adaquantfl compare demo --methods adaquant,2bit,4bit,8bit
+  adaquantfl watch runs/demo-adaquant-seed0            its page in the browser, while it goes on
   adaquantfl data get fashion-mnist
 """
 
@@ -131,6 +132,15 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: the first RUN_DIR)")
     report.set_defaults(command=_report)
 
+    watch = commands.add_parser(
+        "watch",
+        help="the page of a run that is going on, in the browser",
+        description="Serve the report of runs on this machine's loopback, up to date while they go on. Ctrl-C ends it.",
+    )
+    watch.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
+    watch.add_argument("--port", type=int, metavar="N", help="0 takes any free one (default: 8640)")
+    watch.set_defaults(command=_watch)
+
     data = commands.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
     actions = data.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="what there is, and what is on this machine")
@@ -184,6 +194,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _starting(options)
     from .config import load_config, parse_override
     from .experiments import progress
     from .experiments.launch import launch
@@ -208,6 +219,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    _starting(options)
     from .config import parse_override
     from .experiments import comparison, progress
 
@@ -225,6 +237,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _reproduce(options: argparse.Namespace) -> int:
+    _starting(options)
     from .config import parse_override
     from .experiments import progress, reproduce, sensitivity
 
@@ -247,6 +260,21 @@ def _report(options: argparse.Namespace) -> int:
     from .experiments import comparison
 
     print(comparison.report(options.runs, options.out or options.runs[0]))
+    return 0
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from .experiments import watch
+
+    port = watch.PORT if options.port is None else options.port
+    if not 0 <= port < 65536:
+        _mistyped("watch --port takes a number from 0 to 65535.")
+    with watch.serve(options.runs, port) as server:
+        print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
     return 0
 
 
@@ -323,6 +351,12 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
+
+
+def _starting(options: argparse.Namespace) -> None:
+    """Something to see at once: importing PyTorch takes seconds."""
+    if not options.quiet:
+        print("Starting: loading PyTorch, the data and the model.", file=sys.stderr, flush=True)
 
 
 @contextmanager

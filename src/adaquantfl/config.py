@@ -18,12 +18,14 @@ from .schedules import ROUNDINGS, AdaQuant, Fixed, FullPrecision, Schedule
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 METHODS = ("adaquant", *BASELINES, "fp32")
 CODECS = ("auto", "fixed", "sparse", "dense")
+TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 ENGINES = ("local", "gloo", "flower", "flower-deployment")
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
-RESUMABLE = frozenset(
-    {"rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm"}
-)
+RESUMABLE = frozenset({
+    "rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm",
+    "tracking",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Config:
     workers: int = 0  # processes; 0: one a core. The result does not depend on it
     evaluate_every: int = 5
     checkpoint_every: int = 10
+    tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
     link: Link | None = None  # the section [link]: simulated time
 
     def __post_init__(self) -> None:
@@ -102,7 +105,7 @@ class Config:
                 raise ConfigError(f"{key} = {getattr(self, key)}: it must be above 0.")
         for key, valid in _CHOICES.items():
             if getattr(self, key) not in valid:
-                raise ConfigError(unknown(key, getattr(self, key), valid))
+                raise ConfigError(unknown(key, getattr(self, key), filter(None, valid)))
         if self.seed >= 2**63:
             raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
         if self.min_clients > self.clients:
@@ -159,6 +162,7 @@ _AT_LEAST = {
 _CHOICES = {
     "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
     "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"), "downlink": ("model", "exact", "lossy"),
+    "tracking": TRACKERS,
 }  # fmt: skip
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
 

@@ -12,6 +12,7 @@ from ..errors import AdaQuantError, CheckpointError, ConfigError
 from ..federated.history import RunDirectory
 from ..names import unknown
 from . import figures, records, runner, tables
+from .export import history_csv
 from .report import write_report
 from .runner import Observer
 
@@ -66,6 +67,7 @@ def report(folders: Sequence[Path], out: Path) -> str:
     by_measure = [tables.bits_table(runs, measure=measure) for measure in ("paper_bits", "wire_bytes_up")]
     (out / "table.md").write_text("\n\n".join(map(tables.to_markdown, by_measure)) + "\n", encoding="utf-8")
     (out / "table.csv").write_text(tables.to_csv(by_measure), encoding="utf-8")
+    (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")
     page = write_report(runs, out / "report.html")
     return "\n\n".join([*map(tables.to_text, by_measure), f"{tables.headline(runs)}\nReport: {page}"])
 
@@ -74,7 +76,7 @@ def check_same(job: Job, but_for: Sequence[str] = ()) -> None:
     """A folder from another comparison must not be mistaken for this one's result."""
     there = load_config(job.out / "config.toml").to_dict()
     wanted = job.config.to_dict()
-    for key in ("workers", "checkpoint_every", *but_for):
+    for key in ("workers", "checkpoint_every", "tracking", *but_for):
         there.pop(key), wanted.pop(key)
     different = [key for key in (*wanted, *there) if there.get(key) != wanted.get(key)]
     if different:

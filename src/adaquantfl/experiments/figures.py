@@ -6,9 +6,8 @@ reader can tell them apart.
 """
 
 import functools
-import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +25,6 @@ if TYPE_CHECKING:  # matplotlib takes a second to import and is not needed to tr
 XScale = Literal["linear", "log"]
 Dash = str | tuple[float, tuple[float, ...]]
 
-# Text and axes are one colour and each method another, so that the HTML report can swap them for a dark page.
 INK, GRID = "#22272e", "#d9dde3"
 
 
@@ -43,7 +41,7 @@ STYLES = {
     "2-bit": Style("#0072b2", (0, (6, 2)), "s"),
     "4-bit": Style("#009e73", (0, (1.2, 1.4)), "^"),
     "8-bit": Style("#b0568c", (0, (6, 1.5, 1.2, 1.5)), "D"),
-    "16-bit": Style("#3d9fdb", (0, (3, 1.2)), "v"),
+    "16-bit": Style("#338fcc", (0, (3, 1.2)), "v"),
     "float32": Style("#6b7280", (0, (10, 2, 1.2, 2, 1.2, 2)), "X"),
 }
 SPARE = (
@@ -74,8 +72,6 @@ RC: Any = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "adaquantfl",  # the same run gives the same file
 }
 
 # 2 to 16 bits an element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
@@ -170,24 +166,25 @@ def timed(runs: Sequence[RunRecord]) -> bool:
     return all("simulated_seconds" in run.history[-1] for run in runs if run.history)
 
 
-def to_svg(picture: "Figure") -> str:
-    """The figure as SVG without a background, with text as text."""
-    import matplotlib
-
-    out = io.StringIO()
-    with matplotlib.rc_context(RC):
-        picture.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return out.getvalue()
-
-
 def styles(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each label: a method's own, or the next spare one for a variant of it."""
-    spare = itertools.cycle(SPARE)
+    """A style for each label, no two alike: a method's own, or the next one that is free for a variant of it."""
     chosen: dict[str, Style] = {}
     for label in labels:
         own = STYLES.get(label.split(" (")[0].split(", ")[0])
-        chosen[label] = own if own and own not in chosen.values() else next(spare)
-    return chosen
+        if own is not None and own not in chosen.values():
+            chosen[label] = own
+    free = _spare(list(chosen.values()))
+    return {label: chosen.get(label) or next(free) for label in labels}
+
+
+def _spare(taken: Collection[Style]) -> Iterator[Style]:
+    """Styles that are not taken: the spare ones, then the absent methods', then colours with another's dash."""
+    everyone = (*SPARE, *STYLES.values())
+    yield from (style for style in everyone if style not in taken)
+    for shift in itertools.count(1):
+        for place, style in enumerate(everyone):
+            other = everyone[(place + shift) % len(everyone)]
+            yield Style(style.colour, other.dash, other.marker)
 
 
 def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None = None) -> None:

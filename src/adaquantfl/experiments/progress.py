@@ -9,32 +9,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ..config import Config
 from ..federated.server import RunState
+from . import curve
 from .runner import Observer
 from .tables import amount
 
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[Observer]:
-    """An observer of runs: a live line on a terminal, one line a run elsewhere."""
+    """An observer of runs: live lines and the loss curve on a terminal, one line a run elsewhere."""
     console = Console(stderr=True)
     if quiet:
         yield lambda config, state, line: None
     elif not console.is_terminal:
         yield _announce
     else:
-        columns = [
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-        ]
-        with Progress(*columns, console=console) as display:
+        with _Display(console) as display:
             display_task = display.add_task("starting", total=None, numbers="loading data and model")
             yield _Live(display, display_task)
 
@@ -78,8 +73,31 @@ def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     )
 
 
+class _Display(Progress):
+    """A progress line, and under it the curve of the run's loss."""
+
+    def __init__(self, console: Console) -> None:
+        columns = [
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+        ]
+        self.losses: list[float | None] = []
+        self.rounds = 0
+        super().__init__(*columns, console=console)
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if len(self.losses) < 2 or self.console.width < 30 or self.console.options.ascii_only:
+            return
+        lines = curve.plot(self.losses, min(60, self.console.width - 12), total=self.rounds)
+        yield Text("\n".join(["  round loss, mini-batches", *(f"  {line}" for line in lines)]), style="dim")
+
+
 class _Live:
-    def __init__(self, display: Progress, task: TaskID) -> None:
+    def __init__(self, display: _Display, task: TaskID) -> None:
         self._display, self._task = display, task
         self._began = 0.0
         self._first = 0
@@ -88,6 +106,9 @@ class _Live:
         if line is None:
             self._began, self._first = time.monotonic(), state.round
             self._display.reset(self._task, total=config.rounds, completed=state.round)
+            self._display.losses, self._display.rounds = [], config.rounds - state.round
+        else:
+            self._display.losses.append(line["round_loss"])
         rate = (time.monotonic() - self._began) / max(1, state.round - self._first)
         pace = f"  {rate:.2f} s/round" if line else ""
         self._display.update(

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
 Floats = NDArray[np.float64]
 
 # Settings that say which run of an experiment this is, or how fast it goes, but not what is being compared.
-_NOT_COMPARED = frozenset({"method", "seed", "precision", "workers", "checkpoint_every", "engine"})
+_NOT_COMPARED = frozenset({"method", "seed", "precision", "workers", "checkpoint_every", "engine", "tracking"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class RunRecord:
         """The method as a reader knows it: "AdaQuantFL", "4-bit", "float32 (bf16)"."""
         name = method_label(self.method)
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
+
+    def seen_from(self, home: Path) -> str:
+        """Its folder relative to `home`: that holds on another machine too, and tells nobody about this one."""
+        return os.path.relpath(self.path, home)
 
     @property
     def finished(self) -> bool:
@@ -128,7 +132,7 @@ def load_run(directory: Path | str) -> RunRecord:
     return RunRecord(path, config, _read_history(path / HISTORY), _read_summary(path / SUMMARY))
 
 
-def find_runs(paths: Iterable[Path | str]) -> list[RunRecord]:
+def find_runs(paths: Iterable[Path | str], load: Callable[[Path], RunRecord] = load_run) -> list[RunRecord]:
     """Every run in `paths`, each a run directory or a folder of them, without repeats: AdaQuantFL first."""
     found: dict[Path, RunRecord] = {}
     for path in map(Path, paths):
@@ -142,7 +146,7 @@ def find_runs(paths: Iterable[Path | str]) -> list[RunRecord]:
             )
         for directory in directories:
             if directory.resolve() not in found:
-                found[directory.resolve()] = load_run(directory)
+                found[directory.resolve()] = load(directory)
     return sorted(found.values(), key=_order)
 
 

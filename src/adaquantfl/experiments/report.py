@@ -1,53 +1,72 @@
-"""One self-contained HTML page from run directories: headline, figures, tables and how to repeat each run.
+"""One self-contained HTML page from run directories: headline, interactive plots, tables and how to repeat each run.
 
-The page asks nothing of the network. Whatever comes out of a run directory is escaped on its way in.
+The page asks nothing of the network: its script and style are in it, and its policy forbids anything else. Whatever
+comes out of a run directory is escaped on its way in.
 """
 
 import base64
+import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from . import figures, tables
+from . import holdings, tables
+from .page_data import embedded, plot_data
 from .records import CONFIG, RunRecord, differing_settings, group_runs
 
-_CAPTIONS = {
-    "loss": ("Training loss against bits sent by one client", "loss", "paper_bits"),
-    "accuracy": ("Test accuracy against bits sent by one client", "test_accuracy", "paper_bits"),
-    "bits": ("Bits an element and quantization levels against bits sent", "bits_per_element", "paper_bits"),
-    "wire": ("Training loss against measured bytes of all clients", "loss", "wire_bytes_up"),
-    "time": ("Training loss against simulated time over the runs' links", "loss", "simulated_seconds"),
-}
+_SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
 _SHARED = ("dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def write_report(runs: Sequence[RunRecord], out: Path) -> Path:
     """Write the page to `out`, an .html file or a directory for report.html, and return where it is."""
     page = out if out.suffix == ".html" else out / "report.html"
-    differing = differing_settings(runs)
-    note = f"These runs also differ in: {', '.join(differing)}." if differing else ""
-    text = Template(files("adaquantfl.experiments").joinpath("report.html").read_text(encoding="utf-8")).substitute(
-        title=escape(_title(runs)),
-        headline=escape(tables.headline(runs)),
-        chips=_chips(runs, differing),
-        note=f'<p class="note">{escape(note)}</p>' if note else "",
-        dark_colours=_dark_colours(),
-        figures="\n".join(_figure(name, runs) for name in _CAPTIONS if _has(name, runs)),
-        tables="\n".join(_target_table(runs, measure) for measure in ("paper_bits", "wire_bytes_up")),
-        partitions=_partitions(runs),
-        runs_table=_runs_table(runs),
-        runs="\n".join(_run(run, page.parent) for run in runs),
-    )
+    text = render(content(runs, page.parent))
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(text, encoding="utf-8")
     return page
+
+
+def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
+    """What the page shows, as JSON can carry it: the plots' numbers, and the HTML of each section by name."""
+    names = {run.path: f"{label}, seed {run.seed}" for label, group in group_runs(runs).items() for run in group}
+    return {
+        "methods": plot_data(runs),
+        "sections": {
+            "title": escape(_title(runs)),
+            "headline": escape(tables.headline(runs)),
+            "chips": _chips(runs, differing_settings(runs)),
+            "targets": "\n".join(_target_table(runs, measure) for measure in ("paper_bits", "wire_bytes_up")),
+            "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
+            "totals": _runs_table(runs, names),
+            "runs": "\n".join(_run(run, names[run.path], home) for run in runs),
+        },
+    }
+
+
+def render(shown: dict[str, Any], live: str = "") -> str:
+    """The whole page. live: where its script asks for newer content; "": nowhere."""
+    script = "\n".join(_part(name) for name in _SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return Template(_part("page.html")).substitute(
+        shown["sections"],
+        policy=policy + ("; connect-src 'self'" if live else ""),
+        style=_part("page.css"),
+        script=script,
+        live=escape(live),
+        data=embedded(shown["methods"]),
+    )
+
+
+def _part(name: str) -> str:
+    return files("adaquantfl.experiments").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _title(runs: Sequence[RunRecord]) -> str:
@@ -62,62 +81,11 @@ def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
         if runs and key in runs[0].config and key not in differing
     ]
     seeds = len({run.seed for run in runs})
-    return "".join(f"<li>{escape(text)}</li>" for text in [*shared, f"seeds: {seeds}"])
-
-
-def _has(name: str, runs: Sequence[RunRecord]) -> bool:
-    if name == "time" and not figures.timed(runs):
-        return False
-    # Loss is always drawn, so that runs without a single round fail with the reason rather than vanish.
-    return name == "loss" or any(run.final(_CAPTIONS[name][1]) is not None for run in runs)
-
-
-def _figure(name: str, runs: Sequence[RunRecord]) -> str:
-    caption, key, x = _CAPTIONS[name]
-    picture = figures.figure(name, runs, size=(5.0, 5.4 if name == "bits" else 4.1))
-    alt = f"{caption}. {_in_words(runs, key, x)}"
-    svg = _inline_svg(figures.to_svg(picture), name, alt)
-    return f'<figure id="figure-{name}">\n{svg}\n<figcaption>{escape(caption)}</figcaption>\n</figure>'
-
-
-def _in_words(runs: Sequence[RunRecord], key: str, x: str) -> str:
-    """Where each line ends: the figure's message for a reader who cannot see it."""
-    ends, unit = [], figures.X_UNITS[x]
-    for label, group in group_runs(runs).items():
-        pairs = [(value, float(run.history[-1][x])) for run in group if (value := run.final(key)) is not None]
-        if pairs:
-            value, sent = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-            ends.append(f"{label} ends at {value:.3g} after {tables.amount(sent, unit)}")
-    return "; ".join(ends) + "." if ends else ""
-
-
-def _inline_svg(svg: str, name: str, alt: str) -> str:
-    """Matplotlib's SVG as part of a page: ids of its own, no namespaces, colours that follow the theme."""
-    svg = svg[svg.index("<svg") :].strip()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#|url\(#', lambda match: f"{match.group()}{name}-", svg)
-    svg = svg.replace(figures.INK, "currentColor").replace(figures.GRID, "var(--line)")
-    svg = svg.replace("#ffffff", "var(--card)")
-    for colour in _colours():
-        svg = svg.replace(colour, f"var(--{colour[1:]}, {colour})")
-    opening = f'<svg role="img" aria-label="{escape(alt)}"'
-    return re.sub(r'^<svg width="[^"]*" height="[^"]*"', lambda _: opening, svg)
-
-
-def _colours() -> list[str]:
-    return [style.colour for style in (*figures.STYLES.values(), *figures.SPARE)]
-
-
-def _dark_colours() -> str:
-    """The methods' colours mixed with white, for lines that stand out from a dark page."""
-
-    def lighter(colour: str) -> str:
-        channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-        return "#" + "".join(f"{round(channel + 0.38 * (255 - channel)):02x}" for channel in channels)
-
-    return " ".join(f"--{colour[1:]}: {lighter(colour)};" for colour in _colours())
+    chips = "".join(f"<li>{escape(text)}</li>" for text in [*shared, f"seeds: {seeds}"])
+    note = f"These runs also differ in: {', '.join(differing)}." if differing else ""
+    return f'<ul class="chips" aria-label="What these runs share">{chips}</ul>' + (
+        f'<p class="note">{escape(note)}</p>' if note else ""
+    )
 
 
 def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
@@ -126,10 +94,9 @@ def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
     return _table(f"{table.caption}.", header, rows)
 
 
-def _runs_table(runs: Sequence[RunRecord]) -> str:
+def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
     header = [
-        "Method",
-        "seed",
+        "Run",
         "rounds",
         "final loss",
         "test accuracy",
@@ -143,8 +110,7 @@ def _runs_table(runs: Sequence[RunRecord]) -> str:
         loss, accuracy = run.final("loss"), run.final("test_accuracy")
         rows.append(
             [
-                run.label,
-                str(run.seed),
+                names[run.path],
                 str(last.get("round", 0)) + ("" if run.finished else " so far"),
                 tables.NOT_REACHED if loss is None else tables.significant(loss),
                 tables.NOT_REACHED if accuracy is None else f"{accuracy:.2%}",
@@ -156,13 +122,15 @@ def _runs_table(runs: Sequence[RunRecord]) -> str:
     return _table("Where each run ended.", header, rows)
 
 
-def _table(caption: str, header: list[str], rows: Iterable[list[str]]) -> str:
+def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
+    ours = [row[0].startswith("AdaQuantFL") for row in rows]
+    stressed = not all(ours) or len(rows) == 1  # nothing stands out where everything would
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in header)
     body = "\n".join(
-        f'<tr{" class=ours" if row[0].startswith("AdaQuantFL") else ""}><th scope="row">{escape(row[0])}</th>'
+        f'<tr{" class=ours" if stressed and own else ""}><th scope="row">{escape(row[0])}</th>'
         + "".join(f"<td>{_cell(text)}</td>" for text in row[1:])
         + "</tr>"
-        for row in rows
+        for row, own in zip(rows, ours, strict=True)
     )
     return (
         f'<div class="card scroll" role="region" tabindex="0" aria-label="{escape(caption)}">\n<table>'
@@ -176,31 +144,12 @@ def _cell(text: str) -> str:
     return f"{escape(match[1])}<small>{escape(match[2])}</small>" if match else escape(text)
 
 
-def _partitions(runs: Sequence[RunRecord]) -> str:
-    """Each distinct partition.png once: all methods of one seed share it."""
-    pictures: dict[bytes, list[str]] = {}
-    for run in runs:
-        path = run.path / "partition.png"
-        if path.is_file() and (data := path.read_bytes()).startswith(_PNG):
-            pictures.setdefault(data, []).append(f"{run.label} seed {run.seed}")
-    if not pictures:
-        return ""
-    items = []
-    for data, names in pictures.items():
-        caption = escape(f"How the data were divided among the clients: {', '.join(names)}")
-        image = f'<img src="data:image/png;base64,{base64.b64encode(data).decode()}" alt="{caption}">'
-        items.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
-    inside = "\n".join(items)
-    return f'<section><h2>Data of the clients</h2>\n<div class="figures">\n{inside}\n</div></section>'
-
-
-def _run(run: RunRecord, home: Path) -> str:
-    # Relative to the page: it then holds on another machine, and tells nobody about this one.
-    command = f"adaquantfl run {shlex.quote(os.path.join(os.path.relpath(run.path, home), CONFIG))}"
+def _run(run: RunRecord, name: str, home: Path) -> str:
+    command = f"adaquantfl run {shlex.quote(os.path.join(run.seen_from(home), CONFIG))}"
     summary = run.summary or {}
     state = "" if run.finished else ", unfinished"
     parts = [
-        f"<details>\n<summary>{escape(run.label)}, seed {run.seed}<span>{state}</span></summary>\n<div>",
+        f"<details>\n<summary>{escape(name)}<span>{state}</span></summary>\n<div>",
         f"<pre><code>{escape(command)}</code></pre>",
         f"<h3>Configuration</h3>{_definitions(run.config)}",
     ]

@@ -24,7 +24,7 @@ from ..config import METHODS, Config, load_config, read_toml
 from ..errors import ConfigError
 from ..federated.history import RunDirectory
 from ..names import unknown
-from . import runner
+from . import holdings, runner
 from .comparison import Job, check_same
 from .runner import Observer
 
@@ -104,6 +104,7 @@ def _branch_off(job: Job, branch: Job) -> None:
     (branch.out / "checkpoint").mkdir(parents=True, exist_ok=True)
     for name in ("commits.txt", "history.jsonl", "partition.png", "checkpoint/state.npz"):
         shutil.copyfile(job.out / name, branch.out / name)
+    _copy_partition(job.out, branch.out)
     (branch.out / "config.toml").write_text(tomli_w.dumps(branch.config.to_dict()), encoding="utf-8")
 
 
@@ -112,10 +113,16 @@ def _record(summary: Mapping[str, Any], out: Path, record: Path) -> Path:
     record.mkdir(parents=True, exist_ok=True)
     for name in ("config.toml", "history.jsonl"):
         shutil.copyfile(out / name, record / name)
+    _copy_partition(out, record)
     # The summary comes last: with it the record counts as complete.
     text = json.dumps({**summary, "commits": made_with}, indent=2)
     (record / "summary.json").write_text(text + "\n", encoding="utf-8")
     return record
+
+
+def _copy_partition(out: Path, to: Path) -> None:
+    if (out / holdings.FILE).is_file():  # runs of older versions have none
+        shutil.copyfile(out / holdings.FILE, to / holdings.FILE)
 
 
 def current_commit() -> str:

@@ -19,6 +19,7 @@ from ..federated.history import RunDirectory
 from ..federated.messages import Engine
 from ..federated.server import RunState
 from ..tasks import partitions
+from . import holdings, tracking
 
 Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
 Connect = Callable[[Config], CallEngine]  # an engine with its clients at hand
@@ -41,12 +42,15 @@ class Request:
 
 def run(config: Config, out: Path, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
     """Play a new run into the folder `out`; returns its summary."""
+    tracking.check(config)
     directory = RunDirectory(out)
     directory.check_free()
     engine = connect(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config)
-        partitions.draw(engine.task.label_counts(), engine.task.classes, out / "partition.png")
+        counts, classes = engine.task.label_counts(), engine.task.classes
+        holdings.write(counts, classes, out)
+        partitions.draw(counts, classes, out / holdings.PICTURE)
         return _play(config, None, engine, directory, observer)
     finally:
         directory.close()
@@ -73,6 +77,7 @@ def resume(
         done = directory.summary()
         if done is not None and state is not None and server.finished(state, config):
             return done
+        tracking.check(config)
         directory.reopen()
         engine = connect(config)
         try:
@@ -91,16 +96,18 @@ def _play(
     if observer:
         observer(config, state, None)
     try:
-        while not server.finished(state, config):
-            after, line = server.play_round(state, config, engine)
-            after, line = server.evaluate(after, line, config, engine)
-            directory.append(line)
-            state = after  # from here on the round counts
-            if state.round % config.checkpoint_every == 0:
-                directory.save(state)
-                saved = state.round
-            if observer:
-                observer(config, state, line)
+        with tracking.tracked(config, directory.path, state.round) as tell:
+            while not server.finished(state, config):
+                after, line = server.play_round(state, config, engine)
+                after, line = server.evaluate(after, line, config, engine)
+                directory.append(line)
+                state = after  # from here on the round counts
+                if state.round % config.checkpoint_every == 0:
+                    directory.save(state)
+                    saved = state.round
+                tell(line)
+                if observer:
+                    observer(config, state, line)
     finally:  # also on Ctrl-C and on a client's error: the finished rounds are kept
         if state.round != saved and state.round > 0:
             directory.save(state)
