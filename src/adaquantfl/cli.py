@@ -88,15 +88,24 @@ def build_parser() -> argparse.ArgumentParser:
         "--methods",
         default="adaquant,2bit,4bit,8bit,16bit,fp32",
         metavar="LIST",
-        help="separated by commas: adaquant, 1bit to 16bit, fp32 (default: %(default)s)",
+        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them "
+        "(default: %(default)s)",
     )
     compare.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
+    compare.add_argument(
+        "--parallel", type=int, default=1, metavar="N", help="runs at a time, each on one core (default: %(default)s)"
+    )
     _add_set(compare)
     compare.add_argument(
         "--out", type=Path, metavar="DIR", help="the comparison's folder (default: runs/compare-PRESET)"
     )
     _add_quiet(compare)
     compare.set_defaults(command=_compare)
+
+    methods = commands.add_parser(
+        "methods", help="the rules, quantizers and codecs by name", description="All that can be compared, by name."
+    )
+    methods.set_defaults(command=_methods)
 
     reproduce = commands.add_parser(
         "reproduce",
@@ -210,18 +219,34 @@ def _run(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from .config import parse_override
     from .experiments import comparison, progress
+    from .experiments.methods import parse_list
 
     changes = dict(parse_override(item) for item in options.set)
-    methods = [name.strip() for name in options.methods.split(",") if name.strip()]
+    if options.parallel < 1:
+        _mistyped("compare --parallel takes a whole number from 1.")
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
-    plan = comparison.plan(options.preset, methods, options.seeds, changes, out)
-    with progress.shown(options.quiet) as observer, _repeatable():
-        failures = comparison.carry_out(plan, observer)
+    plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
+    if options.parallel > 1:
+        with _repeatable():
+            failures = comparison.carry_out_in_parallel(plan, options.parallel, _silent if options.quiet else _tell)
+    else:
+        with progress.shown(options.quiet) as observer, _repeatable():
+            failures = comparison.carry_out(plan, observer)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
         print(comparison.report([out], out))
     return 1 if failures else 0
+
+
+def _methods(options: argparse.Namespace) -> int:
+    from .experiments.methods import lines
+    from .schedules.registry import BASELINES, RULES
+
+    shown = {name: rule for name, rule in RULES.items() if name not in BASELINES or name in ("1bit", "16bit")}
+    print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
+    print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
+    return 0
 
 
 def _reproduce(options: argparse.Namespace) -> int:
@@ -323,6 +348,14 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _silent(line: str) -> None:
+    pass
 
 
 @contextmanager
