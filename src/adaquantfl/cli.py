@@ -110,10 +110,10 @@ def build_parser() -> argparse.ArgumentParser:
     reproduce = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and record them",
-        description="Run a panel of the paper's figures 2 and 3, or the study of AdaQuantFL's own settings. What has a "
+        description="Run a panel of the paper's figures 2 and 3, or one of our own studies. What has a "
         "record is skipped; what was interrupted goes on. Hours of work: it can be stopped and started at any time.",
     )
-    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all of them with all, or sensitivity")
+    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all, sensitivity, or rivals")
     reproduce.add_argument(
         "--method",
         action="append",
@@ -123,10 +123,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_set(reproduce)
     reproduce.add_argument(
-        "--records", type=Path, metavar="DIR", help="finished runs (default: results/paper, or results/sensitivity)"
+        "--records",
+        type=Path,
+        metavar="DIR",
+        help="finished runs (default: results/paper, .../sensitivity, .../rivals)",
     )
     reproduce.add_argument(
-        "--work", type=Path, metavar="DIR", help="runs in progress (default: runs/paper or runs/sensitivity)"
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="runs in progress (default: runs/paper, .../sensitivity, .../rivals)",
     )
     _add_quiet(reproduce)
     reproduce.set_defaults(command=_reproduce)
@@ -251,12 +257,15 @@ def _methods(options: argparse.Namespace) -> int:
 
 def _reproduce(options: argparse.Namespace) -> int:
     from .config import parse_override
-    from .experiments import progress, reproduce, sensitivity
+    from .experiments import progress, reproduce, rivals, sensitivity
 
     changes = dict(parse_override(item) for item in options.set)
     if options.panel == sensitivity.NAME:
         work, records = options.work or sensitivity.WORK, options.records or sensitivity.RECORDS
         jobs = sensitivity.jobs(options.method, changes, work)
+    elif options.panel == rivals.NAME:
+        work, records = options.work or rivals.WORK, options.records or rivals.RECORDS
+        jobs = rivals.jobs(options.method, changes, work)
     else:
         work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
         jobs = reproduce.panel_jobs(options.panel, options.method, changes, work)

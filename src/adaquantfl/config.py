@@ -72,7 +72,7 @@ class Config:
     rounding: str = "nearest"  # of the rule's value: "nearest", "up", "down", or "power": 2^b - 1
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
-    scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
+    scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or for so many elements; "balanced"
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
@@ -127,9 +127,9 @@ class Config:
         if not self.loss_smoothing < 1:
             raise ConfigError(f"loss_smoothing = {self.loss_smoothing}: it must be at least 0 and below 1.")
         NormLimit.of(self.max_update_norm)
-        if isinstance(self.scope, str) and self.scope not in ("tensor", "shared", "whole"):
+        if isinstance(self.scope, str) and self.scope not in ("tensor", "balanced", "whole"):
             raise ConfigError(
-                f"scope = {self.scope!r}: use 'tensor', 'shared', 'whole', or a whole number: the elements of a bucket."
+                f"scope = {self.scope!r}: use 'tensor', 'balanced', 'whole', or a number: the elements of a bucket."
             )
         if isinstance(self.scope, int) and self.scope < 1:
             raise ConfigError(f"scope = {self.scope}: a bucket has at least 1 element.")
@@ -141,6 +141,11 @@ class Config:
     def schedule(self) -> Schedule:
         """The rule that `method` names."""
         return RULES[self.method].build(self)
+
+    @property
+    def spread(self) -> str | int:
+        """The scope, with levels spread over the tensors where the rule does so."""
+        return "balanced" if self.scope == "tensor" and self.schedule().balanced else self.scope
 
     def broadcasts(self) -> AdaQuant:
         """The rule of the lossy downlink."""

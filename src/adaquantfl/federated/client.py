@@ -40,7 +40,7 @@ class Trainer:
         tensors = tuple(p.numel() for p in parameters)
         self.federation = Federation(first, tensors, tuple(len(part) for part in task.parts))
         self._segments = scope_segments(config.scope, tensors)
-        self._rule = config.schedule()
+        self._rule, self._spread = config.schedule(), config.spread
         self._pool: npt.NDArray[np.int64] | None = None
 
     def train(self, client: int, model: Model, plan: Plan) -> Reply:
@@ -108,13 +108,13 @@ class Trainer:
             return encode_float32(update)
         key = stream_key(self.config.seed, plan.round, client)
         chosen = self._rule.client_levels(plan.s, self.federation.weights, client, update)
-        s, stretch = survey.levels_of(update, chosen, self._segments, self.config.scope)
+        s, stretch = survey.levels_of(update, chosen, self._segments, self._spread)
         return compress(update, s, key, self.config.codec, self._segments, stretch)
 
     def _survey(self, update: Vector, client: int, plan: Plan) -> bytes:
         assert plan.s is not None
         key = stream_key(self.config.seed, plan.round, client)
-        return survey.look(update, self._rule.candidates(plan.s), key, self.config.codec, self._segments, self.config.scope)
+        return survey.look(update, self._rule.candidates(plan.s), key, self.config.codec, self._segments, self._spread)
 
     @torch.no_grad()
     def _evaluate(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> tuple[float, int]:

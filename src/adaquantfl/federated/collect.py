@@ -66,6 +66,7 @@ class _Collector:
     def __init__(self, cohort: Cohort, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
         self.plan = plan
         self.rule = config.schedule()
+        self.any_levels = self.rule.clients_choose or config.spread == "balanced"
         self.expected = None if plan.s is None else whole_levels(plan.s)[0]
         self.surveys: dict[int, npt.NDArray[np.void]] = {}
         self.limit = NormLimit.of(config.max_update_norm)
@@ -114,7 +115,7 @@ class _Collector:
         if not math.isfinite(reply.round_loss):
             raise FrameError(f"Its loss is {reply.round_loss}: its training has diverged.")
         frame = self.update.check(reply.frame, self.p[reply.client])
-        if frame.s != self.expected and not self.rule.clients_choose:
+        if frame.s != self.expected and not self.any_levels:
             raise FrameError(f"It has s = {frame.s}, but the round's plan says s = {self.expected}.")
         if self.plan.survey:
             self.surveys[reply.client] = survey.read(reply.survey, len(self._candidates))
@@ -133,7 +134,7 @@ class _Collector:
         if buffers is not None:
             self.buffers.add(buffers)
         self.weight += p
-        result.levels.append(frame.s)
+        result.levels.append(frame.s if self.rule.clients_choose else self.expected)
         result.frame_bytes.append(len(reply.frame))
         self.relayed += len(reply.frame)
         if self.relayed < 4 * self.sizes[0]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..codecs.messages import compress
 from ..errors import FrameError
 from ..quantizers.segments import Segments
-from ..quantizers.uniform import Stretch, shared_stretch, whole_levels
+from ..quantizers.uniform import Stretch, balanced_stretch, whole_levels
 from ..schedules import Survey
 
 _ENTRY = np.dtype([("error", "<f4"), ("size", "<u4")])
@@ -41,8 +41,8 @@ def levels_of(
     update: npt.NDArray[np.float32], s: float, segments: npt.NDArray[np.int64] | None, scope: str | int
 ) -> tuple[int, Stretch]:
     """A number of levels, whole or not, as `compress` takes it in this scope."""
-    if scope == "shared" and segments is not None:
-        return shared_stretch(update, s, segments)
+    if scope == "balanced" and segments is not None:
+        return balanced_stretch(update, s, segments)
     return whole_levels(s)
 
 

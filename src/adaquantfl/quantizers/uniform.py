@@ -193,24 +193,27 @@ def whole_levels(s: float) -> tuple[int, float]:
     return whole, whole / s
 
 
-def shared_stretch(
+def balanced_stretch(
     x: FloatVector, s: float, segments: Sequence[int] | npt.NDArray[np.integer]
 ) -> tuple[int, npt.NDArray[np.float64]]:
-    """One distance of levels for all segments, ||x|| / s, but never more than a segment's own norm.
+    """More levels for small segments and fewer for large ones, at the number of non-zeros that s for all would give.
 
-    Of all distances with the same squared error, equal ones send the fewest levels other than zero; the bound keeps
-    noise of the size of the whole update off small tensors. Returns what `quantize` takes: s and a stretch for each
-    segment.
+    A segment sends about s_t l_t non-zeros, l_t = ||x_t||_1 / ||x_t||_2, and its noise is proportional to l_t / s_t. In
+    a large tensor it spreads over so many directions that it hurts no more than in a small one, where levels are
+    cheap: s_t is proportional to l_t^(-1/2). Returns what `quantize` takes: s and a stretch for each segment.
 
-    >>> shared_stretch(np.array([4.0, 3.0, 0.1], dtype=np.float32), 1, [2, 1])[1].round(6).tolist()
-    [1.000200, 1.0]
+    >>> s, stretch = balanced_stretch(np.array([1, 1, 1, 1, 5], dtype=np.float32), 1, [4, 1])
+    >>> (s / stretch).round(3).tolist()  # levels of each segment; l is 2 and 1
+    [0.879, 1.243]
     """
     vector = _float32_vector(x)
-    norms = _norms(vector, Segments.of(segments, len(vector))).astype(np.float64)
-    whole = whole_levels(s)[0]
-    distance = np.linalg.norm(norms) / s
-    share = np.divide(distance, norms, out=np.ones_like(norms), where=norms > distance)
-    return whole, np.maximum(whole * share, 1.0)
+    cut = Segments.of(segments, len(vector))
+    norms = _norms(vector, cut).astype(np.float64)
+    sums = np.add.reduceat(np.abs(vector), cut.offsets[:-1], dtype=np.float64)
+    spread = np.maximum(np.divide(sums, norms, out=np.ones_like(norms), where=norms > 0), 1.0)  # l_t
+    levels = s * spread.sum() / (np.sqrt(spread) * np.sqrt(spread).sum())
+    whole = min(math.ceil(levels.max()), MAX_LEVELS)
+    return whole, np.maximum(whole / levels, 1.0)
 
 
 def _stretched(scales: npt.NDArray[np.float32], stretch: Stretch) -> npt.NDArray[np.float32]:

@@ -54,6 +54,7 @@ class Schedule(ABC):
     """Chooses s for each round."""
 
     clients_choose = False  # whether clients may have levels of their own
+    balanced = False  # whether it spreads its levels over tensors by itself, where the scope is "tensor"
     round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
 
     @abstractmethod

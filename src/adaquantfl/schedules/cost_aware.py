@@ -32,14 +32,16 @@ _LEAST = 1 / 64
 class CostAware(Schedule):
     """The cost-aware rule.
 
-    s0: levels at the start, not necessarily whole. every: rounds from one survey to the next. brake: a loss that rises
+    s0: levels at the start, not necessarily whole; on average, since the rule gives small tensors more and large ones
+    fewer (`quantizers.uniform.balanced_stretch`). every: rounds from one survey to the next. brake: a loss that rises
     above so many times its lowest doubles s, whatever the bound says, and the rule goes on from there; the lowest loss
     so far is also the one that counts, so that a rising loss never lowers s.
     """
 
-    s0: float = 0.5
+    s0: float = 0.35
     every: int = 5
     brake: float = 1.3
+    balanced = True
 
     def __post_init__(self) -> None:
         check_start(self.s0)
@@ -53,9 +55,7 @@ class CostAware(Schedule):
         return bool(state.memory["round"] % self.every == 0)
 
     def wants_survey(self, state: ScheduleState) -> bool:
-        return bool(
-            state.memory["round"] % self.every == 0
-        )  # in the round before a loss
+        return bool(state.memory["round"] % self.every == 0)  # in the round before a loss
 
     def candidates(self, s: float) -> tuple[float, ...]:
         exponents = np.linspace(-1, 1, _POINTS)
