@@ -483,7 +483,8 @@ def test_calls_come_through(number: int, call: Call) -> None:
 
 
 @given(
-    st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES), st.sampled_from([("train", (0, PLAN)), ("loss", (0,)), ("correct", (5, 9))])
+    st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES),
+    st.sampled_from([("train", (0, PLAN)), ("loss", (0,)), ("correct", (5, 9))]),
 )
 def test_any_other_bytes_are_refused_or_harmless(header: bytes, call: Call) -> None:
     try:
