@@ -20,8 +20,8 @@ PANELS = {
 }
 
 
-def test_the_presets_are_the_papers_six_panels_the_demo_and_the_sensitivity_study() -> None:
-    assert set(preset_names()) == {*PANELS, "demo", "sensitivity"}
+def test_the_presets_are_the_papers_six_panels_and_our_own_studies() -> None:
+    assert set(preset_names()) == {*PANELS, "demo", "rivals", "sensitivity"}
 
 
 @pytest.mark.parametrize("name", PANELS)

@@ -89,9 +89,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--methods",
         default="adaquant,2bit,4bit,8bit,16bit,fp32",
         metavar="LIST",
-        help="separated by commas: adaquant, 1bit to 16bit, fp32 (default: %(default)s)",
+        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them "
+        "(default: %(default)s)",
     )
     compare.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
+    compare.add_argument(
+        "--parallel", type=int, default=1, metavar="N", help="runs at a time, each on one core (default: %(default)s)"
+    )
     _add_set(compare)
     compare.add_argument(
         "--out", type=Path, metavar="DIR", help="the comparison's folder (default: runs/compare-PRESET)"
@@ -99,13 +103,18 @@ def build_parser() -> argparse.ArgumentParser:
     _add_quiet(compare)
     compare.set_defaults(command=_compare)
 
+    methods = commands.add_parser(
+        "methods", help="the rules, quantizers and codecs by name", description="All that can be compared, by name."
+    )
+    methods.set_defaults(command=_methods)
+
     reproduce = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and record them",
-        description="Run a panel of the paper's figures 2 and 3, or the study of AdaQuantFL's own settings. What has a "
+        description="Run a panel of the paper's figures 2 and 3, or one of our own studies. What has a "
         "record is skipped; what was interrupted goes on. Hours of work: it can be stopped and started at any time.",
     )
-    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all of them with all, or sensitivity")
+    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all, sensitivity, or rivals")
     reproduce.add_argument(
         "--method",
         action="append",
@@ -115,10 +124,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_set(reproduce)
     reproduce.add_argument(
-        "--records", type=Path, metavar="DIR", help="finished runs (default: results/paper, or results/sensitivity)"
+        "--records",
+        type=Path,
+        metavar="DIR",
+        help="finished runs (default: results/paper, .../sensitivity, .../rivals)",
     )
     reproduce.add_argument(
-        "--work", type=Path, metavar="DIR", help="runs in progress (default: runs/paper or runs/sensitivity)"
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="runs in progress (default: runs/paper, .../sensitivity, .../rivals)",
     )
     _add_quiet(reproduce)
     reproduce.set_defaults(command=_reproduce)
@@ -222,13 +237,19 @@ def _compare(options: argparse.Namespace) -> int:
     _starting(options)
     from .config import parse_override
     from .experiments import comparison, progress
+    from .experiments.methods import parse_list
 
     changes = dict(parse_override(item) for item in options.set)
-    methods = [name.strip() for name in options.methods.split(",") if name.strip()]
+    if options.parallel < 1:
+        _mistyped("compare --parallel takes a whole number from 1.")
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
-    plan = comparison.plan(options.preset, methods, options.seeds, changes, out)
-    with progress.shown(options.quiet) as observer, _repeatable():
-        failures = comparison.carry_out(plan, observer)
+    plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
+    if options.parallel > 1:
+        with _repeatable():
+            failures = comparison.carry_out_in_parallel(plan, options.parallel, _silent if options.quiet else _tell)
+    else:
+        with progress.shown(options.quiet) as observer, _repeatable():
+            failures = comparison.carry_out(plan, observer)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
@@ -236,15 +257,28 @@ def _compare(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _methods(options: argparse.Namespace) -> int:
+    from .experiments.methods import lines
+    from .schedules.registry import BASELINES, RULES
+
+    shown = {name: rule for name, rule in RULES.items() if name not in BASELINES or name in ("1bit", "16bit")}
+    print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
+    print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
+    return 0
+
+
 def _reproduce(options: argparse.Namespace) -> int:
     _starting(options)
     from .config import parse_override
-    from .experiments import progress, reproduce, sensitivity
+    from .experiments import progress, reproduce, rivals, sensitivity
 
     changes = dict(parse_override(item) for item in options.set)
     if options.panel == sensitivity.NAME:
         work, records = options.work or sensitivity.WORK, options.records or sensitivity.RECORDS
         jobs = sensitivity.jobs(options.method, changes, work)
+    elif options.panel == rivals.NAME:
+        work, records = options.work or rivals.WORK, options.records or rivals.RECORDS
+        jobs = rivals.jobs(options.method, changes, work)
     else:
         work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
         jobs = reproduce.panel_jobs(options.panel, options.method, changes, work)
@@ -357,6 +391,14 @@ def _starting(options: argparse.Namespace) -> None:
     """Something to see at once: importing PyTorch takes seconds."""
     if not options.quiet:
         print("Starting: loading PyTorch, the data and the model.", file=sys.stderr, flush=True)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _silent(line: str) -> None:
+    pass
 
 
 @contextmanager

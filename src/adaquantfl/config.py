@@ -13,10 +13,10 @@ from typing import Any
 from .errors import ConfigError, ScheduleError
 from .names import unknown
 from .norms import NormLimit
-from .schedules import ROUNDINGS, AdaQuant, Fixed, FullPrecision, Schedule
+from .schedules import ROUNDINGS, AdaQuant, Schedule
+from .schedules.registry import RULES
 
-BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
-METHODS = ("adaquant", *BASELINES, "fp32")
+METHODS = tuple(RULES)
 CODECS = ("auto", "fixed", "sparse", "dense")
 TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 ENGINES = ("local", "gloo", "flower", "flower-deployment")
@@ -67,16 +67,24 @@ class Config:
     eta_decay_every: int = 100  # ... every so many rounds
     batch_size: int = 64
     # How many levels, and when they are chosen anew (eq. 13).
-    method: str = "adaquant"  # "adaquant", "1bit" to "16bit", or "fp32"
-    s0: int = 2
+    method: str = "adaquant"  # "adaquant", "1bit" to "16bit", "fp32", or another rule of `adaquantfl methods`
+    s0: float = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
     rounding: str = "nearest"  # of the rule's value: "nearest", "up", "down", or "power": 2^b - 1
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
-    scope: str | int = "tensor"  # a norm for each "tensor", one for the "whole" update, or one for so many elements
+    scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or for so many elements; "balanced"
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
+    # The other rules.
+    rule_s0: float = 0.0  # levels at the start of rules that are not the paper's; 0: each rule's own
+    s_end: float = 8.0  # levels at the end of "cosine"
+    patience: int = 10  # rounds without a lower loss after which "dadaquant" doubles s
+    resolution: float = 0.01  # distance of two levels with "fixed-step" and "feddq"
+    survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
+    brake: float = 1.3  # "cost-aware" doubles s when the loss rises to so many times its lowest
+    cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The way down.
     downlink: str = "model"  # "exact": what leads from the old model to the new one; "lossy": quantized
     downlink_s0: int = 32  # levels of "lossy" at the start
@@ -122,9 +130,9 @@ class Config:
         if not self.loss_smoothing < 1:
             raise ConfigError(f"loss_smoothing = {self.loss_smoothing}: it must be at least 0 and below 1.")
         NormLimit.of(self.max_update_norm)
-        if isinstance(self.scope, str) and self.scope not in ("tensor", "whole"):
+        if isinstance(self.scope, str) and self.scope not in ("tensor", "balanced", "whole"):
             raise ConfigError(
-                f"scope = {self.scope!r}: use 'tensor', 'whole', or a whole number: the size of a bucket in elements."
+                f"scope = {self.scope!r}: use 'tensor', 'balanced', 'whole', or a number: the elements of a bucket."
             )
         if isinstance(self.scope, int) and self.scope < 1:
             raise ConfigError(f"scope = {self.scope}: a bucket has at least 1 element.")
@@ -135,9 +143,12 @@ class Config:
 
     def schedule(self) -> Schedule:
         """The rule that `method` names."""
-        if self.method == "adaquant":
-            return AdaQuant(self.s0, self.interval, self.guard, self.rounding)
-        return FullPrecision() if self.method == "fp32" else Fixed(BASELINES[self.method])
+        return RULES[self.method].build(self)
+
+    @property
+    def spread(self) -> str | int:
+        """The scope, with levels spread over the tensors where the rule does so."""
+        return "balanced" if self.scope == "tensor" and self.schedule().balanced else self.scope
 
     def broadcasts(self) -> AdaQuant:
         """The rule of the lossy downlink."""
@@ -161,7 +172,8 @@ _AT_LEAST = {
 }  # fmt: skip
 _CHOICES = {
     "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
-    "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"), "downlink": ("model", "exact", "lossy"),
+    "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
+    "downlink": ("model", "exact", "lossy"),
     "tracking": TRACKERS,
 }  # fmt: skip
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}

@@ -22,6 +22,7 @@ from adaquantfl.engines.gloo import client as gloo_client
 from adaquantfl.engines.gloo import link as gloo_link
 from adaquantfl.engines.gloo import server as gloo_server
 from adaquantfl.engines.gloo.messages import (
+    ANSWER_BYTES,
     CALL_BYTES,
     AnswerError,
     CallHeader,
@@ -482,7 +483,8 @@ def test_calls_come_through(number: int, call: Call) -> None:
 
 
 @given(
-    st.binary(min_size=45, max_size=45), st.sampled_from([("train", (0, PLAN)), ("loss", (0,)), ("correct", (5, 9))])
+    st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES),
+    st.sampled_from([("train", (0, PLAN)), ("loss", (0,)), ("correct", (5, 9))]),
 )
 def test_any_other_bytes_are_refused_or_harmless(header: bytes, call: Call) -> None:
     try:

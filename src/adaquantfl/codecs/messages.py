@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import FrameError
 from ..quantizers.segments import Segments
 from ..quantizers.streams import split_key
-from ..quantizers.uniform import FloatVector, Levels, Prepared, check_levels, level_dtype
+from ..quantizers.uniform import FloatVector, Levels, Prepared, Stretch, check_levels, level_dtype
 from ..threads import WORTH_A_THREAD, over_ranges
 from . import raw
 from .frame import FLOAT32, TILE, UNIFORM, Bytes, Frame, read_frame
@@ -38,7 +38,7 @@ def compress(
     key: int,
     codec: str = "auto",
     segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
-    stretch: float = 1.0,
+    stretch: Stretch = 1.0,
 ) -> bytes:
     """Quantize and encode in one pass: the bytes of `encode(quantize(x, s, key, segments, stretch), codec)`, faster.
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ..codecs.messages import Accumulator, compress
 from ..quantizers.streams import stream_key
+from ..quantizers.uniform import whole_levels
 from ..schedules import Schedule
 from ..theory import error_bound, learning_rate_condition, optimal_levels, paper_bits
 
@@ -81,12 +82,13 @@ def train(problem: Quadratic, rule: Schedule, seed: int) -> Trace:
     rng = np.random.default_rng(seed)
     state, bits, k = rule.init(), 0, 0
     squares: list[float] = []
-    history: list[tuple[int, float, int]] = []
+    history: list[tuple[int, float, float]] = []
     while True:
         loss = float(0.5 * np.sum(a * w**2))
         state = rule.step(state, bits=bits, dimension=problem.d, loss=loss, eta=problem.eta)
         assert state.s is not None
-        bits += paper_bits(problem.d, state.s)
+        s, stretch = whole_levels(state.s)
+        bits += paper_bits(problem.d, s)
         if bits > problem.B:
             break
         clients = np.tile(w, (problem.n, 1))
@@ -96,7 +98,7 @@ def train(problem: Quadratic, rule: Schedule, seed: int) -> Trace:
             clients -= problem.eta * (a * clients + noise)
         total = Accumulator(problem.d)
         for i, update in enumerate(clients - w):
-            total.add(compress(update, state.s, stream_key(seed, k, i), "fixed"), 1 / problem.n)
+            total.add(compress(update, s, stream_key(seed, k, i), "fixed", stretch=stretch), 1 / problem.n)
         w = w + total.result()
         k += 1
         history.append((bits, float(0.5 * np.sum(a * w**2)), state.s))

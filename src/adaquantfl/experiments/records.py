@@ -73,10 +73,14 @@ class RunRecord:
 
     def bits_to_loss(self, target: float, key: str = "loss") -> tuple[int, int, int] | None:
         """(round, paper_bits, wire_bytes_up) at the first round that measured `key` at or below `target`, or None."""
-        for line in self._measured(key):
-            if line[key] <= target:
-                return int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"])
-        return None
+        line = self.reached(target, key)
+        if line is None:
+            return None
+        return int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"])
+
+    def reached(self, target: float, key: str = "loss") -> dict[str, Any] | None:
+        """The first round's line that measured `key` at or below `target`."""
+        return next((line for line in self._measured(key) if line[key] <= target), None)
 
     def lowest(self, key: str = "loss") -> float | None:
         """The smallest finite value of `key` after any round, or None where there is none."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from .records import RunRecord, differing_settings, group_runs
 
-Measure = Literal["paper_bits", "wire_bytes_up"]
+Measure = Literal["paper_bits", "wire_bytes_up", "round", "simulated_seconds"]
 
 NOT_REACHED = "—"
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
@@ -23,7 +23,12 @@ _EXPERIMENT = ("dataset", "model", "partition", "clients")
 _CAPTIONS = {
     "paper_bits": "Bits to reach a training loss: uplink of one client by the paper's formula",
     "wire_bytes_up": "Bytes to reach a training loss: measured uplink of all clients together",
+    "round": "Rounds to reach a training loss",
+    "simulated_seconds": "Time to reach a training loss on the configuration's [link]",
 }
+
+
+_SYMBOLS = {"paper_bits": "b", "wire_bytes_up": "B", "round": "", "simulated_seconds": "s"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class Table:
         """(divisor, name) that keeps the numbers of the whole table readable."""
         means = [cell.mean for row in self.rows for cell in row.cells if cell.mean] or [1.0]
         middle = math.sqrt(min(means) * max(means))
-        return si_unit(middle, "b" if self.measure == "paper_bits" else "B")
+        symbol = _SYMBOLS[self.measure]
+        return si_unit(middle, symbol) if symbol else (1.0, "rounds")
 
     @property
     def caption(self) -> str:
@@ -271,8 +277,7 @@ def _without_a_shared_level(
 
 
 def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[float]:
-    position = 1 if measure == "paper_bits" else 2
-    return [float(hit[position]) for run in group if (hit := run.bits_to_loss(level)) is not None]
+    return [float(line[measure]) for run in group if (line := run.reached(level)) is not None]
 
 
 def _cell(values: list[float], runs: int, base: list[float]) -> Cell:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CheckpointError
-from ..schedules import ScheduleState
+from ..schedules import ScheduleState, Survey
 from .downlink import Downlink
 from .ledger import Ledger
 from .messages import Evaluation, Model
@@ -37,6 +37,7 @@ def save(state: RunState, folder: Path) -> Path:
         "seconds": state.seconds,
         "simulated_seconds": state.simulated_seconds,
         "targets": state.targets,
+        "survey": state.survey and vars(state.survey),
         "downlink_schedule": state.downlink_schedule and state.downlink_schedule.to_dict(),
     }
     arrays: dict[str, npt.NDArray[Any]] = {"weights": state.model.weights, "buffers": state.model.buffers}
@@ -80,6 +81,7 @@ def load(folder: Path) -> RunState | None:
             latest_round=meta["latest_round"],
             rule_loss=meta["rule_loss"],
             round_loss=meta["round_loss"],
+            survey=_survey(meta.get("survey")),
             downlink=downlink,
             remainder=remainder,
             downlink_schedule=ScheduleState(**second) if second else None,
@@ -93,6 +95,10 @@ def load(folder: Path) -> RunState | None:
         raise CheckpointError(
             f"{path} is damaged ({error}). Remove it to start this run again from round 0."
         ) from error
+
+
+def _survey(meta: dict[str, Any] | None) -> Survey | None:
+    return Survey(**{name: tuple(values) for name, values in meta.items()}) if meta else None
 
 
 def _downlink(meta: dict[str, Any], steps: npt.NDArray[np.uint8], holds: npt.NDArray[np.int64]) -> Downlink:

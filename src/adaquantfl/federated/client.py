@@ -16,6 +16,7 @@ from ..config import Config
 from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
 from ..tasks.task import Examples, Task
+from . import survey
 from .messages import Federation, Model, Plan, Reply, Vector
 
 _BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the quantizer uses the key itself
@@ -39,6 +40,7 @@ class Trainer:
         tensors = tuple(p.numel() for p in parameters)
         self.federation = Federation(first, tensors, tuple(len(part) for part in task.parts))
         self._segments = scope_segments(config.scope, tensors)
+        self._rule, self._spread = config.schedule(), config.spread
         self._pool: npt.NDArray[np.int64] | None = None
 
     def train(self, client: int, model: Model, plan: Plan) -> Reply:
@@ -51,7 +53,8 @@ class Trainer:
             trained = time.perf_counter()
             frame = self._encode(update, client, plan)
             buffers = encode_float32(self._read_buffers()) if self._buffers else b""
-            return Reply(client, frame, buffers, loss, trained - started, time.perf_counter() - trained)
+            seen = self._survey(update, client, plan) if plan.survey else b""
+            return Reply(client, frame, buffers, loss, trained - started, time.perf_counter() - trained, seen)
 
     def loss(self, client: int, model: Model) -> float:
         """f_i(w) on the client's data, or on a fixed sample of it."""
@@ -104,7 +107,14 @@ class Trainer:
         if plan.s is None:
             return encode_float32(update)
         key = stream_key(self.config.seed, plan.round, client)
-        return compress(update, plan.s, key, self.config.codec, self._segments)
+        chosen = self._rule.client_levels(plan.s, self.federation.weights, client, update)
+        s, stretch = survey.levels_of(update, chosen, self._segments, self._spread)
+        return compress(update, s, key, self.config.codec, self._segments, stretch)
+
+    def _survey(self, update: Vector, client: int, plan: Plan) -> bytes:
+        assert plan.s is not None
+        key = stream_key(self.config.seed, plan.round, client)
+        return survey.look(update, self._rule.candidates(plan.s), key, self.config.codec, self._segments, self._spread)
 
     @torch.no_grad()
     def _evaluate(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> tuple[float, int]:

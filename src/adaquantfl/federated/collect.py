@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ..codecs.messages import Accumulator, Checked
 from ..config import Config
 from ..errors import FrameError
 from ..norms import NormLimit
+from ..quantizers.uniform import whole_levels
+from ..schedules import Survey
+from . import survey
 from .downlink import Relay, rescaled
 from .ledger import Ledger
 from .link import Heard
@@ -31,6 +35,9 @@ class Collected:
     heard: list[Heard] = field(default_factory=list)
     missing: dict[int, str] = field(default_factory=dict)
     relay: Relay | None = None  # what was added up, where it is smaller than the model
+    levels: list[int | None] = field(default_factory=list)  # of the frames that were added up ...
+    frame_bytes: list[int] = field(default_factory=list)  # ... and their sizes
+    survey: Survey | None = None  # where the plan asked for one
     aggregate_seconds: float = 0.0
 
     @property
@@ -58,6 +65,10 @@ def collect(
 class _Collector:
     def __init__(self, cohort: Cohort, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
         self.plan = plan
+        self.rule = config.schedule()
+        self.any_levels = self.rule.clients_choose or config.spread == "balanced"
+        self.expected = None if plan.s is None else whole_levels(plan.s)[0]
+        self.surveys: dict[int, npt.NDArray[np.void]] = {}
         self.limit = NormLimit.of(config.max_update_norm)
         self.cohort, self.p = cohort, cohort.weights
         self.all = len(self.p) == config.clients
@@ -104,8 +115,10 @@ class _Collector:
         if not math.isfinite(reply.round_loss):
             raise FrameError(f"Its loss is {reply.round_loss}: its training has diverged.")
         frame = self.update.check(reply.frame, self.p[reply.client])
-        if frame.s != self.plan.s:
-            raise FrameError(f"It has s = {frame.s}, but the round's plan says s = {self.plan.s}.")
+        if frame.s != self.expected and not self.any_levels:
+            raise FrameError(f"It has s = {frame.s}, but the round's plan says s = {self.expected}.")
+        if self.plan.survey:
+            self.surveys[reply.client] = survey.read(reply.survey, len(self._candidates))
         if not self.sizes[1] and not reply.buffers:
             return frame, None
         if not self.sizes[1] or not reply.buffers:
@@ -121,6 +134,8 @@ class _Collector:
         if buffers is not None:
             self.buffers.add(buffers)
         self.weight += p
+        result.levels.append(frame.s if self.rule.clients_choose else self.expected)
+        result.frame_bytes.append(len(reply.frame))
         self.relayed += len(reply.frame)
         if self.relayed < 4 * self.sizes[0]:
             self.frames.append((reply.frame, p))
@@ -144,5 +159,12 @@ class _Collector:
             result.buffers = rescaled(result.buffers, 1 / self.weight)
             result.round_loss /= self.weight
         result.update = rescaled(result.update, factor)
+        heard = {one.client: self.surveys[one.client] for one in result.heard if one.client in self.surveys}
+        if heard:
+            result.survey = survey.merge(self._candidates, heard, self.p)
         if self.relayed < 4 * self.sizes[0]:
             result.relay = Relay(self.frames, factor)
+
+    @property
+    def _candidates(self) -> tuple[float, ...]:
+        return () if self.plan.s is None else self.rule.candidates(self.plan.s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..theory import paper_bits
@@ -46,10 +47,10 @@ class Ledger:
         """A reply has arrived that cannot be used; its bytes were sent all the same."""
         return replace(self, wire_bytes_up=self.wire_bytes_up + reply.wire_bytes)
 
-    def after_round(self, dimension: int, s: int | None, scales: int) -> Ledger:
-        """Every client has sent C_s bits (eq. 6), or 32 an element without quantization."""
-        bits = 32 * dimension if s is None else paper_bits(dimension, s, scales)
-        return replace(self, paper_bits=self.paper_bits + bits)
+    def after_round(self, dimension: int, levels: Iterable[int | None], scales: int) -> Ledger:
+        """Every client has sent C_s bits (eq. 6), or 32 an element without quantization; the mean where s differs."""
+        bits = [32 * dimension if s is None else paper_bits(dimension, s, scales) for s in levels]
+        return replace(self, paper_bits=self.paper_bits + round(sum(bits) / len(bits)))
 
     def after_losses(self, clients: int) -> Ledger:
         """Every client has sent f_i(w_k), a float32, for the rule."""

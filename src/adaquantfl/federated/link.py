@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import fmean
 
 import numpy as np
 
-from ..config import Link
+from ..config import Config, Link
 from ..quantizers.streams import stream_key
 
 _LINKS = -2  # in place of a round: the stream that draws the clients' speeds
@@ -37,6 +38,17 @@ def round_seconds(link: Link, seed: int, heard: Iterable[Heard], bytes_down: Map
         transfer = 8e-6 * (bytes_down[one.client] / (link.down_mbps * down) + one.bytes_up / (link.up_mbps * up))
         slowest = max(slowest, 2e-3 * link.latency_ms + transfer + seconds / compute)
     return slowest
+
+
+def round_cost(config: Config, bytes_up: float, bytes_down: float, heard: Sequence[Heard]) -> float:
+    """What a client's round costs by the configuration's `cost`: bytes, or seconds on the median link."""
+    if config.cost == "up":
+        return bytes_up
+    if config.cost == "both":
+        return bytes_up + bytes_down
+    link = config.link or Link()
+    compute = link.compute_seconds or fmean(one.train_seconds + one.encode_seconds for one in heard)
+    return 2e-3 * link.latency_ms + 8e-6 * (bytes_down / link.down_mbps + bytes_up / link.up_mbps) + compute
 
 
 @lru_cache(maxsize=100_000)

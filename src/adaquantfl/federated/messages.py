@@ -28,13 +28,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Plan:
-    """The server's orders for one round. s is None for float32."""
+    """The server's orders for one round. s need not be whole, and is None for float32; survey: whether to send one."""
 
     round: int
-    s: int | None
+    s: float | None
     eta: float
+    survey: bool = False
 
-    BYTES = 16  # round and s in 4 bytes each, eta in 8
+    BYTES = 16  # round and survey, and s, in 4 bytes each, eta in 8
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class Reply:
     round_loss: float  # mean mini-batch loss over the tau steps
     train_seconds: float
     encode_seconds: float
+    survey: bytes = b""  # what other levels would have done, where the plan asks; see `survey.py`
 
     @property
     def wire_bytes(self) -> int:
-        return len(self.frame) + len(self.buffers) + 4  # and the loss, a float32
+        return len(self.frame) + len(self.buffers) + len(self.survey) + 4  # and the loss, a float32
 
     @property
     def payload_bytes(self) -> int:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from ..config import Config
 from ..quantizers.segments import scope_segments
-from ..schedules import Schedule, ScheduleState
+from ..schedules import Schedule, ScheduleState, Survey
 from ..theory import bits_per_element
 from .broadcast import broadcast, scales
 from .collect import Collected, collect
 from .downlink import Downlink, whole_size
 from .ledger import Ledger
-from .link import round_seconds
+from .link import round_cost, round_seconds
 from .messages import Engine, Evaluation, Model, Plan, Vector
 from .quorum import check_quorum
 from .sampling import cohort
@@ -38,6 +39,7 @@ class RunState:
     latest_round: int  # ... and the round after which it was made
     rule_loss: float  # f(w) when it was last evaluated; always fresh when the schedule asks for it
     round_loss: float | None = None  # of the last round, or smoothed over the last ones
+    survey: Survey | None = None  # of the last round, where the rule asked for one
     downlink: Downlink | None = None  # None: the model itself is sent in every round
     remainder: Vector | None = None  # what the lossy downlink still owes the clients
     downlink_schedule: ScheduleState | None = None
@@ -66,13 +68,15 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     d = federation.dimension
     eta = config.learning_rate(state.round)
     ledger = state.ledger
-    if config.loss == "full" and rule.wants_loss(state.schedule, ledger.paper_bits):
+    if loss_due(state, config, rule):
         ledger = ledger.after_losses(len(federation.samples))
 
     # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                       (eq. 13)
-    loss = state.rule_loss if config.loss == "full" else state.round_loss
-    schedule = rule.step(state.schedule, bits=state.ledger.paper_bits, dimension=d, loss=loss, eta=eta)
-    plan = Plan(state.round, schedule.s, eta)
+    loss = state.rule_loss if config.loss == "full" and not rule.round_loss else state.round_loss
+    schedule = rule.step(
+        state.schedule, bits=state.ledger.paper_bits, dimension=d, loss=loss, eta=eta, survey=state.survey
+    )
+    plan = Plan(state.round, schedule.s, eta, rule.wants_survey(schedule))
     chosen = cohort(config, federation, state.round)
     parcels = _parcels(state, chosen.clients)
     whole = 4 * (d + len(state.model.buffers))
@@ -88,7 +92,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     # w_{k+1} = w_k + sum of p_i Q(update_i)                                                               (eq. 3)
     applied = time.perf_counter()
     segments = scope_segments(config.scope, federation.tensors)
-    ledger = collected.ledger.after_round(d, plan.s, 1 if segments is None else len(segments))
+    ledger = collected.ledger.after_round(d, collected.levels, 1 if segments is None else len(segments))
     after = _apply(replace(state, ledger=ledger), collected, config, loss, eta)
     after = replace(after, downlink=_held(after.downlink, chosen.clients, collected.missing))
     smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
@@ -101,8 +105,8 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
 
     line: dict[str, Any] = {
         "round": state.round + 1,
-        "s": plan.s,
-        "bits_per_element": 32 if plan.s is None else bits_per_element(plan.s),
+        "s": _mean_levels(collected.levels) if rule.clients_choose else plan.s,
+        "bits_per_element": 32 if plan.s is None else max(bits_per_element(s) for s in collected.levels if s),
         "lr": eta,
         "round_loss": collected.round_loss,
         **vars(after.ledger),
@@ -121,6 +125,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         round=state.round + 1,
         schedule=schedule,
         round_loss=smoothed,
+        survey=_priced(collected, config, parcels),
         seconds=state.seconds + ended - began,
         simulated_seconds=simulated,
     )
@@ -144,13 +149,27 @@ def _apply(state: RunState, collected: Collected, config: Config, loss: float | 
         rule = config.broadcasts()
         chosen = rule.step(state.downlink_schedule, bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=eta)
         assert chosen.s is not None
-        wanted = update + state.remainder
-        weights, remainder, relay = broadcast(state.model.weights, wanted, chosen.s, config.seed, state.round)
+        s, wanted = int(chosen.s), update + state.remainder
+        weights, remainder, relay = broadcast(state.model.weights, wanted, s, config.seed, state.round)
         model = Model(weights, collected.buffers)
-        ledger = ledger.after_broadcast(d, chosen.s, scales(d))
+        ledger = ledger.after_broadcast(d, s, scales(d))
         state = replace(state, remainder=remainder, downlink_schedule=chosen, ledger=ledger)
     way = state.downlink and state.downlink.after_round(state.model, model, relay)
     return replace(state, model=model, downlink=way)
+
+
+def _priced(collected: Collected, config: Config, parcels: Mapping[int, int]) -> Survey | None:
+    """The round's survey with what a client's round would have cost, all in all, in place of a frame's bytes."""
+    if collected.survey is None:
+        return None
+    rest = fmean(one.bytes_up for one in collected.heard) - fmean(collected.frame_bytes)  # buffers, loss, survey
+    down = fmean(parcels.values())
+    costs = tuple(round_cost(config, size + rest, down, collected.heard) for size in collected.survey.costs)
+    return replace(collected.survey, costs=costs)
+
+
+def _mean_levels(levels: Sequence[int | None]) -> float:
+    return fmean(s for s in levels if s is not None)
 
 
 def _held(way: Downlink | None, clients: Sequence[int], missing: Mapping[int, str]) -> Downlink | None:
@@ -165,7 +184,9 @@ def evaluation_due(state: RunState, config: Config) -> bool:
 
 def loss_due(state: RunState, config: Config, rule: Schedule) -> bool:
     """Whether the rule needs f(w) for its next choice."""
-    return config.loss == "full" and rule.wants_loss(state.schedule, state.ledger.paper_bits)
+    if config.loss != "full" or rule.round_loss:
+        return False
+    return rule.wants_loss(state.schedule, state.ledger.paper_bits)
 
 
 def evaluate(state: RunState, line: dict[str, Any], config: Config, engine: Engine) -> tuple[RunState, dict[str, Any]]:

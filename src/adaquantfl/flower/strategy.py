@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, MetricRec
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError, ConfigError, ScheduleError
 from ..norms import NormLimit
 from ..schedules import AdaQuant, Schedule, ScheduleState
 from ..theory import bits_per_element, paper_bits
@@ -86,6 +86,11 @@ class AdaQuantStrategy(Strategy):
             )
         self.strategy = strategy
         self.schedule = AdaQuant(s0=2) if schedule is None else schedule
+        if self.schedule.clients_choose or self.schedule.candidates(1.0):
+            raise ScheduleError(
+                f"{type(self.schedule).__name__} needs clients that take part in the choice of s, which quantize_mod's "
+                "do not. Run a preset with --engine flower, or choose another schedule."
+            )
         self.state = StrategyState(self.schedule.init())
         self.refusals: list[Refusal] = []  # of the last round
         self._settings = Plan(0, None, seed, scope, codec, (exact,) if isinstance(exact, str) else tuple(exact))
@@ -205,7 +210,7 @@ class AdaQuantStrategy(Strategy):
             state.schedule, bits=state.paper_bits, dimension=d, loss=state.loss, eta=self._learning_rate(messages[0])
         )
         self.state = replace(state, schedule=schedule)
-        plan = replace(self._settings, round=state.round, s=schedule.s)
+        plan = replace(self._settings, round=state.round, s=None if schedule.s is None else math.ceil(schedule.s))
         for message in messages:
             plan.write(message)
         scales = 1 if segments is None else len(segments)

@@ -95,8 +95,10 @@ def scope_segments(scope: str | int, tensors: Sequence[int]) -> npt.NDArray[np.i
     """
     if scope == "whole":
         return None
-    if scope == "tensor":
+    if scope in ("tensor", "balanced"):
         return np.array(tensors, dtype=np.int64)
     if isinstance(scope, int) and not isinstance(scope, bool):
         return bucket_lengths(sum(tensors), scope)
-    raise QuantizeError(f"scope = {scope!r}: use 'tensor', 'whole', or a whole number: the elements of a bucket.")
+    raise QuantizeError(
+        f"scope = {scope!r}: use 'tensor', 'balanced', 'whole', or a whole number: the elements of a bucket."
+    )

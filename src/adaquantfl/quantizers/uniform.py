@@ -25,6 +25,7 @@ _TINY = np.float32(2.0**-90)  # below it s / scale leaves the range of float32
 _LIFT = np.float32(2.0**90)
 
 FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Stretch = float | npt.NDArray[np.float64]  # for all segments, or one for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +89,15 @@ def quantize(
     s: int,
     key: int,
     segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
-    stretch: float = 1.0,
+    stretch: Stretch = 1.0,
 ) -> Levels:
     """Quantize a vector to levels -s to s of its l2 norm, at random and without bias.
 
     x: 1-D float32 or float64 array (float64 is rounded to float32 first). s: 1 to 65535; larger is finer.
     key: from `stream_key`; the same key gives the same levels. segments: lengths of runs with a norm of their own
     (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie so many times
-    further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7.
+    further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7. An array has
+    one for each segment.
 
     >>> levels = quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=3, key=7)
     >>> levels.values, levels.scale, levels.s
@@ -120,13 +122,13 @@ class Prepared:
 
     @staticmethod
     def of(
-        x: FloatVector, s: int, lengths: Sequence[int] | npt.NDArray[np.integer] | None, stretch: float = 1.0
+        x: FloatVector, s: int, lengths: Sequence[int] | npt.NDArray[np.integer] | None, stretch: Stretch = 1.0
     ) -> Prepared:
         check_levels(s)
         vector = _float32_vector(x)
         segments = Segments.of(lengths, len(vector))
         scales = _norms(vector, segments)
-        if stretch != 1.0:
+        if not isinstance(stretch, float) or stretch != 1.0:
             scales = _stretched(scales, stretch)
         tiny = (scales > 0) & (scales < _TINY)
         working = scales
@@ -191,13 +193,39 @@ def whole_levels(s: float) -> tuple[int, float]:
     return whole, whole / s
 
 
-def _stretched(scales: npt.NDArray[np.float32], stretch: float) -> npt.NDArray[np.float32]:
-    if not (isinstance(stretch, int | float | np.number) and 1.0 <= stretch < math.inf):
-        raise QuantizeError(f"stretch={stretch!r}: levels can be stretched by a finite factor from 1 on.")
+def balanced_stretch(
+    x: FloatVector, s: float, segments: Sequence[int] | npt.NDArray[np.integer]
+) -> tuple[int, npt.NDArray[np.float64]]:
+    """More levels for small segments and fewer for large ones, at the number of non-zeros that s for all would give.
+
+    A segment sends about s_t l_t non-zeros, l_t = ||x_t||_1 / ||x_t||_2, and its noise is proportional to l_t / s_t. In
+    a large tensor it spreads over so many directions that it hurts no more than in a small one, where levels are
+    cheap: s_t is proportional to l_t^(-1/2). Returns what `quantize` takes: s and a stretch for each segment.
+
+    >>> s, stretch = balanced_stretch(np.array([1, 1, 1, 1, 5], dtype=np.float32), 1, [4, 1])
+    >>> (s / stretch).round(3).tolist()  # levels of each segment; l is 2 and 1
+    [0.879, 1.243]
+    """
+    vector = _float32_vector(x)
+    cut = Segments.of(segments, len(vector))
+    norms = _norms(vector, cut).astype(np.float64)
+    sums = np.add.reduceat(np.abs(vector), cut.offsets[:-1], dtype=np.float64)
+    spread = np.maximum(np.divide(sums, norms, out=np.ones_like(norms), where=norms > 0), 1.0)  # l_t
+    levels = s * spread.sum() / (np.sqrt(spread) * np.sqrt(spread).sum())
+    whole = min(math.ceil(levels.max()), MAX_LEVELS)
+    return whole, np.maximum(whole / levels, 1.0)
+
+
+def _stretched(scales: npt.NDArray[np.float32], stretch: Stretch) -> npt.NDArray[np.float32]:
+    factor = np.asarray(stretch, dtype=np.float64)
+    if factor.shape not in ((), scales.shape) or not ((factor >= 1.0) & (factor < math.inf)).all():
+        raise QuantizeError(
+            f"stretch={stretch!r}: levels can be stretched by a finite factor from 1 on, or by one for each segment."
+        )
     with np.errstate(over="ignore"):
-        wide = (scales * np.float64(stretch)).astype(np.float32)
+        wide = (scales * factor).astype(np.float32)
     if not np.isfinite(wide).all():
-        raise QuantizeError(f"The vector's norm, {scales.max():g}, times stretch = {stretch:g} is beyond float32.")
+        raise QuantizeError(f"The vector's norm, {scales.max():g}, stretched by {factor.max():g} is beyond float32.")
     return wide
 
 

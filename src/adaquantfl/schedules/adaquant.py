@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..errors import ScheduleError
 from ..names import unknown
 from ..theory import MAX_LEVELS, adaptive_levels, bits_per_element
-from .base import ScheduleState
+from .base import Schedule, ScheduleState, Survey
 
 # The rule's value is a real number, s an integer.
 ROUNDINGS: dict[str, Callable[[float], int]] = {
@@ -21,7 +21,7 @@ ROUNDINGS: dict[str, Callable[[float], int]] = {
 
 
 @dataclass(frozen=True)
-class AdaQuant:
+class AdaQuant(Schedule):
     """The paper's adaptive schedule.
 
     s0: levels at the start; the paper found 2 good. interval: B_0 in units of d, 16 in the paper; s is chosen anew in
@@ -60,7 +60,14 @@ class AdaQuant:
         return bits >= state.boundary
 
     def step(
-        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+        self,
+        state: ScheduleState,
+        *,
+        bits: float,
+        dimension: int,
+        loss: float | None,
+        eta: float,
+        survey: Survey | None = None,
     ) -> ScheduleState:
         if not (math.isfinite(eta) and eta > 0 and math.isfinite(bits) and dimension >= 1):
             raise ScheduleError(
@@ -78,7 +85,7 @@ class AdaQuant:
             return state
         return replace(state, s=self._levels(state, loss, eta))
 
-    def _levels(self, state: ScheduleState, loss: float, eta: float) -> int | None:
+    def _levels(self, state: ScheduleState, loss: float, eta: float) -> float | None:
         assert state.f0 is not None
         assert state.eta0 is not None
         if loss < 0:

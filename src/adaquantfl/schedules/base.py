@@ -1,23 +1,33 @@
-"""What a schedule is: settings and pure methods. What changes lives in a state that is passed in and returned."""
+"""What a schedule is: settings and pure methods. What changes lives in a state that is passed in and returned.
+
+A schedule has two halves. The server's chooses s for the round; the client's may turn it into levels of its own, or
+look what other levels would do to its update (a survey), where the rule asks for it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
 class ScheduleState:
     """Where a schedule stands: all it needs to go on after a restart.
 
-    s: the levels to use now; None is float32, not quantized. f0, eta0: the start, as first seen. boundary: the paper
-    bits a client must have sent before s is chosen anew.
+    s: the levels to use now, which need not be whole; None is float32, not quantized. f0, eta0: the start, as first
+    seen. boundary: the paper bits a client must have sent before s is chosen anew. memory: what else a rule keeps.
     """
 
-    s: int | None
+    s: float | None
     f0: float | None = None
     eta0: float | None = None
     boundary: float = 0.0
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON.
@@ -28,16 +38,57 @@ class ScheduleState:
         return asdict(self)
 
 
-class Schedule(Protocol):
+@dataclass(frozen=True)
+class Survey:
+    """What several numbers of levels would have done to a round's updates.
+
+    errors: the quantizer's variance as a share of the update's squared norm. costs: what the round would have cost.
+    """
+
+    levels: tuple[float, ...]
+    errors: tuple[float, ...]
+    costs: tuple[float, ...]
+
+
+class Schedule(ABC):
     """Chooses s for each round."""
 
+    clients_choose = False  # whether clients may have levels of their own
+    balanced = False  # whether it spreads its levels over tensors by itself, where the scope is "tensor"
+    round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
+
+    @abstractmethod
     def init(self) -> ScheduleState:
         """The state before the first round."""
 
     def wants_loss(self, state: ScheduleState, bits: float) -> bool:
         """Whether `step` at this many paper bits a client would use the global loss."""
+        return False
 
+    def wants_survey(self, state: ScheduleState) -> bool:
+        """Whether the clients of the round that this state is for are to send a survey."""
+        return False
+
+    @abstractmethod
     def step(
-        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+        self,
+        state: ScheduleState,
+        *,
+        bits: float,
+        dimension: int,
+        loss: float | None,
+        eta: float,
+        survey: Survey | None = None,
     ) -> ScheduleState:
-        """The state for the next round, given the paper bits a client has sent, f(w_k) and the learning rate."""
+        """The state for the next round, given the paper bits a client has sent, f(w_k) and the learning rate.
+
+        survey: of the last round, where it was wanted.
+        """
+
+    def candidates(self, s: float) -> tuple[float, ...]:
+        """The numbers of levels that a survey looks at when s is in use."""
+        return ()
+
+    def client_levels(self, s: float, weights: Sequence[float], client: int, update: npt.NDArray[np.float32]) -> float:
+        """The levels that a client takes for its update. weights: p_i of all clients."""
+        return s

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ScheduleError
-from .base import ScheduleState
+from .base import Schedule, ScheduleState, Survey
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Schedule):
     """b bits an element without the sign, in every round: s = 2^b - 1.
 
     >>> Fixed(bits=4).init().s
@@ -25,17 +25,21 @@ class Fixed:
     def init(self) -> ScheduleState:
         return ScheduleState(s=2**self.bits - 1)
 
-    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
-        return False
-
     def step(
-        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+        self,
+        state: ScheduleState,
+        *,
+        bits: float,
+        dimension: int,
+        loss: float | None,
+        eta: float,
+        survey: Survey | None = None,
     ) -> ScheduleState:
         return state
 
 
 @dataclass(frozen=True)
-class FullPrecision:
+class FullPrecision(Schedule):
     """Float32 updates, not quantized: the reference.
 
     >>> FullPrecision().init().s is None
@@ -45,10 +49,14 @@ class FullPrecision:
     def init(self) -> ScheduleState:
         return ScheduleState(s=None)
 
-    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
-        return False
-
     def step(
-        self, state: ScheduleState, *, bits: float, dimension: int, loss: float | None, eta: float
+        self,
+        state: ScheduleState,
+        *,
+        bits: float,
+        dimension: int,
+        loss: float | None,
+        eta: float,
+        survey: Survey | None = None,
     ) -> ScheduleState:
         return state

@@ -20,6 +20,7 @@ from .identity import KEY
 from .replies import printable
 
 PARCEL = "parcel"  # of the record with what leads to the model
+_PARTS = ("frame", "buffers", "survey")  # of a reply, as they are
 
 
 class Questions:
@@ -67,7 +68,8 @@ def write_answers(answers: Sequence[Any]) -> RecordDict:
         if isinstance(answer, Failure):
             lines.append({"failure": answer.reason})
         elif isinstance(answer, Reply):
-            record[f"{number}.frame"], record[f"{number}.buffers"] = answer.frame, answer.buffers
+            for part in _PARTS:
+                record[f"{number}.{part}"] = getattr(answer, part)
             lines.append({name: getattr(answer, name) for name in ("round_loss", "train_seconds", "encode_seconds")})
         else:
             lines.append({"value": answer})
@@ -97,8 +99,7 @@ def _answer(call: Call, line: dict[str, Any], record: ConfigRecord, number: int)
 def _read_reply(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> Reply:
     return Reply(
         client=arguments[0],  # who was asked, whatever the answer says
-        frame=_bytes(record[f"{number}.frame"]),
-        buffers=_bytes(record[f"{number}.buffers"]),
+        **{part: _bytes(record[f"{number}.{part}"]) for part in _PARTS},
         round_loss=_number(line["round_loss"]),
         train_seconds=_number(line["train_seconds"]),
         encode_seconds=_number(line["encode_seconds"]),
@@ -129,15 +130,15 @@ def _plain_call(call: Call) -> list[Any]:
     name, arguments = call
     if name == "train":
         client, plan = arguments
-        return [name, client, plan.round, plan.s, plan.eta]
+        return [name, client, plan.round, plan.s, plan.eta, plan.survey]
     return [name, *arguments]
 
 
 def _call(plain: list[Any]) -> Call:
     name, *arguments = plain
     if name == "train":
-        client, round, s, eta = arguments
-        return name, (client, Plan(round, s, eta))
+        client, *plan = arguments
+        return name, (client, Plan(*plan))
     return name, tuple(arguments)
 
 

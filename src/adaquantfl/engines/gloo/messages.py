@@ -14,8 +14,8 @@ from ...errors import EngineError
 from ...federated.messages import Plan, Reply
 from ..calls import Call, Failure
 
-_CALL = struct.Struct("<IBIIdIQQQ")  # number, kind, two arguments, eta, the model's round, sizes of what follows
-_ANSWER = struct.Struct("<IBQQddd")  # number, kind, bytes of both parts that follow, loss, seconds to train and encode
+_CALL = struct.Struct("<IBIIddIQQQ")  # number, kind, two arguments, eta, s, the model's round, sizes of what follows
+_ANSWER = struct.Struct("<IBQQHddd")  # number, kind, bytes of what follows, loss, seconds to train and encode
 CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
 
 END, PING = "end", "ping"  # the run is over; the server is still there
@@ -66,23 +66,23 @@ def encode_call(number: int, call: Call, follows: Follows = NOTHING) -> bytes:
     """The header of a call."""
     name, arguments = call
     first = second = 0
-    eta = 0.0
+    eta = s = 0.0
     if name == "train":
         plan = arguments[1]
-        first, second, eta = plan.round, plan.s or 0, plan.eta
+        first, second, eta, s = plan.round, plan.survey, plan.eta, plan.s or 0.0
     elif name in ("losses", "correct"):
         first, second = arguments
     sizes = follows.weights, follows.buffers, follows.parcel
-    return _CALL.pack(number, _KINDS.index(name), first, second, eta, follows.round, *sizes)
+    return _CALL.pack(number, _KINDS.index(name), first, second, eta, s, follows.round, *sizes)
 
 
 def decode_call(header: bytes, client: int) -> CallHeader:
     """What the server wants of this client."""
-    number, kind, first, second, eta, *follows = _CALL.unpack(header)
+    number, kind, first, second, eta, s, *follows = _CALL.unpack(header)
     if kind >= len(_KINDS):
         raise EngineError(f"The server sent a call of kind {kind}, which this version does not know.")
     arguments: dict[str, tuple[Any, ...]] = {
-        "train": (client, Plan(first, second or None, eta)),
+        "train": (client, Plan(first, s or None, eta, bool(second))),
         "loss": (client,),
         "losses": (first, second),
         "correct": (first, second),
@@ -96,14 +96,14 @@ def encode_answer(number: int, call: Call, answer: Any) -> tuple[bytes, bytes]:
     if isinstance(answer, Failure | Refusal):
         text = answer.reason.encode()[:_LONGEST_REASON]
         kind = _FAILURE if isinstance(answer, Failure) else _REFUSAL
-        return _ANSWER.pack(number, kind, len(text), 0, 0.0, 0.0, 0.0), text
+        return _ANSWER.pack(number, kind, len(text), 0, 0, 0.0, 0.0, 0.0), text
     if isinstance(answer, Reply):
-        sizes = len(answer.frame), len(answer.buffers)
+        parts = answer.frame, answer.buffers, answer.survey
         seconds = answer.train_seconds, answer.encode_seconds
-        return _ANSWER.pack(number, _REPLY, *sizes, answer.round_loss, *seconds), answer.frame + answer.buffers
+        return _ANSWER.pack(number, _REPLY, *map(len, parts), answer.round_loss, *seconds), b"".join(parts)
     if _EXPECTED[call[0]] == _LOSS:
-        return _ANSWER.pack(number, _LOSS, 0, 0, answer, 0.0, 0.0), b""
-    return _ANSWER.pack(number, _COUNT, answer, 0, 0.0, 0.0, 0.0), b""
+        return _ANSWER.pack(number, _LOSS, 0, 0, 0, answer, 0.0, 0.0), b""
+    return _ANSWER.pack(number, _COUNT, answer, 0, 0, 0.0, 0.0, 0.0), b""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class AnswerHeader:
 
     call: Call
     kind: int
-    parts: tuple[int, int]
+    parts: tuple[int, int, int]
     numbers: tuple[float, float, float]
 
     @property
@@ -126,17 +126,18 @@ class AnswerHeader:
             reason = "".join(c if c.isprintable() else " " for c in text)  # it may end on a terminal
             return Failure(reason) if self.kind == _FAILURE else Refusal(reason)
         if self.kind == _REPLY:
-            cut = self.parts[0]
-            return Reply(client, body[:cut], body[cut:], *self.numbers)
+            frame, buffers, _ = self.parts
+            survey = body[frame + buffers :]
+            return Reply(client, body[:frame], body[frame : frame + buffers], *self.numbers, survey)
         return self.numbers[0] if self.kind == _LOSS else self.parts[0]
 
 
 def decode_answer(header: bytes, number: int, call: Call, elements: int) -> AnswerHeader:
     """What a client says to call `number`. elements: of the model, parameters and buffers."""
-    answered, kind, first, second, *numbers = _ANSWER.unpack(header)
+    answered, kind, first, second, third, *numbers = _ANSWER.unpack(header)
     if answered != number or kind not in (_EXPECTED[call[0]], _FAILURE, _REFUSAL):
         raise AnswerError(f"it answered call {answered} with kind {kind}, but was asked call {number}, {call[0]!r}.")
-    found = AnswerHeader(call, kind, (first, second), tuple(numbers))
+    found = AnswerHeader(call, kind, (first, second, third), tuple(numbers))
     most = 2**20 + _BYTES_AN_ELEMENT * elements if kind == _REPLY else _LONGEST_REASON
     if found.size > most:
         raise AnswerError(f"it announced {found.size:,} bytes, more than an update of this model can have.")

@@ -1,0 +1,134 @@
+"""Cost-aware AdaQuantFL, our own rule: the paper's bound, minimised with what a round really costs and really loses.
+
+The paper's s_k minimises a bound in which a round costs d log2(4 s) bits and the quantizer's variance is d / s^2. On an
+entropy-coded wire neither is near the truth. The same bound with the true ones asks for
+
+    s_k = argmin over s of (f_k / f_0) C_k(s) + mu (eta_k / eta_0)^2 q_k(s),
+
+where C_k(s) is the cost of a round and q_k(s) the variance as a share of the update's squared norm, both surveyed by
+the clients on the very updates that they send. mu is what makes s_0 the optimum at the start. docs/theory.md derives
+it and shows that it becomes eq. 13 under the paper's cost and variance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ScheduleError
+from ..theory import MAX_LEVELS
+from .base import Schedule, ScheduleState, Survey
+from .checks import check_loss, check_start
+
+_REACH = 2.0  # a survey looks from s / 2 to 2 s, so that s at most doubles or halves from one to the next
+_POINTS = 5
+_LEAST = 1 / 64
+
+
+@dataclass(frozen=True)
+class CostAware(Schedule):
+    """The cost-aware rule.
+
+    s0: levels at the start, not necessarily whole; on average, since the rule gives small tensors more and large ones
+    fewer (`quantizers.uniform.balanced_stretch`). every: rounds from one survey to the next. brake: a loss that rises
+    above so many times its lowest doubles s, whatever the bound says, and the rule goes on from there; the lowest loss
+    so far is also the one that counts, so that a rising loss never lowers s.
+    """
+
+    s0: float = 0.35
+    every: int = 5
+    brake: float = 1.3
+    balanced = True
+
+    def __post_init__(self) -> None:
+        check_start(self.s0)
+        if self.every < 1 or not self.brake > 1:
+            raise ScheduleError(f"every = {self.every}, brake = {self.brake}: expected at least 1, and above 1.")
+
+    def init(self) -> ScheduleState:
+        return ScheduleState(s=self.s0, memory={"round": 0, "mu": None, "lowest": None})
+
+    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+        return bool(state.memory["round"] % self.every == 0)
+
+    def wants_survey(self, state: ScheduleState) -> bool:
+        return bool(state.memory["round"] % self.every == 0)  # in the round before a loss
+
+    def candidates(self, s: float) -> tuple[float, ...]:
+        exponents = np.linspace(-1, 1, _POINTS)
+        return tuple(float(min(max(s * _REACH**x, _LEAST), MAX_LEVELS)) for x in exponents)
+
+    def step(
+        self,
+        state: ScheduleState,
+        *,
+        bits: float,
+        dimension: int,
+        loss: float | None,
+        eta: float,
+        survey: Survey | None = None,
+    ) -> ScheduleState:
+        memory = {**state.memory, "round": state.memory["round"] + 1}
+        state = replace(state, memory=memory, eta0=state.eta0 or eta)
+        if loss is not None and math.isfinite(loss):
+            if state.f0 is None:
+                state = replace(state, f0=check_loss(loss))
+            memory["lowest"] = min(loss, memory["lowest"] or loss)
+        if survey is None or state.f0 is None or state.eta0 is None:
+            return state
+        assert state.s is not None
+        curve = Curve.of(survey)
+        if memory["mu"] is None:
+            memory["mu"] = curve.exchange_rate(self.s0)
+        if loss is not None and not loss <= self.brake * memory["lowest"]:  # also where it is not a number
+            s = min(_REACH * state.s, MAX_LEVELS)
+            memory["mu"] = max(memory["mu"], curve.exchange_rate(s) * self._weight(state, eta))
+            return replace(state, s=s)
+        s = curve.best(memory["mu"] / self._weight(state, eta))
+        return replace(state, s=float(s))
+
+    def _weight(self, state: ScheduleState, eta: float) -> float:
+        """What a round's cost counts beside its error: (f_k / f_0) / (eta_k / eta_0)^2."""
+        assert state.f0 is not None
+        assert state.eta0 is not None
+        lowest = max(min(state.memory["lowest"], state.f0), 1e-9 * state.f0)
+        return float(lowest / state.f0 * (state.eta0 / eta) ** 2)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Cost and error between the surveyed levels: parabolas in the logarithms of s, cost, and error."""
+
+    low: float  # of the logarithms of the surveyed levels
+    high: float
+    cost: npt.NDArray[np.float64]  # the parabolas' coefficients
+    error: npt.NDArray[np.float64]
+
+    @staticmethod
+    def of(survey: Survey) -> Curve:
+        x = np.log(survey.levels)
+        cost, error = (
+            np.polyfit(x, np.log(np.maximum(values, 1e-30)), 2 if len(set(survey.levels)) > 2 else 1)
+            for values in (survey.costs, survey.errors)
+        )
+        return Curve(float(x.min()), float(x.max()), cost, error)
+
+    def exchange_rate(self, s: float) -> float:
+        """mu that makes s the optimum: -C'(s) / q'(s)."""
+        cost, error = (self._slope(s, parabola) for parabola in (self.cost, self.error))
+        return cost / max(-error, 1e-30)
+
+    def best(self, mu: float) -> float:
+        """The s with the smallest C(s) + mu q(s) among those surveyed and between."""
+        x = np.linspace(self.low, self.high, 401)
+        total = np.exp(np.polyval(self.cost, x)) + mu * np.exp(np.polyval(self.error, x))
+        return float(np.exp(x[np.argmin(total)]))
+
+    @staticmethod
+    def _slope(s: float, parabola: npt.NDArray[np.float64]) -> float:
+        """s times the derivative at s."""
+        x = math.log(s)
+        return float(np.exp(np.polyval(parabola, x)) * np.polyval(np.polyder(parabola), x))

@@ -1,0 +1,139 @@
+"""What clients say about other levels is what those levels do; rules that need it get it, whoever answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.config import Config, Link, load_config
+from adaquantfl.engines.flower import records
+from adaquantfl.engines.gloo import messages as gloo
+from adaquantfl.engines.local import LocalEngine
+from adaquantfl.experiments import runner
+from adaquantfl.federated import server, survey
+from adaquantfl.federated.link import Heard, round_cost
+from adaquantfl.federated.messages import Plan, Reply
+from adaquantfl.quantizers.uniform import balanced_stretch
+
+SEGMENTS = np.array([3000, 1000], dtype=np.int64)
+
+
+@pytest.fixture
+def update(rng: np.random.Generator) -> np.ndarray:
+    return rng.laplace(size=4000).astype(np.float32)
+
+
+def small(**changes: object) -> Config:
+    return load_config("demo", {"model": "mlp", "clients": 3, "tau": 2, "workers": 1, "loss_samples": 32, **changes})
+
+
+@pytest.mark.parametrize("scope", ["tensor", "balanced"])
+@pytest.mark.parametrize("s", [0.4, 1.0, 6.5])
+def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
+    update: np.ndarray, s: float, scope: str
+) -> None:
+    (entry,) = survey.read(survey.look(update, [s], 5, "auto", SEGMENTS, scope), 1)
+    whole, stretch = survey.levels_of(update, s, SEGMENTS, scope)
+    assert entry["size"] == len(aq.compress(update, whole, 5, "auto", SEGMENTS, stretch))
+    square = np.sum(update.astype(np.float64) ** 2)
+    errors = [
+        np.sum((aq.quantize(update, whole, key, SEGMENTS, stretch).dequantize() - update.astype(np.float64)) ** 2)
+        for key in range(200)
+    ]
+    spread = np.std(errors) / np.sqrt(len(errors)) / square
+    assert abs(np.mean(errors) / square - entry["error"]) <= 5 * spread
+
+
+def test_balanced_levels_send_as_many_nonzeros_as_equal_ones_and_more_of_small_tensors(update: np.ndarray) -> None:
+    s, stretch = balanced_stretch(update, 0.5, SEGMENTS)
+    levels = s / stretch
+    spread = [np.abs(part).sum() / np.linalg.norm(part) for part in np.split(update, SEGMENTS[:1])]
+    assert levels @ spread == pytest.approx(0.5 * sum(spread), rel=1e-5)
+    assert levels[1] / levels[0] == pytest.approx((spread[0] / spread[1]) ** 0.5, rel=1e-5)
+
+
+def test_balanced_levels_of_zeros_are_harmless() -> None:
+    x = np.zeros(10, dtype=np.float32)
+    s, stretch = balanced_stretch(x, 0.5, [4, 6])
+    assert not aq.quantize(x, s, 1, [4, 6], stretch).dequantize().any()
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 9, np.array([np.nan, 1], "<f4").tobytes(), b"\0\0\x80\xbf\0\0\0\0"])
+def test_a_survey_that_makes_no_sense_is_refused(data: bytes) -> None:
+    with pytest.raises(aq.FrameError, match="survey"):
+        survey.read(data, 1)
+
+
+def test_errors_are_weighted_like_updates() -> None:
+    one, two = (np.array([(e, n)], dtype=[("error", "<f4"), ("size", "<u4")]) for e, n in ((1.0, 100), (4.0, 300)))
+    merged = survey.merge((2.0,), {0: one, 5: two}, {0: 0.2, 5: 0.1})
+    assert merged.errors == pytest.approx((2.0,))
+    assert merged.costs == (200.0,)
+
+
+def test_a_survey_travels_on_every_engine() -> None:
+    plan = Plan(3, 0.7, 0.1, survey=True)
+    call = ("train", (1, plan))
+    assert gloo.decode_call(gloo.encode_call(9, call), 1).call == call
+    assert records._call(records._plain_call(call)) == call
+    reply = Reply(1, b"frame", b"buffers", 0.5, 1.0, 2.0, b"survey")
+    header, body = gloo.encode_answer(9, call, reply)
+    assert gloo.decode_answer(header, 9, call, 1000).answer(1, body) == reply
+    assert records.read_answers(records.write_answers([reply]), [call]) == [reply]
+    assert reply.wire_bytes == len(b"framebufferssurvey") + 4
+
+
+def test_a_round_costs_what_the_configuration_counts() -> None:
+    heard = [Heard(0, 1000, 2.0, 0.5)]
+    assert round_cost(small(), 1000, 9000, heard) == 1000
+    assert round_cost(small(cost="both"), 1000, 9000, heard) == 10_000
+    timed = replace(small(cost="time"), link=Link(up_mbps=8.0, down_mbps=80.0, latency_ms=10.0))
+    assert round_cost(timed, 1_000_000, 1_000_000, heard) == pytest.approx(1.0 + 0.1 + 0.02 + 2.5)
+
+
+def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew(tmp_path: Path) -> None:
+    config = small(method="cost-aware", survey_every=2, rounds=6)
+    engine = LocalEngine(config)
+    state, asked = server.start(config, engine), []
+    for _ in range(6):
+        state, line = server.play_round(state, config, engine)
+        state, _ = server.evaluate(state, line, config, engine)
+        asked.append(state.survey is not None)
+    assert asked == [False, True] * 3
+    assert state.schedule.memory["mu"] > 0
+    assert state.schedule.s != config.schedule().init().s
+    engine.close()
+
+
+@pytest.mark.parametrize("method", ["cost-aware", "dadaquant", "fixed-step", "cosine", "adaquant-smooth"])
+def test_every_rule_resumes_to_the_same_model(method: str, tmp_path: Path) -> None:
+    config = small(method=method, rounds=6, survey_every=2, checkpoint_every=2, partition="dirichlet(0.5)")
+    whole = runner.run(config, tmp_path / "whole")
+
+    class Enough(Exception):
+        pass
+
+    def stop(_: object, state: server.RunState, line: object) -> None:
+        if state.round == 3:
+            raise Enough
+
+    with pytest.raises(Enough):
+        runner.run(config, tmp_path / "cut", stop)
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+
+
+def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
+    config = small(method="dadaquant-clients", rule_s0=4.0, partition="dirichlet(0.2)")
+    engine = LocalEngine(config)
+    state, line = server.play_round(server.start(config, engine), config, engine)
+    engine.close()
+    weights, tensors = engine.federation.weights, len(engine.federation.tensors)
+    levels = [config.schedule().client_levels(4, weights, i, np.zeros(1, np.float32)) for i in range(3)]
+    assert len(set(levels)) > 1
+    bits = [aq.paper_bits(engine.federation.dimension, int(s), tensors) for s in levels]
+    assert line["s"] == pytest.approx(np.mean(levels))
+    assert state.ledger.paper_bits == round(np.mean(bits))

@@ -1,0 +1,192 @@
+"""The other rules do what their authors say; ours finds the optimum of the true bound and survives a rising loss."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from adaquantfl.config import Config
+from adaquantfl.errors import ConfigError, ScheduleError
+from adaquantfl.schedules import (
+    AdaQuant,
+    Cosine,
+    CostAware,
+    DAdaQuant,
+    FedDQ,
+    FixedStep,
+    Schedule,
+    ScheduleState,
+    SmoothedAdaQuant,
+    Survey,
+)
+from adaquantfl.schedules.dadaquant import client_levels
+from adaquantfl.schedules.registry import RULES
+from adaquantfl.theory import adaptive_levels
+
+UPDATE = np.array([0.3, -0.4, 0.0], dtype=np.float32)
+
+
+def play(rule: Schedule, losses: list[float], state: ScheduleState | None = None) -> list[float]:
+    state, chosen = state or rule.init(), []
+    for k, loss in enumerate(losses):
+        state = rule.step(state, bits=16_000 * k, dimension=1000, loss=loss, eta=0.1)  # an interval a round
+        assert state.s is not None
+        chosen.append(state.s)
+    return chosen
+
+
+def test_dadaquant_doubles_only_after_patience_without_a_lower_loss() -> None:
+    rule = DAdaQuant(s0=1, patience=3, smoothing=0.0)
+    assert play(rule, [4.0, 3.0, 2.0, 1.0, 0.9, 0.8]) == [1] * 6
+    assert play(rule, [1.0] * 9) == [1, 1, 1, 2, 2, 2, 2, 4, 4]
+
+
+def test_dadaquant_passes_over_a_loss_that_is_not_a_number() -> None:
+    assert play(DAdaQuant(s0=2, patience=1, smoothing=0.0), [1.0, math.nan, math.inf]) == [2, 2, 2]
+
+
+def test_dadaquant_gives_clients_levels_of_equal_total_variance() -> None:
+    weights = [0.5, 0.3, 0.15, 0.05]
+    levels = client_levels(8, weights)
+    p = np.array(weights)
+    assert np.sum(p**2 / levels**2) == pytest.approx(np.sum(p**2 / 8**2))
+    assert levels[0] / levels[3] == pytest.approx((0.5 / 0.05) ** (2 / 3))
+    rule = DAdaQuant()
+    assert rule.clients_choose
+    assert not DAdaQuant(clients=False).clients_choose
+    assert [rule.client_levels(8, weights, i, UPDATE) for i in range(4)] == [round(x) for x in levels]
+    assert rule.client_levels(1, [0.999, 0.001], 1, UPDATE) == 1
+
+
+def test_a_fixed_step_has_the_same_distance_of_levels_for_large_and_small_updates() -> None:
+    rule = FixedStep(resolution=0.01)
+    for size in (1.0, 0.1, 0.001):
+        s = rule.client_levels(1, [1.0], 0, UPDATE * np.float32(size))
+        assert 0.5 * size / s == pytest.approx(0.01)
+    assert rule.client_levels(1, [1.0], 0, UPDATE * 0) > 0
+
+
+def test_feddq_takes_fewer_bits_as_updates_shrink_and_never_a_coarser_step_than_its_resolution() -> None:
+    rule, chosen = FedDQ(resolution=0.01), []
+    for size in (4.0, 1.0, 0.25):
+        update = UPDATE * np.float32(size)
+        s = rule.client_levels(1, [1.0], 0, update)
+        chosen.append(s)
+        assert np.abs(update).max() / s <= 0.01
+    assert chosen == sorted(chosen, reverse=True)
+    assert len(set(chosen)) == 3
+    assert rule.client_levels(1, [1.0], 0, UPDATE * 0) == 1
+
+
+def test_a_cosine_goes_from_start_to_end_and_stays() -> None:
+    chosen = play(Cosine(s0=1, s_end=9, rounds=8), [1.0] * 12)
+    assert chosen[0] == 1
+    assert chosen[4] == pytest.approx(5)
+    assert chosen[8:] == pytest.approx([9] * 4)
+    assert chosen == sorted(chosen)
+
+
+def test_a_smoothed_loss_follows_slowly() -> None:
+    losses = [2.0] + [0.02] * 5
+    plain, smooth = AdaQuant(s0=2), SmoothedAdaQuant(s0=2, smoothing=0.5)
+    assert play(plain, losses)[1] == 20
+    chosen = play(smooth, losses)
+    assert chosen[1] == 3
+    assert chosen == sorted(chosen)
+    assert play(SmoothedAdaQuant(s0=2, smoothing=0.0), losses) == play(plain, losses)
+
+
+# Cost-aware.
+
+
+def paper_survey(rule: CostAware, s: float, d: int = 10_000) -> Survey:
+    """What a survey would say if the paper's cost and variance were true."""
+    levels = rule.candidates(s)
+    costs = tuple(d * math.log2(4 * x) / 8 for x in levels)
+    return Survey(levels, tuple(d / x**2 for x in levels), costs)
+
+
+def sparse_survey(rule: CostAware, s: float) -> Survey:
+    """What an entropy-coded wire is like at few levels: cost and variance are proportional to s and 1 / s."""
+    levels = rule.candidates(s)
+    return Survey(levels, tuple(500 / x for x in levels), tuple(100 + 1400 * x for x in levels))
+
+
+def surveyed(rule: CostAware, losses: list[float], survey=paper_survey, eta: list[float] | None = None) -> list[float]:  # type: ignore[no-untyped-def]
+    state, chosen, last = rule.init(), [], None
+    for k, loss in enumerate(losses):
+        state = rule.step(state, bits=0, dimension=10_000, loss=loss, eta=eta[k] if eta else 0.1, survey=last)
+        assert state.s is not None
+        chosen.append(state.s)
+        last = survey(rule, state.s) if rule.wants_survey(state) else None
+    return chosen
+
+
+@pytest.mark.parametrize("s0", [2.0, 8.0])
+def test_under_the_papers_cost_and_variance_the_rule_is_eq_13(s0: float) -> None:
+    losses = [2.0, 2.0, 1.5, 1.0, 0.7, 0.5, 0.3, 0.2]
+    chosen = surveyed(CostAware(s0=s0, every=1), losses)
+    for s, loss in list(zip(chosen, losses, strict=True))[1:]:
+        assert s == pytest.approx(adaptive_levels(s0, f0=2.0, fk=loss), rel=0.02)
+
+
+def test_a_falling_learning_rate_lowers_s_as_in_eq_13() -> None:
+    chosen = surveyed(CostAware(s0=8.0, every=1), [2.0] * 3, eta=[0.1, 0.1, 0.05])
+    assert chosen[2] == pytest.approx(4.0, rel=0.02)
+
+
+def test_s0_is_the_optimum_at_the_start_whatever_the_curves_are() -> None:
+    assert surveyed(CostAware(s0=0.7, every=1), [2.0] * 4, sparse_survey) == pytest.approx([0.7] * 4, rel=0.02)
+
+
+def test_a_rising_loss_never_lowers_s_and_a_blow_up_doubles_it() -> None:
+    losses = [2.0, 1.0, 0.5, 0.55, 0.6, 0.9, 2.0, 50.0, math.nan]
+    ours = surveyed(CostAware(s0=1.0, every=1), losses, sparse_survey)
+    assert ours == sorted(ours)
+    assert ours[6] == pytest.approx(2 * ours[5])
+    literal = play(AdaQuant(s0=4, guard=False), losses[:8])
+    assert literal[7] == 1 < literal[2]  # the paper's rule, taken literally, feeds the blow-up
+
+
+def test_after_a_blow_up_the_rule_stays_on_the_safe_side() -> None:
+    chosen = surveyed(CostAware(s0=1.0, every=1), [2.0, 1.0, 1.5, 1.0, 1.0], sparse_survey)
+    assert chosen[3] >= 0.98 * chosen[2] > 1.9 * chosen[1]
+
+
+def test_a_survey_is_there_when_the_loss_is() -> None:
+    rule = CostAware(every=3)
+    state, asked = rule.init(), []
+    for _ in range(7):
+        state = rule.step(state, bits=0, dimension=10, loss=1.0, eta=0.1)
+        asked.append(rule.wants_survey(state))
+    assert asked == [False, False, True, False, False, True, False]
+
+
+# All of them.
+
+
+@pytest.mark.parametrize("method", RULES)
+def test_every_rules_state_survives_json(method: str) -> None:
+    rule = Config(method=method).schedule()
+    state = rule.step(rule.init(), bits=0, dimension=10, loss=1.5, eta=0.1)
+    assert ScheduleState(**json.loads(json.dumps(state.to_dict()))) == state
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"method": "cost-aware", "rule_s0": -1.0}, "s0 = -1.0"),
+        ({"method": "dadaquant", "patience": 0}, "patience"),
+        ({"method": "feddq", "resolution": 0.0}, "resolution"),
+        ({"method": "cosine", "s_end": 0.0}, "s0 = 0.0"),
+        ({"method": "cost-aware", "brake": 1.0}, "brake"),
+        ({"cost": "money"}, "cost"),
+        ({"method": "adaquant", "s0": 1.5}, "whole number"),
+    ],
+)
+def test_bad_settings_are_named(keys: dict[str, object], says: str) -> None:
+    with pytest.raises((ConfigError, ScheduleError), match=says):
+        Config(**keys)  # type: ignore[arg-type]
