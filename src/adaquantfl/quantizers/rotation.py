@@ -84,7 +84,7 @@ class Turned:
 
 
 def _turn(x: npt.NDArray[np.float32], segments: Segments, key: int, forward: bool) -> npt.NDArray[np.float32]:
-    low, high = split_key(int(key) ^ SIGNS)
+    low, high = (half ^ sign for half, sign in zip(split_key(key), split_key(SIGNS), strict=True))
     out = np.empty_like(x)
 
     def work(first: int, last: int) -> None:
