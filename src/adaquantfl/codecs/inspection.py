@@ -33,15 +33,10 @@ def describe(data: Bytes) -> str:
         levels = decode(data)
         counts = np.unique(levels.values, return_counts=True)[1]
         share = counts / counts.sum()
-        formula = paper_bits(header.dimension, header.s, len(header.scales))
-        scales = header.scales
         facts[1:1] = [("codec", f"{by_tag(frame).NAME} (tag {header.codec})")]
         facts += [
-            ("levels s", f"{header.s} ({bits_per_element(header.s)} bits and a sign)"),
-            (
-                "scales",
-                _span(scales),
-            ),
+            ("levels s", f"{header.s} ({bits_per_element(header.top)} bits and a sign)"),
+            ("scales", _span(header.scales)),
             *_further(header),
             ("non-zero", f"{np.count_nonzero(levels.values) / header.dimension:.4%}"),
             ("entropy", f"{-np.sum(share * np.log2(share)):.4f} bits an element"),
@@ -50,8 +45,10 @@ def describe(data: Bytes) -> str:
                 "with codec",
                 ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in CODECS.values()) + " bytes",
             ),
-            ("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"),
         ]
+        if header.kind.name == "uniform":
+            formula = paper_bits(header.dimension, header.s, len(header.scales))
+            facts.append(("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"))
     return "\n".join(f"{name:12} {value}" for name, value in facts)
 
 
