@@ -173,6 +173,19 @@ def test_levels_put_together_wrongly_are_not_encoded(levels: aq.Levels, word: st
         aq.encode(levels)
 
 
+def test_inspection_shows_what_a_receiver_needs(x: np.ndarray) -> None:
+    text = describe(aq.compress(x, 3, 0xABCDEF, quantizer="centroid", stretch=1.5))
+    for line in (
+        "quantizer    centroid (tag 9)",
+        "stretch      1.5",
+        "stream key   0x0000000000abcdef",
+        "may reach 32",
+    ):
+        assert line in text
+    assert "gain" in describe(aq.compress(x, 3, 1, quantizer="dithered"))
+    assert "linf norm" in describe(aq.compress(x, 3, 1, norm="linf"))
+
+
 def test_the_largest_norm_sets_the_scale_where_it_is_asked_for(rng: np.random.Generator) -> None:
     x = rng.standard_normal(5000).astype(np.float32)
     levels = aq.quantize(x, 3, 1, [2000, 3000], norm="linf")
