@@ -36,13 +36,14 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
-	cd benchmarks && for name in codec round memory coldstart sizes real_updates scale; do \
+	cd benchmarks && for name in codec round memory coldstart sizes real_updates scale mean_estimation; do \
 	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
 
-results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md and scale.md, from their records
+results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md and rivals.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py
+	$(BIN)/python scripts/mean_page.py
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

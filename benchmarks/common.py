@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,29 @@ def entropy_bytes(levels: aq.Levels) -> float:
     """d times the entropy of the signed levels' histogram, in bytes."""
     counts = np.unique(levels.values, return_counts=True)[1]
     return float(-np.sum(counts * np.log2(counts / counts.sum()))) / 8
+
+
+def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:
+    """Updates of the CNN's first client after so many rounds on the bundled sample: round, update, tensor sizes."""
+    from adaquantfl.config import load_config
+    from adaquantfl.engines.local import LocalEngine
+    from adaquantfl.federated import server
+    from adaquantfl.federated.messages import Plan
+
+    config = load_config(
+        "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "4bit"}
+    )
+    engine = LocalEngine(config)
+    try:
+        state = server.start(config, engine)
+        for done in range(max(rounds) + 1):
+            if done in rounds:
+                reply = engine.trainer.train(0, state.model, Plan(done, None, config.eta))
+                yield done, aq.decode_float32(reply.frame), engine.federation.tensors
+            if done < max(rounds):
+                state, _ = server.play_round(state, config, engine)
+    finally:
+        engine.close()
 
 
 def record(out: Path | None, figures: dict[str, Any]) -> None:

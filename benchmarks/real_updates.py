@@ -14,12 +14,8 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.codecs.frame import payload_size
-from adaquantfl.config import load_config
-from adaquantfl.engines.local import LocalEngine
-from adaquantfl.federated import server
-from adaquantfl.federated.client import scope_segments
-from adaquantfl.federated.messages import Plan
-from common import entropy_bytes, options, record
+from adaquantfl.quantizers.segments import scope_segments
+from common import cnn_updates, entropy_bytes, options, record
 
 ROUNDS = (0, 20)
 LEVELS = (1, 2, 3, 10, 30, 100, 1000, 65535)
@@ -45,23 +41,10 @@ def row(update: np.ndarray, done: int, scope: str, s: int, tensors: tuple[int, .
 
 if __name__ == "__main__":
     arguments = options(__doc__ or "")
-    config = load_config(
-        "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "4bit"}
-    )
-    engine = LocalEngine(config)
-    try:
-        state, rows = server.start(config, engine), []
-        for done in range(max(ROUNDS) + 1):
-            if done in ROUNDS:
-                reply = engine.trainer.train(0, state.model, Plan(done, None, config.eta))
-                update = aq.decode_float32(reply.frame)
-                rows += [
-                    row(update, done, scope, s, engine.federation.tensors)
-                    for scope in ("tensor", "whole")
-                    for s in LEVELS
-                ]
-            if done < max(ROUNDS):
-                state, _ = server.play_round(state, config, engine)
-    finally:
-        engine.close()
+    rows = [
+        row(update, done, scope, s, tensors)
+        for done, update, tensors in cnn_updates(ROUNDS)
+        for scope in ("tensor", "whole")
+        for s in LEVELS
+    ]
     record(arguments.out, {"rows": rows})

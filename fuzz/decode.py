@@ -23,6 +23,12 @@ import adaquantfl.codecs.kernels.dense
 import adaquantfl.codecs.kernels.fixed
 import adaquantfl.codecs.kernels.nonzeros
 import adaquantfl.codecs.kernels.sparse
+import adaquantfl.quantizers.centroid
+import adaquantfl.quantizers.dithered
+import adaquantfl.quantizers.eden
+import adaquantfl.quantizers.lattice
+import adaquantfl.quantizers.natural
+import adaquantfl.quantizers.rotation
 
 with atheris.instrument_imports(include=["adaquantfl"]):
     import numpy as np
@@ -30,6 +36,7 @@ with atheris.instrument_imports(include=["adaquantfl"]):
     import adaquantfl as aq
     from adaquantfl.codecs.frame import read_frame
     from adaquantfl.codecs.registry import CODECS
+    from adaquantfl.quantizers.registry import QUANTIZERS
 
 LARGEST = 200_000  # the dimension that the receiver expects at most
 
@@ -82,6 +89,9 @@ def seeds(folder: Path) -> None:
             for codec in ("fixed", "sparse", "dense"):
                 for name, segments in (("whole", None), ("list", [1, d - 1] if d > 1 else [1])):
                     (folder / f"{codec}-{d}-{s}-{name}").write_bytes(aq.compress(x, s, 1, codec, segments))
+        for name, quantizer in QUANTIZERS.items():
+            frame = aq.compress(x, min(quantizer.most, 3), 1, quantizer=name)
+            (folder / f"{name}-{d}").write_bytes(frame)
         (folder / f"float32-{d}").write_bytes(aq.encode_float32(x))
     wide = np.zeros(150_000, dtype=np.float32)
     wide[[5, 70_000, 149_999]] = [1.0, -2.0, 2.0]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
+from adaquantfl.quantizers.registry import QUANTIZERS
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "codecs" / "golden"
 EXPECTED = FOLDER / "expected.json"
@@ -41,6 +42,24 @@ COMPRESSED: dict[str, tuple[str, int, int, list[int], list[int] | None]] = {
     "compress-sparse": ("sparse", 2, aq.stream_key(4, 5, 6), [i % 7 - 3 for i in range(200)], [60, 1, 139]),
     "compress-auto": ("auto", 60, aq.stream_key(7, 8, 9), [i * i % 101 - 50 for i in range(150)], [64, 64, 22]),
 }
+KEY = aq.stream_key(10, 11, 12)
+SMALL = [1, 0, -2, 2, 0, -1, 1, 1, -2, 1, 2, -1]
+# name: quantizer, norm, codec, s, levels, scales, lengths of the segments, further numbers
+RIVALS: dict[str, tuple[str, str, str, int, list[int], list[float], list[int] | None, list[float] | None]] = {
+    "uniform-linf": ("uniform", "linf", "fixed", 2, SMALL, [0.5], None, None),
+    "rotated-linf": ("rotated", "linf", "dense", 2, SMALL, [1.0, 0.25], [8, 4], None),
+    "rotated-l2": ("rotated", "l2", "fixed", 3, SMALL[:8], [2.0], None, None),
+    "dithered-l2": ("dithered", "l2", "sparse", 2, SMALL, [1.0, 3.0], [7, 5], [0.75, 1.5]),
+    "dithered-linf": ("dithered", "linf", "fixed", 5, SMALL, [1.0], None, [0.5]),
+    "lattice-l2": ("lattice", "l2", "fixed", 1, [4, -4, 3, 0, 1, 2, -1], [1.0, 2.0], [3, 4], None),
+    "lattice-linf": ("lattice", "linf", "dense", 9, SMALL, [1.0], None, None),
+    "eden": ("eden", "", "dense", 2, [1, -1, 2, 1, -2, -1, 1, 2], [0.5, 0.0], [4, 4], None),
+    "centroid": ("centroid", "", "sparse", 1, [0, 0, 8, 0, -1, 0, 0, 0, 1], [0.5, 4.0], [8, 1], [2.0]),
+    "terngrad": ("terngrad", "linf", "fixed", 1, [1, 0, -1], [0.125], None, None),
+    "natural-l2": ("natural", "l2", "fixed", 10, [10, -9, 0, 1], [3.0], None, None),
+    "natural-linf": ("natural", "linf", "fixed", 127, [127, -126, 0, 1], [1.0], None, None),
+    "stc": ("stc", "", "sparse", 400, [0] * 500 + [1, -1], [0.01], None, None),
+}
 FLOAT32 = [0.0, 1.5, -2.0, 1e-45, -3.4028234663852886e38]
 
 
@@ -60,6 +79,21 @@ def frames() -> dict[str, tuple[bytes, Entry]]:
             aq.compress(vector, s, key, codec, segments),
             {"codec": codec, "key": key, "x": x} | describe(levels),
         )
+    for name, (quantizer, norm, codec, s, values, scales, segments, numbers) in RIVALS.items():
+        scale, lengths = np.array(scales, dtype=np.float32), None if segments is None else np.array(segments)
+        levels = aq.Levels(
+            np.array(values),
+            scale[0] if segments is None else scale,
+            s,
+            lengths,
+            quantizer,
+            norm,
+            KEY if QUANTIZERS[quantizer].keyed else None,
+            None if numbers is None else np.array(numbers, dtype=np.float32),
+        )
+        further = {"quantizer": quantizer, "norm": norm, "key": levels.key, "numbers": numbers}
+        floats = [float(f"{value:.6g}") for value in levels.dequantize()[-16:]]
+        made[name] = aq.encode(levels, codec), {"codec": codec} | further | describe(levels) | {"floats": floats}
     exact = np.array(FLOAT32, dtype=np.float32)
     made["float32"] = aq.encode_float32(exact), {"codec": "float32", "x": exact.tolist()}
     return made

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
         QuantizeError,
         ScheduleError,
     )
+    from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
-    from .quantizers.uniform import Levels, quantize
     from .schedules import AdaQuant, Fixed, FullPrecision, ScheduleState
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
@@ -44,9 +44,9 @@ _HOME = {
         "QuantizeError",
         "ScheduleError",
     ),
+    "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
-    "quantizers.uniform": ("Levels", "quantize"),
     "schedules": ("AdaQuant", "Fixed", "FullPrecision", "ScheduleState"),
     "theory": ("error_bound", "optimal_levels", "paper_bits"),
     "threads": ("get_threads", "set_threads"),

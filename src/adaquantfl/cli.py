@@ -258,12 +258,17 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _methods(options: argparse.Namespace) -> int:
+    from .config import CODECS
     from .experiments.methods import lines
+    from .quantizers.registry import QUANTIZERS
     from .schedules.registry import BASELINES, RULES
 
     shown = {name: rule for name, rule in RULES.items() if name not in BASELINES or name in ("1bit", "16bit")}
     print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
     print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
+    print("\nQuantizers (`quantizer`; `norm` is l2 or linf where both are known):")
+    print(lines((one.name, one.about, one.reference) for one in QUANTIZERS.values()))
+    print(f"\nCodecs (`codec`), lossless: {', '.join(CODECS)}. auto takes the smallest.")
     return 0
 
 

@@ -10,9 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError, ScheduleError
+from .errors import ConfigError, QuantizeError, ScheduleError
 from .names import unknown
 from .norms import NormLimit
+from .quantizers.registry import find
 from .schedules import ROUNDINGS, AdaQuant, Schedule
 from .schedules.registry import RULES
 
@@ -75,6 +76,9 @@ class Config:
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or for so many elements; "balanced"
+    quantizer: str = "uniform"  # the paper's; `adaquantfl methods` lists others
+    norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
+    sparsity: int = 400  # "stc" keeps one element in so many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
@@ -136,10 +140,26 @@ class Config:
             )
         if isinstance(self.scope, int) and self.scope < 1:
             raise ConfigError(f"scope = {self.scope}: a bucket has at least 1 element.")
+        self._check_quantizer()
         try:
             self.schedule()  # its own checks
         except ScheduleError as error:
             raise ConfigError(str(error)) from None
+
+    def _check_quantizer(self) -> None:
+        try:
+            kind = find(self.quantizer)
+            kind.norm(self.norm or None)
+        except QuantizeError as error:
+            raise ConfigError(str(error)) from None
+        if self.scope == "balanced" and (kind.rotates or not kind.stretches):
+            raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
+        if not kind.follows_rule and self.method not in ("1bit", "fp32"):
+            raise ConfigError(
+                f"quantizer = {kind.name!r} has no levels that a rule could choose: use it with method = '1bit'."
+            )
+        if self.method == "feddq" and self.norm != "linf":
+            raise ConfigError("method = 'feddq' measures an update by its largest element: set norm = 'linf'.")
 
     def schedule(self) -> Schedule:
         """The rule that `method` names."""
@@ -147,8 +167,10 @@ class Config:
 
     @property
     def spread(self) -> str | int:
-        """The scope, with levels spread over the tensors where the rule does so."""
-        return "balanced" if self.scope == "tensor" and self.schedule().balanced else self.scope
+        """The scope, with levels spread over the tensors where the rule does so and the quantizer can."""
+        kind = find(self.quantizer)
+        able = kind.stretches and not kind.rotates
+        return "balanced" if self.scope == "tensor" and able and self.schedule().balanced else self.scope
 
     def broadcasts(self) -> AdaQuant:
         """The rule of the lossy downlink."""
@@ -168,7 +190,7 @@ LINK_KEYS = tuple(field.name for field in fields(Link))
 _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
     "loss_samples": 0, "loss_smoothing": 0, "seed": 0, "min_clients": 0, "clients_per_round": 0, "downlink_s0": 1,
-    "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
+    "sparsity": 1, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
 _CHOICES = {
     "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,

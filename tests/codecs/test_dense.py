@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import adaquantfl as aq
 from adaquantfl.codecs import dense
 from adaquantfl.codecs.frame import TILE, UNIFORM, Header, read_frame, seal, write_frame
+from adaquantfl.quantizers.levels import level_dtype
 from adaquantfl.quantizers.segments import Segments
 from adaquantfl.quantizers.streams import split_key
-from adaquantfl.quantizers.uniform import Prepared, level_dtype
+from adaquantfl.quantizers.uniform import Prepared
 from support import reference_decoder
 
 Values = npt.NDArray[np.signedinteger]

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.quantizers.registry import BY_TAG
 from support import reference_decoder as reference
+from support import reference_quantizers
 
 FOLDER = Path(__file__).parent / "golden"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((FOLDER / "expected.json").read_text())
 LEVELS = [name for name, entry in EXPECTED.items() if entry["codec"] != "float32"]
+RIVALS = [name for name in LEVELS if "quantizer" in EXPECTED[name]]
 COMPRESSED = [name for name in LEVELS if "x" in EXPECTED[name]]
 
 
@@ -31,7 +34,12 @@ def expected_levels(name: str) -> aq.Levels:
     scales = np.array(entry["scales"], dtype=np.float32)
     whole = entry["segments"] is None
     segments = None if whole else np.array(entry["segments"], dtype=np.int64)
-    return aq.Levels(np.repeat(levels, times), scales[0] if whole else scales, entry["s"], segments)
+    rival = {name: entry[name] for name in ("quantizer", "norm", "key", "numbers") if name in entry}
+    if "x" in entry:  # there the key was the quantizer's
+        rival = {}
+    if rival.get("numbers") is not None:
+        rival["numbers"] = np.array(rival["numbers"], dtype=np.float32)
+    return aq.Levels(np.repeat(levels, times), scales[0] if whole else scales, entry["s"], segments, **rival)
 
 
 def test_every_golden_frame_is_tested() -> None:
@@ -58,6 +66,19 @@ def test_both_decoders_read_the_golden_levels(name: str) -> None:
     assert levels.s == other.s == expected.s
     segments = None if levels.segments is None else levels.segments.tolist()
     assert segments == other.segments == EXPECTED[name]["segments"]
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_both_decoders_make_the_golden_floats_of_other_quantizers(name: str) -> None:
+    levels, other, floats = aq.decode(golden(name)), reference.decode(golden(name)), EXPECTED[name]["floats"]
+    assert levels == expected_levels(name)
+    np.testing.assert_allclose(levels.dequantize()[-16:], floats, rtol=2e-5, atol=1e-6 * np.abs(floats).max())
+    made = reference_quantizers.floats(other)[-16:]
+    np.testing.assert_allclose(made, floats, rtol=2e-5, atol=1e-6 * np.abs(floats).max())
+
+
+def test_every_tag_has_a_golden_frame() -> None:
+    assert {golden(name)[5] for name in EXPECTED} == {*BY_TAG, 255}
 
 
 def test_float32_values_have_their_golden_bytes() -> None:

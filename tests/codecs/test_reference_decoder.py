@@ -15,7 +15,9 @@ import numpy.typing as npt
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.quantizers.registry import QUANTIZERS
 from support import reference_decoder as reference
+from support import reference_quantizers
 from support.reference_decoder import Decoded
 
 CODECS = ["fixed", "sparse", "dense", "auto"]
@@ -55,7 +57,10 @@ def draw_levels(rng: np.random.Generator, d: int, shape: str | None = None) -> a
 
 def as_read(levels: aq.Levels) -> Decoded:
     segments = None if levels.segments is None else levels.segments.tolist()
-    return Decoded(levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
+    tag = QUANTIZERS[levels.quantizer].tags[levels.norm]
+    numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
+    plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
+    return Decoded(*plain, tag, numbers, levels.key)
 
 
 def sealed(frame: bytes | bytearray) -> bytes:
@@ -106,6 +111,30 @@ def test_both_decoders_read_what_the_quantizer_gives(s: int, rng: np.random.Gene
         levels = aq.quantize(x, s=s, key=aq.stream_key(1, 2, client), segments=draw_segments(rng, 1500))
         for codec in CODECS:
             assert reference.decode(aq.encode(levels, codec)) == as_read(levels)
+
+
+@pytest.mark.parametrize(("name", "norm"), [(name, norm) for name, q in QUANTIZERS.items() for norm in q.tags])
+def test_both_decoders_make_the_same_floats(name: str, norm: str, rng: np.random.Generator) -> None:
+    s = {"terngrad": 1, "stc": 9, "natural": 12}.get(name, 7)
+    for client, segments in enumerate((None, [100, 1, 27, 172], [128, 128, 44])):
+        x = (rng.standard_t(2, 300) * 10.0 ** rng.integers(-9, 9)).astype(np.float32)
+        levels = aq.quantize(x, s, aq.stream_key(1, 2, client), segments, quantizer=name, norm=norm or None)
+        read = reference.decode(aq.encode(levels))
+        assert read == as_read(levels)
+        ours = levels.dequantize()
+        np.testing.assert_allclose(ours, reference_quantizers.floats(read), rtol=1e-5, atol=2e-6 * np.abs(ours).max())
+
+
+@pytest.mark.parametrize("name", [name for name in QUANTIZERS if name != "uniform"])
+def test_both_decoders_refuse_the_same_altered_frames_of_other_quantizers(name: str, rng: np.random.Generator) -> None:
+    read = 0
+    for client in range(40):
+        d = int(np.exp(rng.uniform(0, np.log(1500))))
+        x, segments = rng.standard_t(2, d).astype(np.float32), draw_segments(rng, d)
+        s = int(rng.integers(1, 1 + min(QUANTIZERS[name].most, 20)))
+        frame = aq.compress(x, s, client, str(rng.choice(CODECS)), segments, quantizer=name)
+        read += read_by_both([mutated(frame, rng) for _ in range(10)], d)
+    assert 0.02 * 400 < read < 0.98 * 400
 
 
 def test_both_decoders_read_float32_values(rng: np.random.Generator) -> None:
@@ -219,7 +248,7 @@ REFUSED = {
     "float32: s = 1": float32(s=1),
     "levels without a scale": by_hand(scales=()),
     "another version": by_hand(version=2),
-    "unknown quantizer": by_hand(quantizer=1),
+    "unknown quantizer": by_hand(quantizer=14),
     "unknown codec": by_hand(codec=3),
     "levels in codec 255": by_hand(bytes(16), codec=255),
     "unknown layout": by_hand(layout=3),

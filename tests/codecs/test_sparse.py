@@ -14,9 +14,10 @@ import adaquantfl as aq
 from adaquantfl.codecs import sparse
 from adaquantfl.codecs.frame import TILE, UNIFORM, Frame, Header, read_frame, seal, write_frame
 from adaquantfl.codecs.kernels import sparse as kernels
+from adaquantfl.quantizers.levels import level_dtype
 from adaquantfl.quantizers.segments import Segments
 from adaquantfl.quantizers.streams import split_key
-from adaquantfl.quantizers.uniform import Prepared, level_dtype
+from adaquantfl.quantizers.uniform import Prepared
 from support import reference_decoder
 
 Ints = npt.NDArray[np.signedinteger]

@@ -36,8 +36,9 @@ def small(**changes: object) -> Config:
 def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
     update: np.ndarray, s: float, scope: str
 ) -> None:
-    (entry,) = survey.read(survey.look(update, [s], 5, "auto", SEGMENTS, scope), 1)
-    whole, stretch = survey.levels_of(update, s, SEGMENTS, scope)
+    config = Config(scope=scope)
+    (entry,) = survey.read(survey.look(update, [s], 5, config, SEGMENTS), 1)
+    whole, stretch = survey.levels_of(update, s, SEGMENTS, config)
     assert entry["size"] == len(aq.compress(update, whole, 5, "auto", SEGMENTS, stretch))
     square = np.sum(update.astype(np.float64) ** 2)
     errors = [
@@ -137,3 +138,54 @@ def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
     bits = [aq.paper_bits(engine.federation.dimension, int(s), tensors) for s in levels]
     assert line["s"] == pytest.approx(np.mean(levels))
     assert state.ledger.paper_bits == round(np.mean(bits))
+
+
+@pytest.mark.parametrize("quantizer", ["dithered", "rotated", "lattice", "eden", "centroid", "natural"])
+def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
+    config = Config(quantizer=quantizer)
+    (entry,) = survey.read(survey.look(update, [2.0], 5, config, SEGMENTS), 1)
+    levels = aq.quantize(update, 2, 5, SEGMENTS, quantizer=quantizer)
+    error = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
+    assert entry["size"] == len(aq.encode(levels))
+    assert entry["error"] == pytest.approx(error, rel=1e-4)
+
+
+@pytest.mark.parametrize("quantizer", ["dithered", "rotated", "lattice", "eden", "centroid", "natural"])
+@pytest.mark.parametrize("method", ["adaquant", "cost-aware"])
+def test_a_rule_drives_every_quantizer_that_has_levels(quantizer: str, method: str) -> None:
+    config = small(quantizer=quantizer, method=method, survey_every=1, interval=1.0)
+    engine = LocalEngine(config)
+    state = server.start(config, engine)
+    for _ in range(4):
+        state, line = server.play_round(state, config, engine)
+        state, _ = server.evaluate(state, line, config, engine)
+        assert not line.get("missing")
+    engine.close()
+    assert np.isfinite(state.latest.loss)
+
+
+def test_what_stc_leaves_out_comes_later() -> None:
+    config = small(quantizer="stc", method="1bit", sparsity=50)
+    engine = LocalEngine(config)
+    state = server.start(config, engine)
+    for _ in range(3):
+        state, _ = server.play_round(state, config, engine)
+    kept = engine.trainer._remainders
+    engine.close()
+    assert sorted(kept) == [0, 1, 2]
+    assert all(np.abs(remainder).max() > 0 for remainder in kept.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"quantizer": "dither"}, "dithered"),
+        ({"quantizer": "eden", "norm": "l2"}, "norm"),
+        ({"quantizer": "stc"}, "1bit"),
+        ({"quantizer": "rotated", "scope": "balanced"}, "balanced"),
+        ({"method": "feddq"}, "linf"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says: str) -> None:
+    with pytest.raises(aq.ConfigError, match=says):
+        Config(**keys)  # type: ignore[arg-type]

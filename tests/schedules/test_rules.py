@@ -170,7 +170,7 @@ def test_a_survey_is_there_when_the_loss_is() -> None:
 
 @pytest.mark.parametrize("method", RULES)
 def test_every_rules_state_survives_json(method: str) -> None:
-    rule = Config(method=method).schedule()
+    rule = Config(method=method, norm="linf" if method == "feddq" else "").schedule()
     state = rule.step(rule.init(), bits=0, dimension=10, loss=1.5, eta=0.1)
     assert ScheduleState(**json.loads(json.dumps(state.to_dict()))) == state
 
@@ -180,7 +180,7 @@ def test_every_rules_state_survives_json(method: str) -> None:
     [
         ({"method": "cost-aware", "rule_s0": -1.0}, "s0 = -1.0"),
         ({"method": "dadaquant", "patience": 0}, "patience"),
-        ({"method": "feddq", "resolution": 0.0}, "resolution"),
+        ({"method": "feddq", "norm": "linf", "resolution": 0.0}, "resolution"),
         ({"method": "cosine", "s_end": 0.0}, "s0 = 0.0"),
         ({"method": "cost-aware", "brake": 1.0}, "brake"),
         ({"cost": "money"}, "cost"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 HEADER = struct.Struct("<4s4B2I2Q")
 UNIFORM, FLOAT32 = 0, 255
+CENTROID, STC = 9, 13
 FIXED, SPARSE, DENSE = 0, 1, 2
 WHOLE, BUCKETS, LIST = 0, 1, 2
 
@@ -25,25 +26,56 @@ LONGEST_UNARY = 20
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A row of the table of quantizers."""
+
+    name: str
+    most: int = 65535  # s
+    keyed: bool = False
+    rotated: bool = False
+    numbers: str = ""  # for each "segment", or one for the "frame"
+    linear: bool = False
+
+
+_NORMED = {
+    (0, 1): Kind("uniform", linear=True),
+    (2, 3): Kind("rotated", keyed=True, rotated=True),
+    (4, 5): Kind("dithered", keyed=True, numbers="segment"),
+    (6, 7): Kind("lattice", keyed=True),
+    (8,): Kind("eden", most=16, keyed=True, rotated=True),
+    (CENTROID,): Kind("centroid", keyed=True, rotated=True, numbers="frame"),
+    (10,): Kind("terngrad", most=1, linear=True),
+    (11, 12): Kind("natural", most=127),
+    (STC,): Kind("stc", linear=True),
+}
+QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
+
+
+@dataclass(frozen=True)
 class Decoded:
-    """What a frame says: element i, in segment j, stands for `scales[j] * values[i] / s`."""
+    """What a frame says; with quantizer 0 element i, in segment j, stands for `scales[j] * values[i] / s`."""
 
     s: int
     dimension: int
     segments: list[int] | None
     scales: list[float]
     values: list[int]
+    quantizer: int = UNIFORM
+    numbers: tuple[float, ...] = ()
+    key: int | None = None
 
 
 def decode(data: bytes, dimension: int | None = None) -> Decoded:
     """Read a frame of levels; raise ValueError, with the reason, if it breaks a rule of the specification."""
     frame = _open(data, dimension)
-    _require(frame.quantizer == UNIFORM, f"quantizer {frame.quantizer} does not hold levels")
-    _require(1 <= frame.s <= 65535, f"s is {frame.s}")
+    _require(frame.quantizer in QUANTIZERS, f"quantizer {frame.quantizer} does not hold levels")
+    _require(1 <= frame.s <= QUANTIZERS[frame.quantizer].most, f"s is {frame.s}")
     readers = {FIXED: _fixed, SPARSE: _sparse, DENSE: _dense}
     _require(frame.codec in readers, f"codec {frame.codec} is unknown")
-    values = readers[frame.codec](frame.body, frame.dimension, frame.s)
-    return Decoded(frame.s, frame.dimension, frame.segments, frame.scales, values)
+    top = _top(frame.quantizer, frame.s, frame.numbers)
+    values = readers[frame.codec](frame.body, frame.dimension, top)
+    kind = (frame.quantizer, frame.numbers, frame.key)
+    return Decoded(frame.s, frame.dimension, frame.segments, frame.scales, values, *kind)
 
 
 def decode_float32(data: bytes, dimension: int | None = None) -> list[float]:
@@ -70,6 +102,8 @@ class _Frame:
     dimension: int
     segments: list[int] | None
     scales: list[float]
+    numbers: tuple[float, ...]
+    key: int | None
     body: bytes
 
 
@@ -87,9 +121,33 @@ def _open(data: bytes, expected: int | None) -> _Frame:
     segments = _segments(source, layout, n, d, 0 if quantizer == FLOAT32 else 1)
     scales = list(struct.unpack(f"<{n}f", source.take(4 * n)))
     _require(all(math.isfinite(scale) and scale >= 0 for scale in scales), "a scale is negative or not finite")
+    numbers, key = _further(source, quantizer, segments or [d], scales)
     _require(not any(source.take(-source.position % 8)), "the padding before the body is not zero")
     _require(source.left() == body_size, "the frame is longer or shorter than its header says")
-    return _Frame(quantizer, codec, s, d, segments, scales, source.take(body_size))
+    return _Frame(quantizer, codec, s, d, segments, scales, numbers, key, source.take(body_size))
+
+
+def _further(
+    source: _Bytes, quantizer: int, segments: list[int], scales: list[float]
+) -> tuple[tuple[float, ...], int | None]:
+    """The numbers and the key behind the scales."""
+    if quantizer not in QUANTIZERS:
+        return (), None
+    kind = QUANTIZERS[quantizer]
+    _require(kind.linear or max(scales, default=0.0) <= 2.0**107, "a scale is above 2^107")
+    powers = all(length & (length - 1) == 0 and length <= 65536 for length in segments)
+    _require(not kind.rotated or powers, "a segment has not 2^k elements")
+    count = {"": 0, "segment": len(scales), "frame": 1}[kind.numbers]
+    numbers = struct.unpack(f"<{count}f", source.take(4 * count))
+    least, most = (0.0, 1.5) if kind.numbers == "segment" else (1.0, 2.0**20)
+    _require(all(least <= number <= most for number in numbers), "a further number is out of its range")
+    return numbers, struct.unpack("<Q", source.take(8))[0] if kind.keyed else None
+
+
+def _top(quantizer: int, s: int, numbers: tuple[float, ...]) -> int:
+    if quantizer == CENTROID:
+        return math.ceil(16 * s / numbers[0])
+    return {6: 2 * s + 2, 7: 2 * s + 2, STC: 1}.get(quantizer, s)
 
 
 def _segments(source: _Bytes, layout: int, n: int, d: int, whole_scales: int) -> list[int] | None:

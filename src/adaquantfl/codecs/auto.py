@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..quantizers.uniform import Levels, Prepared, level_dtype
+from ..quantizers.levels import Levels, level_dtype
+from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
 from .dense_table import Counts
-from .frame import TILE, UNIFORM, Header
+from .frame import TILE, Header
 
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which a list of them takes less memory and time than all levels
@@ -22,13 +23,12 @@ def encode(levels: Levels) -> bytes:
     """Levels to the smallest frame."""
     if levels.dimension <= _SHORT:
         return min(fixed.encode(levels), sparse.encode(levels), dense.encode(levels), key=len)
-    counts = dense.histogram(levels.values, levels.s)
-    if counts[levels.s] > (1 - _SPARSE_ENOUGH) * levels.dimension:
+    counts = dense.histogram(levels.values, levels.top)
+    if counts[levels.top] > (1 - _SPARSE_ENOUGH) * levels.dimension:
         found = sparse.Nonzeros.of_levels(levels.values)
         choice = _choose(counts, _nonzeros_per_block(found, levels.dimension), levels.dimension)
         if choice == sparse.NAME:
-            header = Header(UNIFORM, sparse.TAG, levels.s, levels.dimension, levels.segments, levels.scales)
-            return sparse.write(header, found)
+            return sparse.write(Header.of(levels, sparse.TAG), found)
     else:
         choice = _choose(counts, None, levels.dimension)
     return fixed.encode(levels) if choice == fixed.NAME else dense.encode(levels, counts)
@@ -43,12 +43,12 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
         counts[s] = d - len(found.level)
         sparse_enough = counts[s] > (1 - _SPARSE_ENOUGH) * d  # as `encode` asks, so that both choose alike
         if sparse_enough and _choose(counts, _nonzeros_per_block(found, d), d) == sparse.NAME:
-            return sparse.write(Header(UNIFORM, sparse.TAG, s, d, segments, ready.scales), found)
+            return sparse.write(Header(ready.tag, sparse.TAG, s, d, segments, ready.scales), found)
         values = np.zeros(d, dtype=level_dtype(s))
         values[found.index] = found.level
     else:
         values = ready.levels(0, d, s, low, high)
-    return encode(Levels(values, ready.scales[0] if segments is None else ready.scales, s, segments))
+    return encode(ready.as_levels(values, s, segments))
 
 
 def _choose(counts: Counts, nonzeros_per_block: npt.NDArray[np.int64] | None, d: int) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.uniform import Levels, Prepared, level_dtype
+from ..quantizers.levels import Levels, level_dtype
+from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from .dense_table import Counts, Reader, Table
-from .frame import TILE, UNIFORM, Frame, Header, seal, varint, write_frame
+from .frame import TILE, Frame, Header, seal, varint, write_frame
 from .kernels import dense as kernels
 from .kernels.dense import LANES, STATE_WORDS
 
@@ -60,9 +61,9 @@ def estimate_size(counts: Counts, dimension: int) -> float:
 
 def encode(levels: Levels, counts: Counts | None = None) -> bytes:
     """Levels to a frame. counts: their histogram, where the caller has it already."""
-    s, d = levels.s, levels.dimension
-    values = np.ascontiguousarray(levels.values, dtype=level_dtype(s))
-    table, _ = Table.of(histogram(values, s) if counts is None else counts)
+    top, d = levels.top, levels.dimension
+    values = np.ascontiguousarray(levels.values, dtype=level_dtype(top))
+    table, _ = Table.of(histogram(values, top) if counts is None else counts)
     lowest, index, rows = table.for_writing()
     tiles = -(-d // TILE)
     streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
@@ -74,10 +75,10 @@ def encode(levels: Levels, counts: Counts | None = None) -> bytes:
             streams[tile] = scratch[start:].copy()
 
     over_ranges(work, tiles, _SMALLEST)
-    head = table.to_bytes(s) + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
+    head = table.to_bytes(top) + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
     head += bytes(-len(head) % 4)
     size = len(head) + 4 * sum(len(stream) for stream in streams)
-    frame, body = write_frame(Header(UNIFORM, TAG, s, d, levels.segments, levels.scales), size)
+    frame, body = write_frame(Header.of(levels, TAG), size)
     body[: len(head)] = np.frombuffer(head, dtype=np.uint8)
     np.concatenate(streams, out=body[len(head) :].view("<u4"))
     return seal(frame)
@@ -89,17 +90,17 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     The table comes before the levels, so they are kept in between: quantizing them twice takes longer.
     """
     values = ready.levels(0, ready.segments.dimension, s, low, high)
-    return encode(Levels(values, ready.scales[0] if segments is None else ready.scales, s, segments))
+    return encode(ready.as_levels(values, s, segments))
 
 
 def open_body(frame: Frame) -> DenseBody:
     """Check and decode the body; the levels are kept in the smallest integers that hold them."""
-    d, s, body = frame.header.dimension, frame.header.s, frame.body
+    d, top, body = frame.header.dimension, frame.header.top, frame.body
     tiles = -(-d // TILE)
     if len(body) < 4 * STATE_WORDS * tiles:
         raise FrameError(f"The body has {len(body):,} bytes; d = {d:,} needs at least {4 * STATE_WORDS * tiles:,}.")
     reader = Reader(body)
-    table = Table.read(reader, s)
+    table = Table.read(reader, top)
     lengths = np.array([reader.varint() for _ in range(tiles)], dtype=np.int64) + STATE_WORDS
     reader.skip_padding()
     edges = np.concatenate([[0], np.cumsum(lengths)])

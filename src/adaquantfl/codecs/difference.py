@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.uniform import Levels
+from ..quantizers.levels import Levels
 from .messages import decode, encode
 
 Vector = npt.NDArray[np.float32]

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.uniform import Levels, Prepared
+from ..quantizers.levels import Levels
+from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
-from .frame import TILE, UNIFORM, Frame, Header, seal, write_frame
+from .frame import TILE, Frame, Header, seal, write_frame
 from .kernels import fixed as kernels
 from .kernels.fixed import BLOCK
 from .kernels.widths import width_of
@@ -20,25 +21,25 @@ TAG = 0
 _SMALLEST = 64  # blocks a thread takes at least
 
 
-def code_bits(s: int) -> int:
-    """Bits of an element on the wire: ceil(log2(s + 1)) and a sign.
+def code_bits(top: int) -> int:
+    """Bits of an element on the wire: ceil(log2(s + 1)) and a sign; top is the largest level, s with the paper.
 
-    >>> [code_bits(s) for s in (1, 2, 3, 4, 65535)]
+    >>> [code_bits(top) for top in (1, 2, 3, 4, 65535)]
     [2, 3, 3, 4, 17]
     """
-    return int(s).bit_length() + 1
+    return int(top).bit_length() + 1
 
 
-def body_size(dimension: int, s: int) -> int:
+def body_size(dimension: int, top: int) -> int:
     """Bytes of a body: C_s - 32 bits, the last block rounded up to a byte."""
     blocks, rest = divmod(dimension, BLOCK)
-    return blocks * BLOCK // 8 * code_bits(s) + -(-rest * code_bits(s) // 8)
+    return blocks * BLOCK // 8 * code_bits(top) + -(-rest * code_bits(top) // 8)
 
 
 def encode(levels: Levels) -> bytes:
     """Levels to a frame."""
-    d, bits = levels.dimension, code_bits(levels.s)
-    frame, body = write_frame(Header(UNIFORM, TAG, levels.s, d, levels.segments, levels.scales), body_size(d, levels.s))
+    d, bits = levels.dimension, code_bits(levels.top)
+    frame, body = write_frame(Header.of(levels, TAG), body_size(d, levels.top))
     words, tail = _split(body, d, bits)
     over_ranges(lambda a, b: kernels.pack_levels(levels.values, width_of(bits), words, a, b), d // BLOCK, _SMALLEST)
     kernels.pack_tail(levels.values[d - d % BLOCK :], bits, tail)
@@ -48,7 +49,7 @@ def encode(levels: Levels) -> bytes:
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
     d, bits = ready.segments.dimension, code_bits(s)
-    frame, body = write_frame(Header(UNIFORM, TAG, s, d, segments, ready.scales), body_size(d, s))
+    frame, body = write_frame(Header(ready.tag, TAG, s, d, segments, ready.scales), body_size(d, s))
     words, tail = _split(body, d, bits)
     offsets = ready.segments.offsets
 
@@ -61,11 +62,11 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
 
 
 def open_body(frame: Frame) -> FixedBody:
-    """Check the body's size and that no level is above s."""
-    d, s = frame.header.dimension, frame.header.s
-    if len(frame.body) != body_size(d, s):
-        raise FrameError(f"The body has {len(frame.body):,} bytes; d = {d:,} with s = {s} needs {body_size(d, s):,}.")
-    bits = code_bits(s)
+    """Check the body's size and that no level is too large."""
+    d, s, top = frame.header.dimension, frame.header.s, frame.header.top
+    if len(frame.body) != body_size(d, top):
+        raise FrameError(f"The body has {len(frame.body):,} bytes; d = {d:,} with s = {s} needs {body_size(d, top):,}.")
+    bits = code_bits(top)
     words, tail = _split(frame.body, d, bits)
     rest = np.empty(d % BLOCK, dtype=np.int32)
     tops = np.zeros(d // BLOCK + 1, dtype=np.uint32)
@@ -73,9 +74,9 @@ def open_body(frame: Frame) -> FixedBody:
     unused = -len(rest) * bits % 8
     if unused and tail[-1] >> (8 - unused):
         raise FrameError("The unused bits of the body's last byte are not 0.")
-    if s + 1 != 2 ** (bits - 1):  # otherwise every code is a level
+    if top + 1 != 2 ** (bits - 1):  # otherwise every code is a level
         over_ranges(lambda a, b: kernels.largest_level(words, width_of(bits), tops, a, b), d // BLOCK, _SMALLEST)
-    if tops.max() > s:
+    if tops.max() > top:
         raise FrameError(f"A level of {tops.max()} in a frame with s = {s}: the sender is at fault.")
     return FixedBody(d, bits, words, rest)
 

@@ -13,20 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..quantizers.levels import Levels
+from ..quantizers.registry import BY_TAG, FLOAT32_TAG, LARGEST_BLOCK, MOST_SCALE, Quantizer, find
 from ..quantizers.segments import bucket_lengths
-from ..quantizers.uniform import MAX_DIMENSION
-from ..theory import MAX_LEVELS
+from ..quantizers.vectors import MAX_DIMENSION
 
 MAGIC = b"AQFL"
 VERSION = 1
-QUANTIZERS = {0: "uniform", 255: "float32"}  # 255: the values themselves, not quantized
-UNIFORM, FLOAT32 = 0, 255
+UNIFORM, FLOAT32 = 0, FLOAT32_TAG  # the paper's quantizer; the values themselves, not quantized
 TILE = 65_536  # elements that are decoded and added at a time; codecs cut their bodies at multiples of it
 
 _FIXED_PART = struct.Struct(
     "<4sBBBBIIQQ"
 )  # magic, version, quantizer, codec, layout, s, scales, dimension, body length
 _CRC = struct.Struct("<I")
+_KEY = struct.Struct("<Q")
 HEADER_SIZE, CRC_SIZE = _FIXED_PART.size, _CRC.size
 _WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
 
@@ -43,6 +44,31 @@ class Header:
     dimension: int
     segments: npt.NDArray[np.int64] | None
     scales: npt.NDArray[np.float32]
+    numbers: npt.NDArray[np.float32] | None = None  # of the quantizers that send more than scales
+    key: int | None = None
+
+    @staticmethod
+    def of(levels: Levels, codec: int) -> Header:
+        """The header of a frame that carries these levels."""
+        tag = find(levels.quantizer).tags[levels.norm]
+        return Header(
+            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
+        )
+
+    @property
+    def kind(self) -> Quantizer:
+        """The quantizer of a frame of levels."""
+        return BY_TAG[self.quantizer][0]
+
+    @property
+    def norm(self) -> str:
+        """What the scales are norms of; "" where they are none."""
+        return BY_TAG[self.quantizer][1]
+
+    @property
+    def top(self) -> int:
+        """The largest magnitude of a level."""
+        return self.kind.top(self.s, self.numbers)
 
 
 @dataclass(frozen=True)
@@ -89,32 +115,62 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
     if zlib.crc32(view[: -_CRC.size]) != crc:
         raise FrameError("The checksum does not match: the frame was truncated or altered on its way. Send it again.")
-    if quantizer not in QUANTIZERS:
-        raise FrameError(f"Quantizer tag {quantizer} is unknown; known are {sorted(QUANTIZERS)}.")
+    if quantizer not in BY_TAG and quantizer != FLOAT32:
+        raise FrameError(f"Quantizer tag {quantizer} is unknown; known are {[*sorted(BY_TAG), FLOAT32]}.")
     if dimension is not None and size != dimension:
         raise FrameError(
             f"The frame has dimension {size:,}, expected {dimension:,}: sender and receiver differ in model."
         )
     if not 1 <= size <= MAX_DIMENSION:
         raise FrameError(f"Dimension {size:,} is outside 1 to 2^32.")
-    if quantizer == UNIFORM and not 1 <= s <= MAX_LEVELS:
-        raise FrameError(f"s = {s} is outside 1 to {MAX_LEVELS}.")
-    if quantizer == FLOAT32 and (codec, layout, s, scales) != (FLOAT32, _WHOLE, 0, 0):
+    kind = None if quantizer == FLOAT32 else BY_TAG[quantizer][0]
+    if kind and not 1 <= s <= kind.most:
+        raise FrameError(f"s = {s} is outside 1 to {kind.most}.")
+    if not kind and (codec, layout, s, scales) != (FLOAT32, _WHOLE, 0, 0):
         raise FrameError("A frame of float32 values has codec 255, layout 0, s = 0 and no scales; this one has not.")
-    if quantizer == UNIFORM and scales == 0:
+    if kind and scales == 0:
         raise FrameError("The frame has 0 scales; levels need at least one.")
     segments, position = _read_segments(view, layout, scales, size)
-    values = _read_scales(view, position, scales)
-    start = _aligned(position + 4 * scales)
+    values, position = _read_floats(view, position, scales), position + 4 * scales
+    numbers, key = None, None
+    if kind and kind.number:
+        count = kind.numbers(scales)
+        numbers, position = _read_floats(view, position, count), position + 4 * count
+    if kind and kind.keyed:
+        key, position = _read_key(view, position), position + _KEY.size
+    header = Header(quantizer, codec, s, size, segments, values, numbers, key)
+    check(header)
+    start = _aligned(position)
     if start + body_size + _CRC.size != len(view):
         raise FrameError(
             f"The frame has {len(view):,} bytes; its header asks for {start + body_size + _CRC.size:,}. "
             "Send exactly one frame a message."
         )
-    if any(view[position + 4 * scales : start]):
+    if any(view[position:start]):
         raise FrameError("The padding behind the header is not zero.")
     body = np.frombuffer(view[start : start + body_size], dtype=np.uint8)
-    return Frame(Header(quantizer, codec, s, size, segments, values), body, len(view))
+    return Frame(header, body, len(view))
+
+
+def check(header: Header) -> None:
+    """Refuse scales, further numbers and segments that the quantizer does not allow."""
+    scales, numbers = header.scales, header.numbers
+    if not np.isfinite(scales).all() or (scales < 0).any():
+        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
+    if header.quantizer == FLOAT32:
+        return
+    kind = header.kind
+    if not kind.linear and scales.max() > MOST_SCALE:
+        raise FrameError(f"A scale of {scales.max():g} is beyond {MOST_SCALE:g}, the most that {kind.name} allows.")
+    if (header.key is not None) != kind.keyed or (header.key is not None and not 0 <= header.key < 2**64):
+        raise FrameError(f"The key is {header.key}; {kind.name} {'needs 64 bits' if kind.keyed else 'has none'}.")
+    if (0 if numbers is None else len(numbers)) != kind.numbers(len(scales)):
+        raise FrameError(f"{kind.name} has {kind.numbers(len(scales))} further numbers for {len(scales)} scales.")
+    if kind.number and numbers is not None and not _within(numbers, kind.number.least, kind.number.most):
+        raise FrameError(f"A {kind.number.name} is outside {kind.number.least:g} to {kind.number.most:g}.")
+    lengths = np.array([header.dimension]) if header.segments is None else header.segments
+    if kind.rotates and ((lengths > LARGEST_BLOCK).any() or (lengths & (lengths - 1)).any()):
+        raise FrameError(f"Every segment of {kind.name} has 2^k elements, {LARGEST_BLOCK:,} at most; these have not.")
 
 
 def payload_size(data: Bytes) -> int:
@@ -142,6 +198,10 @@ def _pack_header(header: Header, body_size: int) -> bytes:
         body_size,
     )
     head = fixed + lengths + header.scales.astype("<f4").tobytes()
+    if header.numbers is not None:
+        head += header.numbers.astype("<f4").tobytes()
+    if header.key is not None:
+        head += _KEY.pack(header.key)
     return head + bytes(_aligned(len(head)) - len(head))
 
 
@@ -177,13 +237,20 @@ def _read_segments(
     return np.array(lengths, dtype=np.int64), position
 
 
-def _read_scales(view: memoryview, position: int, count: int) -> npt.NDArray[np.float32]:
+def _read_floats(view: memoryview, position: int, count: int) -> npt.NDArray[np.float32]:
     if position + 4 * count > len(view) - _CRC.size:
         raise FrameError("Truncated: the header ends before its last scale.")
-    scales = np.frombuffer(view[position : position + 4 * count], dtype="<f4").astype(np.float32)
-    if not np.isfinite(scales).all() or (scales < 0).any():
-        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
-    return scales
+    return np.frombuffer(view[position : position + 4 * count], dtype="<f4").astype(np.float32)
+
+
+def _read_key(view: memoryview, position: int) -> int:
+    if position + _KEY.size > len(view) - _CRC.size:
+        raise FrameError("Truncated: the header ends before its key.")
+    return int(_KEY.unpack_from(view, position)[0])
+
+
+def _within(numbers: npt.NDArray[np.float32], least: float, most: float) -> bool:
+    return bool(((numbers >= least) & (numbers <= most)).all())
 
 
 def varint(number: int) -> bytes:

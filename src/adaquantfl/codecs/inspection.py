@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ..theory import bits_per_element, paper_bits
-from .frame import FLOAT32, QUANTIZERS, Bytes, read_frame
+from .frame import FLOAT32, Bytes, Header, read_frame
 from .messages import decode
 from .raw import decode_float32
 from .registry import CODECS, by_tag
@@ -18,7 +19,7 @@ def describe(data: Bytes) -> str:
     frame = read_frame(data)
     header = frame.header
     facts = [
-        ("quantizer", f"{QUANTIZERS[header.quantizer]} (tag {header.quantizer})"),
+        ("quantizer", f"{_quantizer(header)} (tag {header.quantizer})"),
         ("dimension", f"{header.dimension:,}"),
         ("frame", f"{frame.size:,} bytes, checksum right"),
         ("body", f"{len(frame.body):,} bytes"),
@@ -32,15 +33,11 @@ def describe(data: Bytes) -> str:
         levels = decode(data)
         counts = np.unique(levels.values, return_counts=True)[1]
         share = counts / counts.sum()
-        formula = paper_bits(header.dimension, header.s, len(header.scales))
-        scales = header.scales
         facts[1:1] = [("codec", f"{by_tag(frame).NAME} (tag {header.codec})")]
         facts += [
-            ("levels s", f"{header.s} ({bits_per_element(header.s)} bits and a sign)"),
-            (
-                "scales",
-                f"{scales[0]:g}" if len(scales) == 1 else f"{len(scales):,}, {scales.min():g} to {scales.max():g}",
-            ),
+            ("levels s", f"{header.s} ({bits_per_element(header.top)} bits and a sign)"),
+            ("scales", _span(header.scales)),
+            *_further(header),
             ("non-zero", f"{np.count_nonzero(levels.values) / header.dimension:.4%}"),
             ("entropy", f"{-np.sum(share * np.log2(share)):.4f} bits an element"),
             ("sent", f"{8 * frame.size / header.dimension:.4f} bits an element"),
@@ -48,6 +45,30 @@ def describe(data: Bytes) -> str:
                 "with codec",
                 ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in CODECS.values()) + " bytes",
             ),
-            ("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"),
         ]
+        if header.kind.name == "uniform":
+            formula = paper_bits(header.dimension, header.s, len(header.scales))
+            facts.append(("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"))
     return "\n".join(f"{name:12} {value}" for name, value in facts)
+
+
+def _quantizer(header: Header) -> str:
+    if header.quantizer == FLOAT32:
+        return "float32"
+    return f"{header.kind.name}, {header.norm} norm" if header.norm else header.kind.name
+
+
+def _span(numbers: npt.NDArray[np.float32]) -> str:
+    return f"{numbers[0]:g}" if len(numbers) == 1 else f"{len(numbers):,}, {numbers.min():g} to {numbers.max():g}"
+
+
+def _further(header: Header) -> list[tuple[str, str]]:
+    """What some quantizers send beside the scales."""
+    facts = []
+    if header.kind.number and header.numbers is not None:
+        facts.append((header.kind.number.name, _span(header.numbers)))
+    if header.key is not None:
+        facts.append(("stream key", f"{header.key:#018x}"))
+    if header.top != header.s:
+        facts.append(("largest", f"a level may reach {header.top:,}"))
+    return facts

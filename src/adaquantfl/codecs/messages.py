@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..quantizers.levels import Levels, level_dtype, quantize
+from ..quantizers.registry import L2, find
 from ..quantizers.segments import Segments
 from ..quantizers.streams import split_key
-from ..quantizers.uniform import FloatVector, Levels, Prepared, Stretch, check_levels, level_dtype
+from ..quantizers.uniform import Prepared
+from ..quantizers.vectors import FloatVector, Stretch, check_levels
 from ..threads import WORTH_A_THREAD, over_ranges
 from . import raw
-from .frame import FLOAT32, TILE, UNIFORM, Bytes, Frame, read_frame
+from .frame import FLOAT32, TILE, Bytes, Frame, Header, check, read_frame
 from .registry import Body, by_name, by_tag
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_ROOM = 2.0**20  # what is not linear in the levels decodes to at most so many times its scale
 _TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting frame is added to them
 
 
 def encode(levels: Levels, codec: str = "auto") -> bytes:
     """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest.
 
-    >>> from ..quantizers.uniform import quantize
     >>> levels = quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0)
     >>> decode(encode(levels)) == levels
     True
@@ -39,18 +42,24 @@ def compress(
     codec: str = "auto",
     segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
     stretch: Stretch = 1.0,
+    quantizer: str = "uniform",
+    norm: str | None = None,
 ) -> bytes:
-    """Quantize and encode in one pass: the bytes of `encode(quantize(x, s, key, segments, stretch), codec)`, faster.
+    """Quantize and encode: the bytes of `encode(quantize(x, s, key, segments, stretch, quantizer, norm), codec)`.
 
-    >>> from ..quantizers.uniform import quantize
+    With the paper's quantizer it is one pass, and faster.
+
     >>> x = np.linspace(-1, 1, 5000, dtype=np.float32)
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
-    ready = Prepared.of(x, s, segments, stretch)
+    writer = by_name(codec)
+    if quantizer != "uniform":
+        return writer.encode(quantize(x, s, key, segments, stretch, quantizer, norm))
+    ready = Prepared.of(x, s, segments, stretch, find(quantizer).norm(norm))
     low, high = split_key(key)
     lengths = None if segments is None else ready.segments.lengths
-    return by_name(codec).compress(ready, int(s), low, high, lengths)
+    return writer.compress(ready, int(s), low, high, lengths)
 
 
 def decode(frame: Bytes, dimension: int | None = None) -> Levels:
@@ -61,19 +70,21 @@ def decode(frame: Bytes, dimension: int | None = None) -> Levels:
     adaquantfl.errors.FrameError: Truncated: 8 bytes, but a frame has at least 36. Ask the sender for the whole message.
     """
     parsed = read_frame(frame, dimension)
-    if parsed.header.quantizer != UNIFORM:
+    if parsed.header.quantizer == FLOAT32:
         raise FrameError("The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).")
-    header = parsed.header
-    body = by_tag(parsed).open_body(parsed)
+    return _levels(parsed.header, by_tag(parsed).open_body(parsed))
+
+
+def _levels(header: Header, body: Body) -> Levels:
     try:
-        values = np.empty(header.dimension, dtype=level_dtype(header.s))
+        values = np.empty(header.dimension, dtype=level_dtype(header.top))
     except MemoryError:
         raise FrameError(
             f"{header.dimension:,} elements do not fit in memory; pass the dimension you expect."
         ) from None
     body.decode(values)
     scale = header.scales[0] if header.segments is None else header.scales
-    return Levels(values, scale, header.s, header.segments)
+    return Levels(values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.numbers)
 
 
 class Accumulator:
@@ -143,7 +154,7 @@ class Accumulator:
 
     def flush(self) -> None:
         """Decode and add what is waiting now; `result` does it too."""
-        waiting, size = self._waiting, self._waiting_bytes
+        waiting, size = [frame.opened() for frame in self._waiting], self._waiting_bytes
         self._waiting, self._waiting_bytes = [], 0
         together = _TILES_TOGETHER if len(waiting) > 1 else self.dimension
 
@@ -173,13 +184,34 @@ class Checked:
 
     @property
     def norm(self) -> float:
-        """The l2 norm of the vector that was quantized: its scales are the norms of its segments."""
-        parts = raw.values(self.frame) if self.s is None else self.frame.header.scales
+        """The l2 norm of the vector that was quantized, where the scales are the norms of its segments (times the
+        stretch of the levels); otherwise that of the vector that the frame decodes to, the quantizer's noise included.
+        """
+        header = self.frame.header
+        if self.s is None:
+            parts = raw.values(self.frame)
+        elif header.norm == L2:
+            parts = header.scales
+        else:
+            parts = _levels(header, self.body).dequantize()
         return float(np.linalg.norm(parts.astype(np.float64)))
 
     @property
+    def linear(self) -> bool:
+        """Whether an element is a step of its segment times what the body holds."""
+        return self.s is None or self.frame.header.kind.linear
+
+    @property
     def nbytes(self) -> int:
-        return self.frame.size + self.body.nbytes
+        """Memory that it keeps, and that adding it takes."""
+        return self.frame.size + self.body.nbytes + (0 if self.linear else 4 * self.frame.header.dimension)
+
+    def opened(self) -> Checked:
+        """A frame whose body can be added tile by tile: the floats themselves where levels alone will not do."""
+        if self.linear:
+            return self
+        floats = _levels(self.frame.header, self.body).dequantize()
+        return Checked(self.frame, raw.RawBody(floats), self.steps, self.offsets)
 
     @staticmethod
     def of(frame: Frame, weight: float) -> Checked:
@@ -187,26 +219,30 @@ class Checked:
         if header.quantizer == FLOAT32:
             whole = Segments.of(None, header.dimension).offsets
             return Checked(frame, raw.open_body(frame), np.array([weight], dtype=np.float32), whole)
-        body = by_tag(frame).open_body(frame)
+        body, kind = by_tag(frame).open_body(frame), header.kind
         with np.errstate(over="ignore"):
-            steps = (weight * header.scales.astype(np.float64) / header.s).astype(np.float32)
-            largest = (weight * header.scales.astype(np.float64)).astype(np.float32)
+            largest = (weight * header.scales.astype(np.float64) * (1 if kind.linear else _ROOM)).astype(np.float32)
+            steps = (weight * header.scales.astype(np.float64) / (header.s if kind.divides else 1)).astype(np.float32)
         if not np.isfinite(largest).all():
             raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
+        if not kind.linear:
+            steps = np.array([weight], dtype=np.float32)
         return Checked(frame, body, steps, Segments.of(header.segments, header.dimension).offsets)
 
 
 def _checked(levels: Levels) -> Levels:
     """Refuse Levels that were put together by hand and do not hold together; plain arrays for the kernels otherwise."""
-    check_levels(levels.s)
+    check_levels(levels.s, find(levels.quantizer).most)
     values, scales = np.asarray(levels.values), levels.scales
     if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.signedinteger):
         raise FrameError(f"Levels need a 1-D array of signed integers, got {values.dtype} of shape {values.shape}.")
-    if values.max() > levels.s or values.min() < -levels.s:
-        raise FrameError(f"The levels reach from {values.min()} to {values.max()}; s = {levels.s} allows -s to s.")
+    if levels.norm not in find(levels.quantizer).tags:
+        raise FrameError(f"norm={levels.norm!r}: {levels.quantizer} does not have it.")
     if len(scales) != Segments.of(levels.segments, levels.dimension).count:
         raise FrameError(f"{len(scales)} scales for {Segments.of(levels.segments, levels.dimension).count} segments.")
-    if not np.isfinite(scales).all() or (scales < 0).any():
-        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
-    plain = np.ascontiguousarray(values, dtype=level_dtype(levels.s))
-    return Levels(plain, levels.scale, int(levels.s), levels.segments)
+    check(Header.of(levels, 0))
+    top = levels.top
+    if values.max() > top or values.min() < -top:
+        allowed = "-s to s" if top == levels.s else f"-{top} to {top}"
+        raise FrameError(f"The levels reach from {values.min()} to {values.max()}; s = {levels.s} allows {allowed}.")
+    return replace(levels, values=np.ascontiguousarray(values, dtype=level_dtype(top)), s=int(levels.s))

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..names import unknown
-from ..quantizers.uniform import Levels, Prepared
+from ..quantizers.levels import Levels
+from ..quantizers.uniform import Prepared
 from . import auto, dense, fixed, sparse
 from .frame import Frame
 

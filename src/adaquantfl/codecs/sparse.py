@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.uniform import Levels, Prepared
+from ..quantizers.levels import Levels
+from ..quantizers.uniform import Prepared
 from ..threads import WORTH_A_THREAD, over_ranges
-from .frame import TILE, UNIFORM, Frame, Header, seal, varint, write_frame
+from .frame import TILE, Frame, Header, seal, varint, write_frame
 from .kernels import nonzeros
 from .kernels import sparse as kernels
 
@@ -77,19 +78,18 @@ class Nonzeros:
 
 def encode(levels: Levels) -> bytes:
     """Levels to a frame."""
-    header = Header(UNIFORM, TAG, levels.s, levels.dimension, levels.segments, levels.scales)
-    return write(header, Nonzeros.of_levels(levels.values))
+    return write(Header.of(levels, TAG), Nonzeros.of_levels(levels.values))
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
-    header = Header(UNIFORM, TAG, s, ready.segments.dimension, segments, ready.scales)
+    header = Header(ready.tag, TAG, s, ready.segments.dimension, segments, ready.scales)
     return write(header, Nonzeros.of_floats(ready, s, low, high))
 
 
 def open_body(frame: Frame) -> SparseBody:
     """Decode every non-zero element, checking all there is to check."""
-    header, body = frame.header, frame.body
+    header, body, top = frame.header, frame.body, frame.header.top
     shift, counts, lengths, start = _read_directory(body, header.dimension)
     edges = np.concatenate([[0], np.cumsum(counts)])
     ends = start + np.cumsum(lengths)
@@ -103,7 +103,7 @@ def open_body(frame: Frame) -> SparseBody:
             begin, end, mine = ends[chunk] - lengths[chunk], ends[chunk], slice(edges[chunk], edges[chunk + 1])
             origin = int(chunk) << shift
             size = min(1 << shift, header.dimension - origin)
-            wrong = kernels.decode_chunk(words, 8 * begin, 8 * end, origin, size, header.s, index[mine], level[mine])
+            wrong = kernels.decode_chunk(words, 8 * begin, 8 * end, origin, size, top, index[mine], level[mine])
             if wrong:
                 raise FrameError(f"Chunk {chunk:,} of the sparse body is damaged: {_WRONG[wrong]}.")
 

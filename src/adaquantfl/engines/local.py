@@ -21,6 +21,8 @@ class LocalEngine(CallEngine):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
+        if config.quantizer == "stc":
+            self.workers = 1  # a client's remainder stays with the process that plays it
         self._pool: Pool | None = None
         if self.workers > 1:
             self._pool = Pool(config, self.workers, self.federation.model)

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..codecs.messages import compress
+from ..codecs.messages import compress, encode
 from ..codecs.raw import encode_float32
 from ..config import Config
+from ..quantizers.levels import quantize
 from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
 from ..tasks.task import Examples, Task
@@ -40,7 +41,8 @@ class Trainer:
         tensors = tuple(p.numel() for p in parameters)
         self.federation = Federation(first, tensors, tuple(len(part) for part in task.parts))
         self._segments = scope_segments(config.scope, tensors)
-        self._rule, self._spread = config.schedule(), config.spread
+        self._rule = config.schedule()
+        self._remainders: dict[int, Vector] = {}  # of quantizers that are meant for error feedback
         self._pool: npt.NDArray[np.int64] | None = None
 
     def train(self, client: int, model: Model, plan: Plan) -> Reply:
@@ -108,13 +110,23 @@ class Trainer:
             return encode_float32(update)
         key = stream_key(self.config.seed, plan.round, client)
         chosen = self._rule.client_levels(plan.s, self.federation.weights, client, update)
-        s, stretch = survey.levels_of(update, chosen, self._segments, self._spread)
-        return compress(update, s, key, self.config.codec, self._segments, stretch)
+        s, stretch = survey.levels_of(update, chosen, self._segments, self.config)
+        if self.config.quantizer == "stc":
+            return self._with_remainder(update, s, key, client)
+        kind, norm = self.config.quantizer, self.config.norm or None
+        return compress(update, s, key, self.config.codec, self._segments, stretch, kind, norm)
+
+    def _with_remainder(self, update: Vector, s: int, key: int, client: int) -> bytes:
+        """Send what is large of the update and of what was left over before; keep the rest (error feedback)."""
+        wanted = update + self._remainders.get(client, np.float32(0))
+        levels = quantize(wanted, s, key, self._segments, quantizer=self.config.quantizer)
+        self._remainders[client] = wanted - levels.dequantize()
+        return encode(levels, self.config.codec)
 
     def _survey(self, update: Vector, client: int, plan: Plan) -> bytes:
         assert plan.s is not None
         key = stream_key(self.config.seed, plan.round, client)
-        return survey.look(update, self._rule.candidates(plan.s), key, self.config.codec, self._segments, self._spread)
+        return survey.look(update, self._rule.candidates(plan.s), key, self.config, self._segments)
 
     @torch.no_grad()
     def _evaluate(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> tuple[float, int]:

@@ -66,7 +66,7 @@ class _Collector:
     def __init__(self, cohort: Cohort, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
         self.plan = plan
         self.rule = config.schedule()
-        self.any_levels = self.rule.clients_choose or config.spread == "balanced"
+        self.any_levels = self.rule.clients_choose or config.spread == "balanced" or config.quantizer != "uniform"
         self.expected = None if plan.s is None else whole_levels(plan.s)[0]
         self.surveys: dict[int, npt.NDArray[np.void]] = {}
         self.limit = NormLimit.of(config.max_update_norm)

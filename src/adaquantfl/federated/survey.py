@@ -6,15 +6,20 @@ counted like everything else that it sends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.messages import compress
+from ..codecs.messages import compress, encode
+from ..config import Config
 from ..errors import FrameError
+from ..quantizers.levels import quantize
+from ..quantizers.registry import find
 from ..quantizers.segments import Segments
-from ..quantizers.uniform import Stretch, balanced_stretch, whole_levels
+from ..quantizers.uniform import balanced_stretch, whole_levels
+from ..quantizers.vectors import Stretch
 from ..schedules import Survey
 
 _ENTRY = np.dtype([("error", "<f4"), ("size", "<u4")])
@@ -24,26 +29,43 @@ def look(
     update: npt.NDArray[np.float32],
     candidates: Sequence[float],
     key: int,
-    codec: str,
+    config: Config,
     segments: npt.NDArray[np.int64] | None,
-    scope: str | int,
 ) -> bytes:
-    """For each candidate the quantizer's exact variance, by the update's squared norm, and the size of a frame."""
+    """For each candidate the quantizer's variance, by the update's squared norm, and the size of a frame.
+
+    With the paper's quantizer the variance is exact; with others it is the error of one draw, which at the size of
+    an update is close to it.
+    """
     entries = np.empty(len(candidates), dtype=_ENTRY)
     for entry, s in zip(entries, candidates, strict=True):
-        whole, stretch = levels_of(update, s, segments, scope)
-        entry["error"] = variance_share(update, whole, stretch, segments)
-        entry["size"] = len(compress(update, whole, key, codec, segments, stretch))
+        whole, stretch = levels_of(update, s, segments, config)
+        if (config.quantizer, config.norm or "l2") == ("uniform", "l2"):
+            entry["error"] = variance_share(update, whole, stretch, segments)
+            entry["size"] = len(compress(update, whole, key, config.codec, segments, stretch))
+        else:
+            levels = quantize(update, whole, key, segments, stretch, config.quantizer, config.norm or None)
+            entry["error"] = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64) / max(
+                float(np.dot(update, update)), 1e-30
+            )
+            entry["size"] = len(encode(levels, config.codec))
     return entries.tobytes()
 
 
 def levels_of(
-    update: npt.NDArray[np.float32], s: float, segments: npt.NDArray[np.int64] | None, scope: str | int
+    update: npt.NDArray[np.float32], s: float, segments: npt.NDArray[np.int64] | None, config: Config
 ) -> tuple[int, Stretch]:
-    """A number of levels, whole or not, as `compress` takes it in this scope."""
-    if scope == "balanced" and segments is not None:
-        return balanced_stretch(update, s, segments)
-    return whole_levels(s)
+    """A number of levels, whole or not, as `compress` takes it with this configuration: s and stretch."""
+    kind = find(config.quantizer)
+    if not kind.follows_rule:
+        return (config.sparsity if kind.name == "stc" else 1), 1.0
+    if not kind.stretches:
+        return min(max(1, math.floor(s + 0.5)), kind.most), 1.0
+    if config.spread == "balanced" and segments is not None:
+        whole, stretch = balanced_stretch(update, s, segments)
+        return min(whole, kind.most), stretch
+    whole, factor = whole_levels(s)
+    return (whole, factor) if whole <= kind.most else (kind.most, 1.0)
 
 
 def variance_share(

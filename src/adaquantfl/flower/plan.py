@@ -15,7 +15,7 @@ from ..codecs.registry import by_name
 from ..errors import ConfigError
 from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
-from ..quantizers.uniform import check_levels
+from ..quantizers.vectors import check_levels
 
 KEY = "adaquantfl"  # of the entry; its value is the plan as JSON
 _FORMAT = 1

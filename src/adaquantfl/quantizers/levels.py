@@ -1,0 +1,132 @@
+"""A quantized vector, and `quantize`, which makes one with any quantizer of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import QuantizeError
+from .registry import L2, MOST_SCALE, find, load
+from .segments import Segments
+
+if TYPE_CHECKING:
+    from .vectors import FloatVector, Stretch
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A quantized vector: integers, and what a receiver needs to make floats of them again.
+
+    With the paper's quantizer, `uniform`, element i is scale * values[i] / s. `scale` is one float32, or with
+    `segments` (their lengths) an array with one float32 for each segment. `key` is the stream key where a receiver
+    needs it, `numbers` what else its quantizer sends.
+    """
+
+    values: npt.NDArray[np.signedinteger]
+    scale: np.float32 | npt.NDArray[np.float32]
+    s: int
+    segments: npt.NDArray[np.int64] | None = None
+    quantizer: str = "uniform"
+    norm: str = L2
+    key: int | None = None
+    numbers: npt.NDArray[np.float32] | None = None
+
+    @property
+    def dimension(self) -> int:
+        return len(self.values)
+
+    @property
+    def scales(self) -> npt.NDArray[np.float32]:
+        """The scales as an array, also where there is only one."""
+        return np.atleast_1d(np.asarray(self.scale, dtype=np.float32))
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where the segments begin, and the dimension."""
+        return Segments.of(self.segments, self.dimension).offsets
+
+    @property
+    def top(self) -> int:
+        """The largest magnitude that a level may have: s for most quantizers."""
+        return find(self.quantizer).top(self.s, self.numbers)
+
+    def dequantize(self) -> npt.NDArray[np.float32]:
+        """The float32 vector that a receiver works with.
+
+        >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).dequantize()
+        array([ 3., -4.], dtype=float32)
+        """
+        return load(self.quantizer).dequantize(self)
+
+    def times(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        """Each level times its segment's step, in double and rounded once: a level of s gives back the scale."""
+        each = steps[0] if self.segments is None else np.repeat(steps, self.segments)
+        return (self.values * each).astype(np.float32)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Levels):
+            return NotImplemented
+        return (
+            (self.s, self.quantizer, self.norm, self.key) == (other.s, other.quantizer, other.norm, other.key)
+            and np.array_equal(self.scales, other.scales)
+            and np.array_equal(self._numbers, other._numbers)
+            and np.array_equal(self.offsets, other.offsets)
+            and np.array_equal(self.values, other.values)
+        )
+
+    @property
+    def _numbers(self) -> npt.NDArray[np.float32]:
+        return np.empty(0, dtype=np.float32) if self.numbers is None else self.numbers
+
+    __hash__ = None  # type: ignore[assignment]  # holds arrays
+
+
+def level_dtype(top: int) -> np.dtype[np.signedinteger]:
+    """The smallest signed integer type that holds the levels -top to top.
+
+    >>> level_dtype(127), level_dtype(128)
+    (dtype('int8'), dtype('int16'))
+    """
+    return np.dtype(np.int8 if top <= 127 else np.int16 if top <= 32_767 else np.int32)
+
+
+def quantize(
+    x: FloatVector,
+    s: int,
+    key: int,
+    segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    stretch: Stretch = 1.0,
+    quantizer: str = "uniform",
+    norm: str | None = None,
+) -> Levels:
+    """Quantize a vector; with the paper's quantizer to levels -s to s of its l2 norm, at random and without bias.
+
+    x: 1-D float32 or float64 array (float64 is rounded to float32 first). s: 1 to 65535; larger is finer.
+    key: from `stream_key`; the same key gives the same levels. segments: lengths of runs with a norm of their own
+    (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie so many times
+    further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7; an array has one
+    for each segment. quantizer: a name of `quantizers.registry`. norm: "l2" or "linf"; None: its usual one.
+
+    >>> levels = quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=3, key=7)
+    >>> levels.values, levels.scale, levels.s
+    (array([ 0,  1, -2,  2], dtype=int8), np.float32(3.0), 3)
+    >>> quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=2, key=7, norm="linf").scale
+    np.float32(2.0)
+    """
+    from .vectors import check_levels  # with it come the kernels
+
+    kind = find(quantizer)
+    check_levels(s, kind.most)
+    if not kind.stretches and np.any(np.asarray(stretch) != 1.0):
+        raise QuantizeError(f"stretch={stretch!r}: {quantizer} has no steps to stretch; leave it at 1.")
+    levels = load(quantizer).quantize(x, int(s), key, segments, stretch, kind.norm(norm))
+    if not kind.linear and levels.scales.max() > MOST_SCALE:
+        raise QuantizeError(
+            f"The vector's scale, {levels.scales.max():g}, is beyond {MOST_SCALE:g}, the most that {quantizer} takes. "
+            "Scale the vector down first."
+        )
+    return levels

@@ -1,0 +1,106 @@
+"""What every quantizer asks of a vector: that it is one, and the norms of its segments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import QuantizeError
+from ..theory import MAX_LEVELS
+from ..threads import over_ranges
+from . import kernels
+from .registry import LINF
+from .segments import Segments
+
+MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
+
+FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Stretch = float | npt.NDArray[np.float64]  # for all segments, or one for each
+
+
+def check_levels(s: int, most: int = MAX_LEVELS) -> None:
+    """Refuse a number of levels outside 1 to 65535, or to `most`."""
+    if isinstance(s, bool) or not isinstance(s, int | np.integer) or not 1 <= s <= most:
+        raise QuantizeError(f"s={s!r}: the number of levels is a whole number from 1 to {most}.")
+
+
+def float32_vector(x: FloatVector) -> npt.NDArray[np.float32]:
+    """A checked vector as contiguous float32; NaN and infinite elements are left to `norms`."""
+    array = np.asarray(x)
+    if array.ndim != 1:
+        raise QuantizeError(f"Expected a 1-D array, got one of shape {array.shape}. Flatten it with x.ravel().")
+    if array.size == 0:
+        raise QuantizeError("The vector is empty: there is nothing to quantize.")
+    if array.size > MAX_DIMENSION:
+        raise QuantizeError(f"{array.size:,} elements are too many for one vector (2^32 at most). Split it in parts.")
+    if array.dtype not in (np.float32, np.float64):
+        raise QuantizeError(f"Expected float32 or float64 elements, got {array.dtype}. Convert with x.astype('f4').")
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float32)
+        if np.isinf(narrow).any() and np.isfinite(array).all():
+            raise QuantizeError(
+                f"The largest element, {np.abs(array).max():g}, is beyond the range of float32 (3.4e38). "
+                "Scale the vector down first."
+            )
+        array = narrow
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def norms(x: npt.NDArray[np.float32], segments: Segments, norm: str) -> npt.NDArray[np.float32]:
+    """The norm of each segment, l2 or linf. NaN, infinite elements and norms beyond float32 are refused."""
+    euclidean = np.sqrt(square_sums(x, segments))
+    if euclidean.max() > np.finfo(np.float32).max:
+        raise QuantizeError(
+            f"The vector's norm, {euclidean.max():g}, is beyond the range of float32. Scale it down first."
+        )
+    if norm == LINF:
+        largest: npt.NDArray[np.float32] = np.maximum.reduceat(np.abs(x), segments.offsets[:-1])
+        return largest
+    # A norm below the smallest float32 rounds to 0 and its segment to zeros.
+    return euclidean.astype(np.float32)
+
+
+def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float64]:
+    """The sum of squares of each segment, in double; NaN and infinite elements are refused."""
+    bounds, owner = segments.pieces
+    sums = np.empty(len(owner), dtype=np.float64)
+    over_ranges(lambda first, last: kernels.square_sums(x, bounds, sums, first, last), len(owner), smallest=4)
+    if not np.isfinite(sums).all():
+        bad = np.flatnonzero(~np.isfinite(x))
+        raise QuantizeError(
+            f"The vector has {len(bad):,} NaN or infinite element(s), the first at index {bad[0]:,}. "
+            "Training has probably diverged: lower the learning rate or clip the update."
+        )
+    return per_segment(sums, segments)
+
+
+def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:
+    """Sums of pieces to sums of segments: added in order, whoever computed which piece."""
+    totals = np.bincount(segments.pieces[1], weights=sums, minlength=segments.count)
+    return totals.astype(np.float64, copy=False)
+
+
+def check_stretch(stretch: float) -> None:
+    """Refuse what is not a finite factor from 1 on."""
+    if not (isinstance(stretch, int | float | np.number) and 1.0 <= stretch < math.inf):
+        raise QuantizeError(f"stretch={stretch!r}: levels can be stretched by a finite factor from 1 on.")
+
+
+def stretched(scales: npt.NDArray[np.float32], stretch: Stretch) -> npt.NDArray[np.float32]:
+    """The scales, `stretch` times as large."""
+    if isinstance(stretch, np.ndarray):
+        if stretch.shape != scales.shape or not ((stretch >= 1.0) & (stretch < math.inf)).all():
+            raise QuantizeError(f"stretch={stretch!r}: expected a finite factor from 1 on for each segment.")
+    elif stretch == 1.0:
+        return scales
+    else:
+        check_stretch(stretch)
+    with np.errstate(over="ignore"):
+        wide = (scales * np.float64(stretch)).astype(np.float32)
+    if not np.isfinite(wide).all():
+        most = np.max(stretch)
+        raise QuantizeError(f"The vector's norm, {scales.max():g}, stretched by {most:g} is beyond float32.")
+    return wide

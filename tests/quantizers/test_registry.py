@@ -1,0 +1,194 @@
+"""What every quantizer of the registry has in common, whatever it does to a vector."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.codecs.inspection import describe
+from adaquantfl.quantizers.registry import BY_TAG, QUANTIZERS
+
+EVERY = [(name, norm) for name, q in QUANTIZERS.items() for norm in q.tags]
+LEVELS = {"terngrad": 1, "stc": 20, "natural": 9, "eden": 3}  # s; 5 for the others
+SEGMENTS = [700, 1, 300, 2, 997]
+
+
+def quantize(x: np.ndarray, name: str, norm: str, segments: list[int] | None = None, key: int = 7) -> aq.Levels:
+    return aq.quantize(x, LEVELS.get(name, 5), key, segments, quantizer=name, norm=norm or None)
+
+
+@pytest.fixture
+def x(rng: np.random.Generator) -> np.ndarray:
+    return (rng.standard_t(3, 2000) * 1e-3).astype(np.float32)
+
+
+def test_tags_are_the_wire_formats() -> None:
+    """Tags never change their meaning."""
+    assert {tag: (q.name, norm) for tag, (q, norm) in BY_TAG.items()} == {
+        0: ("uniform", "l2"),
+        1: ("uniform", "linf"),
+        2: ("rotated", "linf"),
+        3: ("rotated", "l2"),
+        4: ("dithered", "l2"),
+        5: ("dithered", "linf"),
+        6: ("lattice", "l2"),
+        7: ("lattice", "linf"),
+        8: ("eden", ""),
+        9: ("centroid", ""),
+        10: ("terngrad", "linf"),
+        11: ("natural", "l2"),
+        12: ("natural", "linf"),
+        13: ("stc", ""),
+    }
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+@pytest.mark.parametrize("segments", [None, SEGMENTS])
+def test_every_codec_carries_every_quantizer(name: str, norm: str, segments: list[int] | None, x: np.ndarray) -> None:
+    levels = quantize(x, name, norm, segments)
+    assert np.abs(levels.values.astype(np.int64)).max() <= levels.top
+    for codec in ("fixed", "sparse", "dense", "auto"):
+        read = aq.decode(aq.encode(levels, codec), len(x))
+        assert read == levels
+        np.testing.assert_array_equal(read.dequantize(), levels.dequantize())
+    frame = aq.compress(x, levels.s, 7, "auto", segments, quantizer=name, norm=norm or None)
+    assert frame == aq.encode(levels)
+    assert name in describe(frame)
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_every_quantizer_is_added_up(name: str, norm: str, x: np.ndarray) -> None:
+    total, expected = aq.Accumulator(len(x)), np.zeros(len(x))
+    for client in range(3):
+        levels = quantize(x, name, norm, SEGMENTS if client else None, key=client)
+        total.add(aq.encode(levels), 0.5, order=2 - client)
+        expected += 0.5 * levels.dequantize().astype(np.float64)
+    np.testing.assert_allclose(total.result(), expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_the_norm_that_a_server_sees_is_that_of_the_update(name: str, norm: str, x: np.ndarray) -> None:
+    levels = quantize(x, name, norm)
+    seen = aq.Accumulator(len(x)).check(aq.encode(levels), 1.0).norm
+    meant = x if norm == "l2" else levels.dequantize()
+    assert seen == pytest.approx(np.linalg.norm(meant.astype(np.float64)), rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_threads_change_nothing(name: str, norm: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(600_011).astype(np.float32)
+    results = []
+    for threads in (1, 2, 5):
+        aq.set_threads(threads)
+        levels = quantize(x, name, norm, [400_000, 200_011])
+        results.append((levels, levels.dequantize().tobytes()))
+    assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_zeros_and_single_elements_come_back(name: str, norm: str) -> None:
+    assert not quantize(np.zeros(300, dtype=np.float32), name, norm).dequantize().any()
+    one = np.array([-2.5e-3], dtype=np.float32)
+    if name not in ("dithered", "lattice"):  # which keep part of their dither
+        np.testing.assert_allclose(quantize(one, name, norm).dequantize(), one, rtol=1e-6)
+    padded = np.concatenate([one, np.zeros(3, dtype=np.float32)])
+    assert np.isfinite(quantize(padded, name, norm, [1, 3]).dequantize()).all()
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_the_size_of_the_vector_only_scales_the_result(name: str, norm: str, x: np.ndarray) -> None:
+    small, large = (quantize(x * np.float32(2.0**k), name, norm) for k in (-60, 60))
+    np.testing.assert_array_equal(small.values, large.values)
+    np.testing.assert_allclose(small.dequantize() * 2.0**60, large.dequantize() * 2.0**-60, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_vectors_that_are_none_are_refused(name: str, norm: str) -> None:
+    for bad, word in (([1.0, np.nan], "NaN"), ([np.inf, 0.0], "infinite"), ([], "empty")):
+        with pytest.raises(aq.QuantizeError, match=word):
+            quantize(np.array(bad, dtype=np.float32), name, norm)
+
+
+@pytest.mark.parametrize("name", [name for name, q in QUANTIZERS.items() if not q.linear])
+def test_scales_from_which_values_would_leave_float32_are_refused(name: str) -> None:
+    with pytest.raises(aq.QuantizeError, match="Scale the vector down"):
+        aq.quantize(np.full(64, 1e36, dtype=np.float32), 3, 1, quantizer=name)
+    levels = aq.quantize(np.ones(64, dtype=np.float32), 3, 1, quantizer=name)
+    with pytest.raises(aq.FrameError, match="beyond"):
+        aq.encode(replace(levels, scale=levels.scale * np.float32(1e37)))
+
+
+REFUSED = [
+    ({"s": 3, "quantizer": "eden", "norm": "l2"}, "no norm"),
+    ({"s": 17, "quantizer": "eden"}, "1 to 16"),
+    ({"s": 1, "quantizer": "eden", "stretch": 2.0}, "no steps"),
+    ({"s": 2, "quantizer": "terngrad"}, "1 to 1"),
+    ({"s": 1, "quantizer": "terngrad", "norm": "l2"}, "'linf'"),
+    ({"s": 128, "quantizer": "natural"}, "1 to 127"),
+    ({"s": 4, "quantizer": "stc", "stretch": 2.0}, "no steps"),
+    ({"s": 4, "quantizer": "stc", "norm": "linf"}, "no norm"),
+    ({"s": 4, "norm": "l1"}, "'l2' or 'linf'"),
+    ({"s": 4, "quantizer": "centriod"}, "Did you mean 'centroid'"),
+    ({"s": 1, "quantizer": "centroid", "stretch": 2.0**21}, "at most"),
+    *(
+        ({"s": 1, "quantizer": name, "stretch": 0.5}, "from 1 on")
+        for name in ("rotated", "dithered", "lattice", "centroid")
+    ),
+    *(({"s": 1, "quantizer": name, "key": -1}, "stream_key") for name in ("rotated", "dithered", "eden", "natural")),
+]
+
+
+@pytest.mark.parametrize(("call", "word"), REFUSED)
+def test_settings_that_make_no_sense_are_refused_with_a_sentence(call: dict[str, object], word: str) -> None:
+    for function in (aq.quantize, aq.compress):
+        with pytest.raises(aq.QuantizeError, match=word):
+            function(np.ones(4, dtype=np.float32), **{"key": 0} | call)
+
+
+def altered(name: str, **fields: object) -> aq.Levels:
+    levels = aq.quantize(np.arange(-32, 32, dtype=np.float32), 3, 1, quantizer=name)
+    return replace(levels, **fields)
+
+
+LIES = [
+    (altered("dithered", key=None), "key"),
+    (altered("dithered", key=2**64), "key"),
+    (altered("dithered", numbers=None), "further numbers"),
+    (altered("dithered", numbers=np.array([1.6], dtype=np.float32)), "gain"),
+    (altered("dithered", numbers=np.array([np.nan], dtype=np.float32)), "gain"),
+    (altered("centroid", numbers=np.array([0.5], dtype=np.float32)), "stretch"),
+    (altered("eden", segments=np.array([60, 4]), scale=np.ones(2, dtype=np.float32)), "2\\^k"),
+    (altered("stc", key=1), "key"),
+    (altered("stc", norm="l2"), "norm"),
+    (altered("lattice", values=np.full(64, 9, dtype=np.int8)), "-8 to 8"),
+]
+
+
+@pytest.mark.parametrize(("levels", "word"), LIES)
+def test_levels_put_together_wrongly_are_not_encoded(levels: aq.Levels, word: str) -> None:
+    with pytest.raises(aq.FrameError, match=word):
+        aq.encode(levels)
+
+
+def test_inspection_shows_what_a_receiver_needs(x: np.ndarray) -> None:
+    text = describe(aq.compress(x, 3, 0xABCDEF, quantizer="centroid", stretch=1.5))
+    for line in (
+        "quantizer    centroid (tag 9)",
+        "stretch      1.5",
+        "stream key   0x0000000000abcdef",
+        "may reach 32",
+    ):
+        assert line in text
+    assert "gain" in describe(aq.compress(x, 3, 1, quantizer="dithered"))
+    assert "linf norm" in describe(aq.compress(x, 3, 1, norm="linf"))
+
+
+def test_the_largest_norm_sets_the_scale_where_it_is_asked_for(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(5000).astype(np.float32)
+    levels = aq.quantize(x, 3, 1, [2000, 3000], norm="linf")
+    np.testing.assert_array_equal(levels.scale, [np.abs(x[:2000]).max(), np.abs(x[2000:]).max()])
+    step = levels.scale / 3
+    assert np.all(np.abs(levels.dequantize() - x) <= np.repeat(step, [2000, 3000]) * 1.001)
