@@ -16,7 +16,8 @@ class NormLimit:
     """A bound on an update's l2 norm: absolute, or a multiple of the median of the round's updates.
 
     A frame's scales are the norms of its segments, so that its own header tells the norm of the update that it was made
-    of. What the levels decode to is larger by the quantizer's noise, at most by sqrt(d) / s.
+    of. What the levels decode to is larger by the quantizer's noise, at most by sqrt(d) / s. Frames whose scales are no
+    l2 norms (norm "linf", `eden`, `centroid`, `stc`) are decoded, and judged by what they decode to.
 
     >>> NormLimit.of("10x").refused({0: 1.0, 1: 2.0, 2: 50.0})
     {2: 'its update has norm 50, above 10 times the median of the round, 2.'}
