@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ..config import load_config
+from . import tables
 from .comparison import Job
 from .methods import parse
+from .records import RunRecord, find_runs
 
 NAME = "rivals"  # of the preset
 PARTITIONS = {"iid": "iid", "sorted": "sorted", "dirichlet": "dirichlet(0.3)"}
@@ -22,9 +26,14 @@ METHODS = (
     "cosine",
     "fp32",
 )
+OURS = METHODS[0]
 SEEDS = 3
+COLUMNS = (("wire_bytes_up", 1000.0), ("round", 1.0))
+
 RECORDS = Path("results") / NAME
 WORK = Path("runs") / NAME
+
+Groups = dict[str, list[RunRecord]]  # the runs of each method, one a seed
 
 
 def jobs(methods: Sequence[str], changes: Mapping[str, Any], work: Path) -> list[Job]:
@@ -39,3 +48,62 @@ def jobs(methods: Sequence[str], changes: Mapping[str, Any], work: Path) -> list
         for folder, partition in PARTITIONS.items()
         for method in chosen
     ]
+
+
+def load(records: Path) -> dict[str, Groups]:
+    """The recorded runs by partition and method, in the order of `METHODS`."""
+    found: dict[str, Groups] = {}
+    for folder in PARTITIONS:
+        runs = find_runs([records / folder]) if (records / folder).is_dir() else []
+        groups = {name: [run for run in runs if run.path.parent.name == parse(name).folder] for name in METHODS}
+        if kept := {name: group for name, group in groups.items() if group}:
+            found[folder] = kept
+    return found
+
+
+def level(groups: Groups) -> float:
+    """The lowest loss, to two digits, that every run of every method reached."""
+    return tables.round_up(max(run.lowest() or math.inf for group in groups.values() for run in group))
+
+
+def table(groups: Groups, loss: float) -> list[list[str]]:
+    """Bytes and rounds to a loss, mean and standard deviation over the seeds, and times ours; fewest bytes first."""
+    ours = groups.get(OURS, [])
+    grid = [
+        ["method", f"bytes to loss {loss:g} (kB)", "times ours", "rounds", "times ours", "seeds", "lowest loss", "s"]
+    ]
+    order = sorted(groups, key=lambda name: mean(groups[name], loss, "wire_bytes_up"))
+    for name in order:
+        group = groups[name]
+        sent, rounds = ([value / unit for value in costs(group, loss, key)] for key, unit in COLUMNS)
+        levels = [line["s"] for run in group for line in run.history if line["s"] is not None]
+        grid.append(
+            [
+                f"`{name}`",
+                tables.spread(sent),
+                times(group, ours, loss, "wire_bytes_up"),
+                tables.spread(rounds),
+                times(group, ours, loss, "round"),
+                str(len(group)),
+                tables.spread([run.lowest() or math.nan for run in group]),
+                f"{min(levels):.2g} to {max(levels):.3g}" if levels else "float32",
+            ]
+        )
+    return grid
+
+
+def costs(group: Sequence[RunRecord], loss: float, key: str) -> list[float]:
+    """What each run of a method took to the loss; only those that got there."""
+    return [float(line[key]) for run in group if (line := run.reached(loss)) is not None]
+
+
+def mean(group: Sequence[RunRecord], loss: float, key: str) -> float:
+    """The mean over the seeds; infinite where one of them did not get there."""
+    values = costs(group, loss, key)
+    return fmean(values) if len(values) == len(group) and values else math.inf
+
+
+def times(group: Sequence[RunRecord], ours: Sequence[RunRecord], loss: float, key: str) -> str:
+    """A method's mean as a multiple of ours."""
+    ratio = mean(group, loss, key) / mean(ours, loss, key) if ours else math.nan
+    return f"{ratio:.2f}" if math.isfinite(ratio) else "—"

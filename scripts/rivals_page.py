@@ -1,0 +1,66 @@
+"""Write the rules' tables of docs/rivals.md from results/rivals.
+
+python scripts/rivals_page.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marked import fill
+
+from adaquantfl.experiments import rivals
+from adaquantfl.experiments.rivals import Groups
+from adaquantfl.experiments.tables import markdown
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "results" / "rivals"
+PAGE = ROOT / "docs" / "rivals.md"
+TITLES = {"iid": "i.i.d.", "sorted": "sorted by label", "dirichlet": "Dirichlet, alpha = 0.3"}
+PAPER, DADAQUANT = "adaquant", "dadaquant-time"
+FEWER, AHEAD = 3.0, 1.2  # the targets: times fewer bytes than the paper's rule; ahead of DAdaQuant in one of the two
+
+
+def rules() -> str:
+    parts = []
+    for folder, groups in rivals.load(RECORDS).items():
+        level = rivals.level(groups)
+        parts.append(f"**{TITLES[folder]}**\n\n{markdown(rivals.table(groups, level))}")
+    return "\n\n".join([*parts, verdicts()])
+
+
+def verdicts() -> str:
+    """The targets, partition by partition."""
+    lines = []
+    for folder, groups in rivals.load(RECORDS).items():
+        if {rivals.OURS, PAPER, DADAQUANT} <= set(groups):
+            lines.append(f"- {TITLES[folder]}: {verdict(groups)}")
+    text = (
+        f"Targets, at the lowest loss that all runs of a partition reached: at least {FEWER:g} times fewer bytes than "
+        f"AdaQuantFL with s0 = 2; no more bytes and rounds than DAdaQuant, and ahead in one of them by {AHEAD:g}."
+    )
+    return "\n".join([text, "", *lines])
+
+
+def verdict(groups: Groups) -> str:
+    level = rivals.level(groups)
+    sent, rounds = (
+        {name: rivals.mean(groups[name], level, key) for name in (rivals.OURS, PAPER, DADAQUANT)}
+        for key in ("wire_bytes_up", "round")
+    )
+    fewer = sent[PAPER] / sent[rivals.OURS]
+    less, sooner = sent[DADAQUANT] / sent[rivals.OURS], rounds[DADAQUANT] / rounds[rivals.OURS]
+    ahead = less >= 1 and sooner >= 1 and max(less, sooner) >= AHEAD
+    return (
+        f"AdaQuantFL takes {fewer:.1f} times our bytes ({'met' if fewer >= FEWER else '**missed**'}); DAdaQuant {less:.2f} "
+        f"times our bytes and {sooner:.2f} times our rounds ({'met' if ahead else '**missed**'})."
+    )
+
+
+def main() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(fill(page, "rules", rules()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
