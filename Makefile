@@ -44,6 +44,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py
 	$(BIN)/python scripts/mean_page.py
+	$(BIN)/python scripts/rivals_page.py
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

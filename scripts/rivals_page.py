@@ -52,8 +52,8 @@ def verdict(groups: Groups) -> str:
     less, sooner = sent[DADAQUANT] / sent[rivals.OURS], rounds[DADAQUANT] / rounds[rivals.OURS]
     ahead = less >= 1 and sooner >= 1 and max(less, sooner) >= AHEAD
     return (
-        f"AdaQuantFL takes {fewer:.1f} times our bytes ({'met' if fewer >= FEWER else '**missed**'}); DAdaQuant {less:.2f} "
-        f"times our bytes and {sooner:.2f} times our rounds ({'met' if ahead else '**missed**'})."
+        f"AdaQuantFL takes {fewer:.1f} times our bytes ({'met' if fewer >= FEWER else '**missed**'}); DAdaQuant "
+        f"{less:.2f} times our bytes and {sooner:.2f} times our rounds ({'met' if ahead else '**missed**'})."
     )
 
 

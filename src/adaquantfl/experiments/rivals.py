@@ -69,9 +69,8 @@ def level(groups: Groups) -> float:
 def table(groups: Groups, loss: float) -> list[list[str]]:
     """Bytes and rounds to a loss, mean and standard deviation over the seeds, and times ours; fewest bytes first."""
     ours = groups.get(OURS, [])
-    grid = [
-        ["method", f"bytes to loss {loss:g} (kB)", "times ours", "rounds", "times ours", "seeds", "lowest loss", "s"]
-    ]
+    to = f"bytes to loss {loss:g} (kB)"
+    grid = [["method", to, "times ours", "rounds", "times ours", "seeds", "lowest loss", "s"]]
     order = sorted(groups, key=lambda name: mean(groups[name], loss, "wire_bytes_up"))
     for name in order:
         group = groups[name]
