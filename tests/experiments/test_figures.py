@@ -73,6 +73,12 @@ def test_methods_differ_in_more_than_colour() -> None:
     assert len({str(look.dash) for look in looks}) == len(looks)
 
 
+def test_a_dozen_variants_of_one_method_still_look_different() -> None:
+    looks = styles(["AdaQuantFL", *(f"AdaQuantFL, s0 {s0}" for s0 in range(30))])
+    assert len(set(looks.values())) == 31
+    assert looks["AdaQuantFL"] == STYLES["AdaQuantFL"]
+
+
 def test_runs_over_links_are_drawn_against_time_too(make_run: MakeRun, tmp_path: Path) -> None:
     runs = [load_run(make_run(method, method, seconds_a_round=30.0)) for method in ("adaquant", "2bit")]
     assert "time.png" in [path.name for path in draw(runs, tmp_path / "figures")]

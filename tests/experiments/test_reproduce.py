@@ -22,7 +22,9 @@ def test_a_run_is_recorded_with_its_commit_and_not_played_twice(tmp_path: Path) 
     assert [job.out for job in jobs] == [work / "fmnist-cnn-iid" / m for m in ("adaquant", "2bit")]
     record = reproduce.carry_out(jobs[0], records, work, None)
     assert record == records / "fmnist-cnn-iid" / "adaquant"
-    assert sorted(path.name for path in record.iterdir()) == ["config.toml", "history.jsonl", "summary.json"]
+    assert sorted(path.name for path in record.iterdir()) == [
+        "config.toml", "history.jsonl", "partition.json", "summary.json",
+    ]  # fmt: skip
     summary = json.loads((record / "summary.json").read_text())
     assert summary["rounds"] == 3
     assert summary["commits"] == [reproduce.current_commit()]
