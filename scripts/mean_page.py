@@ -33,7 +33,7 @@ def rows() -> list[Row]:
 
 def has_its_bits(row: Row) -> bool:
     """Whether the frames had the bits that were asked for, or a little fewer; others are not shown."""
-    return row["wanted"] is None or 0.965 * row["wanted"] < row["bits"] < 1.01 * row["wanted"]
+    return row["wanted"] is None or 0.965 * row["wanted"] < row["bits"] < 1.015 * row["wanted"]
 
 
 def kinds() -> list[str]:
