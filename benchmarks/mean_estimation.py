@@ -86,7 +86,7 @@ def search(vector: Vector, name: str, norm: str | None, wanted: float) -> tuple[
         if abs(here / wanted - 1) < CLOSE:
             return settings(name, math.exp(middle))
         low, high = (middle, high) if here < wanted else (low, middle)
-    return settings(name, math.exp(low)) if found(low) > wanted * (1 - NEAR) else None
+    return settings(name, math.exp(low)) if (1 - NEAR) * wanted < found(low) < wanted else None
 
 
 def row(vector: Vector, name: str, norm: str | None, s: int, stretch: float, wanted: float | None) -> dict[str, Any]:

@@ -28,7 +28,12 @@ Row = dict[str, Any]
 
 def rows() -> list[Row]:
     found: list[Row] = json.loads(RECORD.read_text(encoding="utf-8"))["rows"]
-    return found
+    return [row for row in found if has_its_bits(row)]
+
+
+def has_its_bits(row: Row) -> bool:
+    """Whether the frames had the bits that were asked for, or a little fewer; others are not shown."""
+    return row["wanted"] is None or 0.965 * row["wanted"] < row["bits"] < 1.015 * row["wanted"]
 
 
 def kinds() -> list[str]:
