@@ -26,6 +26,12 @@ def rules() -> str:
     for folder, groups in rivals.load(RECORDS).items():
         level = rivals.level(groups)
         parts.append(f"**{TITLES[folder]}**\n\n{markdown(rivals.table(groups, level))}")
+    for folder in rivals.PARTITIONS:
+        for name, rounds in rivals.stopped(RECORDS, folder).items():
+            after = ", ".join(map(str, rounds))
+            parts.append(
+                f"{TITLES[folder]}: `{name}` **diverged** after {after} rounds, and has no place in the table."
+            )
     return "\n\n".join([*parts, verdicts()])
 
 

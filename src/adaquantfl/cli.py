@@ -275,6 +275,7 @@ def _methods(options: argparse.Namespace) -> int:
 def _reproduce(options: argparse.Namespace) -> int:
     _starting(options)
     from .config import parse_override
+    from .errors import EngineError
     from .experiments import progress, reproduce, rivals, sensitivity
 
     changes = dict(parse_override(item) for item in options.set)
@@ -287,12 +288,19 @@ def _reproduce(options: argparse.Namespace) -> int:
     else:
         work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
         jobs = reproduce.panel_jobs(options.panel, options.method, changes, work)
+    failed = False
     for job in jobs:
-        with progress.shown(options.quiet) as observer, _repeatable():
-            record = reproduce.carry_out(job, records, work, observer)
         name = job.out.relative_to(work)
+        try:
+            with progress.shown(options.quiet) as observer, _repeatable():
+                record = reproduce.carry_out(job, records, work, observer)
+        except EngineError as error:  # a training that diverges is a result, and does not take the others with it
+            failed = True
+            reproduce.record_failure(records / name, job.out, str(error))
+            print(f"adaquantfl: {name} did not finish: {error}", file=sys.stderr, flush=True)
+            continue
         print(f"{name}: recorded in {record}" if record else f"{name}: has a record already", flush=True)
-    return 0
+    return 1 if failed else 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -41,6 +41,7 @@ DECAYING = {"fmnist-cnn-iid": "fmnist-cnn-iid-decay", "cifar-resnet18-iid": "cif
 PANEL_METHODS = ("adaquant", "2bit", "4bit", "8bit", "16bit", "fp32")
 RECORDS = Path("results") / "paper"
 WORK = Path("runs") / "paper"
+FAILURE = "failure.json"  # in place of a record, where a run did not get to its end
 
 
 def panel_jobs(panel: str, methods: Sequence[str], changes: Mapping[str, Any], work: Path) -> list[Job]:
@@ -111,6 +112,7 @@ def _branch_off(job: Job, branch: Job) -> None:
 def _record(summary: Mapping[str, Any], out: Path, record: Path) -> Path:
     made_with = list(dict.fromkeys((out / "commits.txt").read_text().split("\n")[:-1]))
     record.mkdir(parents=True, exist_ok=True)
+    (record / FAILURE).unlink(missing_ok=True)
     for name in ("config.toml", "history.jsonl"):
         shutil.copyfile(out / name, record / name)
     _copy_partition(out, record)
@@ -123,6 +125,13 @@ def _record(summary: Mapping[str, Any], out: Path, record: Path) -> Path:
 def _copy_partition(out: Path, to: Path) -> None:
     if (out / holdings.FILE).is_file():  # runs of older versions have none
         shutil.copyfile(out / holdings.FILE, to / holdings.FILE)
+
+
+def record_failure(record: Path, out: Path, error: str) -> None:
+    """Write down that a run stopped, and after how many rounds."""
+    record.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"rounds": RunDirectory(out).rounds_done, "error": error}, indent=2)
+    (record / FAILURE).write_text(text + "\n", encoding="utf-8")
 
 
 def current_commit() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from . import tables
 from .comparison import Job
 from .methods import parse
 from .records import RunRecord, find_runs
+from .reproduce import FAILURE
 
 NAME = "rivals"  # of the preset
-PARTITIONS = {"iid": "iid", "sorted": "sorted", "dirichlet": "dirichlet(0.3)"}
+PARTITIONS = {"iid": "iid", "dirichlet": "dirichlet(0.3)", "sorted": "sorted"}
 METHODS = (
     "cost-aware",
     "dadaquant-time",
@@ -58,6 +60,15 @@ def load(records: Path) -> dict[str, Groups]:
         groups = {name: [run for run in runs if run.path.parent.name == parse(name).folder] for name in METHODS}
         if kept := {name: group for name, group in groups.items() if group}:
             found[folder] = kept
+    return found
+
+
+def stopped(records: Path, folder: str) -> dict[str, list[int]]:
+    """The methods that did not get to the end of their rounds, and after how many they stopped, one a seed."""
+    found: dict[str, list[int]] = {}
+    for name in METHODS:
+        for path in sorted((records / folder / parse(name).folder).glob(f"*/{FAILURE}")):
+            found.setdefault(name, []).append(json.loads(path.read_text(encoding="utf-8"))["rounds"])
     return found
 
 

@@ -38,9 +38,9 @@ class CostAware(Schedule):
     so far is also the one that counts, so that a rising loss never lowers s.
     """
 
-    s0: float = 0.35
+    s0: float = 0.4
     every: int = 5
-    brake: float = 1.3
+    brake: float = 1.15
     balanced = True
 
     def __post_init__(self) -> None:
