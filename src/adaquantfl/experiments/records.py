@@ -55,6 +55,10 @@ class RunRecord:
         return os.path.relpath(self.path, home)
 
     @property
+    def is_fixed_level(self) -> bool:
+        return _fixed_bits(self.method) is not None
+
+    @property
     def finished(self) -> bool:
         return self.summary is not None
 

@@ -154,7 +154,9 @@ def headline(runs: Sequence[RunRecord]) -> str:
     seeds = f", mean of {len(groups[name])} seeds" if len(groups[name]) > 1 else ""
     every = " with every seed" if len(runs) > len(groups) else ""
     text = f"{name} reached loss {level:g} in {amount(bits)} of uplink a client{seeds}, "
-    whose = rival if rival.startswith("float32") else f"the best fixed level ({rival}, {amount(rival_bits)})"
+    whose = rival if rival.startswith("float32") else f"{rival} ({amount(rival_bits)}), the best of the others"
+    if groups[rival][0].is_fixed_level:
+        whose = f"the best fixed level ({rival}, {amount(rival_bits)})"
     if bits == rival_bits:
         text += f"the same as {whose}"
     else:
