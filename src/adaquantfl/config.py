@@ -87,6 +87,7 @@ class Config:
     patience: int = 10  # rounds without a lower loss after which "dadaquant" doubles s
     resolution: float = 0.01  # distance of two levels with "fixed-step" and "feddq"
     survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
+    harm: float = 0.03  # the share of the loss that a round's noise may add to it with "cost-aware"
     brake: float = 1.15  # "cost-aware" doubles s when the loss rises to so many times its lowest
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The way down.

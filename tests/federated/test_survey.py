@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
     update: np.ndarray, s: float, scope: str
 ) -> None:
     config = Config(scope=scope)
-    (entry,) = survey.read(survey.look(update, [s], 5, config, SEGMENTS), 1)
+    (entry,) = survey.read(survey.look(update, [s], 5, config, SEGMENTS), 1).entries
     whole, stretch = survey.levels_of(update, s, SEGMENTS, config)
     assert entry["size"] == len(aq.compress(update, whole, 5, "auto", SEGMENTS, stretch))
     square = np.sum(update.astype(np.float64) ** 2)
@@ -63,7 +64,9 @@ def test_balanced_levels_of_zeros_are_harmless() -> None:
     assert not aq.quantize(x, s, 1, [4, 6], stretch).dequantize().any()
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 9, np.array([np.nan, 1], "<f4").tobytes(), b"\0\0\x80\xbf\0\0\0\0"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0" * 17, np.array([0, 0, np.nan, 1], "<f4").tobytes(), b"\0" * 10 + b"\x80\xbf\0\0\0\0"]
+)
 def test_a_survey_that_makes_no_sense_is_refused(data: bytes) -> None:
     with pytest.raises(aq.FrameError, match="survey"):
         survey.read(data, 1)
@@ -71,9 +74,29 @@ def test_a_survey_that_makes_no_sense_is_refused(data: bytes) -> None:
 
 def test_errors_are_weighted_like_updates() -> None:
     one, two = (np.array([(e, n)], dtype=[("error", "<f4"), ("size", "<u4")]) for e, n in ((1.0, 100), (4.0, 300)))
-    merged = survey.merge((2.0,), {0: one, 5: two}, {0: 0.2, 5: 0.1})
+    seen = {0: survey.Seen(1.0, 0.1, one), 5: survey.Seen(4.0, 0.4, two)}
+    merged = survey.merge((2.0,), seen, {0: 0.2, 5: 0.1})
     assert merged.errors == pytest.approx((2.0,))
     assert merged.costs == (200.0,)
+    assert (merged.loss, merged.harm) == pytest.approx((2.0, 0.2))
+
+
+def test_a_loss_that_is_no_number_is_harm_without_end() -> None:
+    entries = np.zeros(1, dtype=[("error", "<f4"), ("size", "<u4")]).tobytes()
+    assert survey.read(np.array([np.nan, np.nan], "<f4").tobytes() + entries, 1).harm == math.inf
+
+
+def test_harm_is_what_the_noise_of_all_clients_does_to_the_loss() -> None:
+    config = small(method="cost-aware", batch_size=32)
+    engine = LocalEngine(config)
+    model = engine.federation.model
+    coarse, fine = (
+        [survey.read(reply.survey, 5) for reply in engine.train(model, Plan(0, s, 0.1, survey=True))]
+        for s in (0.05, 500.0)
+    )
+    engine.close()
+    assert [one.loss for one in coarse] == [one.loss for one in fine]
+    assert np.mean([one.harm for one in coarse]) > 10 * abs(np.mean([one.harm for one in fine]))
 
 
 def test_a_survey_travels_on_every_engine() -> None:
@@ -104,7 +127,7 @@ def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew(tmp_path: Path)
         state, line = server.play_round(state, config, engine)
         state, _ = server.evaluate(state, line, config, engine)
         asked.append(state.survey is not None)
-    assert asked == [False, True] * 3
+    assert asked == [True, True, False, True, False, True]
     assert state.schedule.memory["mu"] > 0
     assert state.schedule.s != config.schedule().init().s
     engine.close()
@@ -143,7 +166,7 @@ def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
 @pytest.mark.parametrize("quantizer", ["dithered", "rotated", "lattice", "eden", "centroid", "natural"])
 def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
     config = Config(quantizer=quantizer)
-    (entry,) = survey.read(survey.look(update, [2.0], 5, config, SEGMENTS), 1)
+    (entry,) = survey.read(survey.look(update, [2.0], 5, config, SEGMENTS), 1).entries
     levels = aq.quantize(update, 2, 5, SEGMENTS, quantizer=quantizer)
     error = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
     assert entry["size"] == len(aq.encode(levels))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,13 +107,18 @@ def paper_survey(rule: CostAware, s: float, d: int = 10_000) -> Survey:
     """What a survey would say if the paper's cost and variance were true."""
     levels = rule.candidates(s)
     costs = tuple(d * math.log2(4 * x) / 8 for x in levels)
-    return Survey(levels, tuple(d / x**2 for x in levels), costs)
+    return Survey(levels, tuple(d / x**2 for x in levels), costs, loss=1.0)
 
 
 def sparse_survey(rule: CostAware, s: float) -> Survey:
     """What an entropy-coded wire is like at few levels: cost and variance are proportional to s and 1 / s."""
     levels = rule.candidates(s)
-    return Survey(levels, tuple(500 / x for x in levels), tuple(100 + 1400 * x for x in levels))
+    return Survey(levels, tuple(500 / x for x in levels), tuple(100 + 1400 * x for x in levels), loss=1.0)
+
+
+def sharp_survey(rule: CostAware, s: float) -> Survey:
+    """The same on a loss to which the noise of s = 1 adds a twelfth."""
+    return replace(sparse_survey(rule, s), harm=1 / 12 / s)
 
 
 def surveyed(rule: CostAware, losses: list[float], survey=paper_survey, eta: list[float] | None = None) -> list[float]:  # type: ignore[no-untyped-def]
@@ -139,7 +145,20 @@ def test_a_falling_learning_rate_lowers_s_as_in_eq_13() -> None:
 
 
 def test_s0_is_the_optimum_at_the_start_whatever_the_curves_are() -> None:
-    assert surveyed(CostAware(s0=0.7, every=1), [2.0] * 4, sparse_survey) == pytest.approx([0.7] * 4, rel=0.02)
+    assert surveyed(CostAware(s0=0.7, every=1), [2.0] * 4, sparse_survey) == pytest.approx([1, *[0.7] * 3], rel=0.02)
+
+
+def test_noise_never_adds_more_to_the_loss_than_it_may() -> None:
+    chosen = surveyed(CostAware(s0=0.3, every=1, harm=0.05), [2.0] * 6, sharp_survey)
+    assert chosen[1:] == pytest.approx([1 / 12 / 0.05] * 5, rel=0.02)
+    assert surveyed(CostAware(s0=3.0, every=1, harm=0.05), [2.0] * 3, sharp_survey)[-1] == pytest.approx(3, rel=0.02)
+
+
+def test_a_loss_that_noise_leaves_without_a_number_asks_for_finer_levels() -> None:
+    rule = CostAware(s0=0.5, every=1)
+    state = rule.step(rule.init(), bits=0, dimension=9, loss=2.0, eta=0.1)
+    lost = replace(sparse_survey(rule, 1.0), loss=math.nan, harm=math.inf)
+    assert rule.step(state, bits=0, dimension=9, loss=2.0, eta=0.1, survey=lost).s == pytest.approx(2.0, rel=0.02)
 
 
 def test_a_rising_loss_never_lowers_s_and_a_blow_up_doubles_it() -> None:
@@ -156,13 +175,13 @@ def test_after_a_blow_up_the_rule_stays_on_the_safe_side() -> None:
     assert chosen[3] >= 0.98 * chosen[2] > 1.9 * chosen[1]
 
 
-def test_a_survey_is_there_when_the_loss_is() -> None:
+def test_a_survey_is_there_after_the_first_round_and_whenever_the_loss_is() -> None:
     rule = CostAware(every=3)
     state, asked = rule.init(), []
     for _ in range(7):
         state = rule.step(state, bits=0, dimension=10, loss=1.0, eta=0.1)
         asked.append(rule.wants_survey(state))
-    assert asked == [False, False, True, False, False, True, False]
+    assert asked == [True, False, True, False, False, True, False]
 
 
 # All of them.

@@ -98,7 +98,10 @@ def load(folder: Path) -> RunState | None:
 
 
 def _survey(meta: dict[str, Any] | None) -> Survey | None:
-    return Survey(**{name: tuple(values) for name, values in meta.items()}) if meta else None
+    if not meta:
+        return None
+    levels, errors, costs = (tuple(meta[name]) for name in ("levels", "errors", "costs"))
+    return Survey(levels, errors, costs, meta["loss"], meta["harm"])
 
 
 def _downlink(meta: dict[str, Any], steps: npt.NDArray[np.uint8], holds: npt.NDArray[np.int64]) -> Downlink:

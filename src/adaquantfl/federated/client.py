@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..codecs.messages import compress, encode
+from ..codecs.messages import compress, decode, encode
 from ..codecs.raw import encode_float32
 from ..config import Config
 from ..quantizers.levels import quantize
@@ -24,6 +25,7 @@ _BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the qu
 _LOSS_SAMPLE = -1  # in place of a round: the sample on which "full" evaluates the loss
 _EVERYBODY = -1  # in place of a client
 _EVALUATION_BATCH = 256
+_HARM_SAMPLE = 128  # of a client's data
 
 
 class Trainer:
@@ -55,7 +57,7 @@ class Trainer:
             trained = time.perf_counter()
             frame = self._encode(update, client, plan)
             buffers = encode_float32(self._read_buffers()) if self._buffers else b""
-            seen = self._survey(update, client, plan) if plan.survey else b""
+            seen = self._survey(model, update, frame, client, plan) if plan.survey else b""
             return Reply(client, frame, buffers, loss, trained - started, time.perf_counter() - trained, seen)
 
     def loss(self, client: int, model: Model) -> float:
@@ -123,10 +125,22 @@ class Trainer:
         self._remainders[client] = wanted - levels.dequantize()
         return encode(levels, self.config.codec)
 
-    def _survey(self, update: Vector, client: int, plan: Plan) -> bytes:
+    def _survey(self, model: Model, update: Vector, frame: bytes, client: int, plan: Plan) -> bytes:
+        """What other levels would do, and what the noise of these does to the loss at w_k.
+
+        The noise is scaled to what is left of it when all clients' updates, with noise of their own, are added up.
+        """
         assert plan.s is not None
         key = stream_key(self.config.seed, plan.round, client)
-        return survey.look(update, self._rule.candidates(plan.s), key, self.config, self._segments)
+        noise = decode(frame).dequantize() - update
+        noise *= np.float32(math.sqrt(sum(p * p for p in self.federation.weights)))
+        part = self.task.parts[client]
+        sample = self._rng(plan.round, client).choice(part, min(len(part), _HARM_SAMPLE), replace=False)
+        at, near = (
+            self._evaluate(Model(weights, model.buffers), self.task.train, sample)[0] / len(sample)
+            for weights in (model.weights, model.weights + noise)
+        )
+        return survey.look(update, self._rule.candidates(plan.s), key, self.config, self._segments, (at, near - at))
 
     @torch.no_grad()
     def _evaluate(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> tuple[float, int]:

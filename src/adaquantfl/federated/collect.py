@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from ..codecs.messages import Accumulator, Checked
 from ..config import Config
@@ -68,7 +67,7 @@ class _Collector:
         self.rule = config.schedule()
         self.any_levels = self.rule.clients_choose or config.spread == "balanced" or config.quantizer != "uniform"
         self.expected = None if plan.s is None else whole_levels(plan.s)[0]
-        self.surveys: dict[int, npt.NDArray[np.void]] = {}
+        self.surveys: dict[int, survey.Seen] = {}
         self.limit = NormLimit.of(config.max_update_norm)
         self.cohort, self.p = cohort, cohort.weights
         self.all = len(self.p) == config.clients

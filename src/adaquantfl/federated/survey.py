@@ -7,7 +7,9 @@ counted like everything else that it sends.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,16 @@ from ..quantizers.vectors import Stretch
 from ..schedules import Survey
 
 _ENTRY = np.dtype([("error", "<f4"), ("size", "<u4")])
+_FELT = struct.Struct("<ff")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A client's survey: its loss at the round's model, how much its noise raises it, and an entry a candidate."""
+
+    loss: float
+    harm: float
+    entries: npt.NDArray[np.void]
 
 
 def look(
@@ -31,11 +43,12 @@ def look(
     key: int,
     config: Config,
     segments: npt.NDArray[np.int64] | None,
+    felt: tuple[float, float] = (0.0, 0.0),
 ) -> bytes:
-    """For each candidate the quantizer's variance, by the update's squared norm, and the size of a frame.
+    """Loss and harm as they were felt, and for each candidate the quantizer's variance and the size of a frame.
 
-    With the paper's quantizer the variance is exact; with others it is the error of one draw, which at the size of
-    an update is close to it.
+    The variance is a share of the update's squared norm. With the paper's quantizer it is exact; with others it is the
+    error of one draw, which at the size of an update is close to it.
     """
     entries = np.empty(len(candidates), dtype=_ENTRY)
     for entry, s in zip(entries, candidates, strict=True):
@@ -49,7 +62,7 @@ def look(
                 float(np.dot(update, update)), 1e-30
             )
             entry["size"] = len(encode(levels, config.codec))
-    return entries.tobytes()
+    return _FELT.pack(*felt) + entries.tobytes()
 
 
 def levels_of(
@@ -89,22 +102,23 @@ def variance_share(
     return total / energy if energy else 0.0
 
 
-def read(data: bytes, candidates: int) -> npt.NDArray[np.void]:
-    """A client's survey, checked: it may send anything."""
-    if len(data) != candidates * _ENTRY.itemsize:
-        raise FrameError(f"Its survey has {len(data)} bytes; {candidates} candidates take {_ENTRY.itemsize} each.")
-    entries = np.frombuffer(data, dtype=_ENTRY)
+def read(data: bytes, candidates: int) -> Seen:
+    """A client's survey, checked: it may send anything. A loss or harm that is no number is one, and a bad one."""
+    expected = _FELT.size + candidates * _ENTRY.itemsize
+    if len(data) != expected:
+        raise FrameError(f"Its survey has {len(data)} bytes; {candidates} candidates take {expected}.")
+    entries = np.frombuffer(data, dtype=_ENTRY, offset=_FELT.size)
     if not np.isfinite(entries["error"]).all() or (entries["error"] < 0).any():
         raise FrameError("Its survey has a negative, NaN or infinite error.")
-    return entries
+    loss, harm = _FELT.unpack_from(data)
+    return Seen(loss, harm if math.isfinite(harm) else math.inf, entries)
 
 
-def merge(
-    candidates: Sequence[float], surveys: Mapping[int, npt.NDArray[np.void]], weights: Mapping[int, float]
-) -> Survey:
-    """The clients' errors, weighted as their updates are, and a client's mean bytes."""
+def merge(candidates: Sequence[float], surveys: Mapping[int, Seen], weights: Mapping[int, float]) -> Survey:
+    """The clients' errors, losses and harm, weighted as their updates are, and a client's mean bytes."""
     share = np.array([weights[client] for client in surveys])
     share /= share.sum()
-    errors = sum(p * entries["error"].astype(np.float64) for p, entries in zip(share, surveys.values(), strict=True))
-    sizes = np.mean([entries["size"] for entries in surveys.values()], axis=0)
-    return Survey(tuple(candidates), tuple(map(float, np.asarray(errors))), tuple(map(float, sizes)))
+    errors = share @ np.array([seen.entries["error"].astype(np.float64) for seen in surveys.values()])
+    sizes = np.mean([seen.entries["size"] for seen in surveys.values()], axis=0)
+    loss, harm = (float(share @ [getattr(seen, name) for seen in surveys.values()]) for name in ("loss", "harm"))
+    return Survey(tuple(candidates), tuple(map(float, errors)), tuple(map(float, sizes)), loss, harm)

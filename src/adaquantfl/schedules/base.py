@@ -6,6 +6,7 @@ look what other levels would do to its update (a survey), where the rule asks fo
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -43,11 +44,15 @@ class Survey:
     """What several numbers of levels would have done to a round's updates.
 
     errors: the quantizer's variance as a share of the update's squared norm. costs: what the round would have cost.
+    loss: on a sample of the clients' data, at the model that the round began with. harm: how much the noise of the
+    levels that were in use raises it.
     """
 
     levels: tuple[float, ...]
     errors: tuple[float, ...]
     costs: tuple[float, ...]
+    loss: float = math.nan
+    harm: float = 0.0
 
 
 class Schedule(ABC):

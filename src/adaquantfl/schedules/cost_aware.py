@@ -33,29 +33,37 @@ class CostAware(Schedule):
     """The cost-aware rule.
 
     s0: levels at the start, not necessarily whole; on average, since the rule gives small tensors more and large ones
-    fewer (`quantizers.uniform.balanced_stretch`). every: rounds from one survey to the next. brake: a loss that rises
-    above so many times its lowest doubles s, whatever the bound says, and the rule goes on from there; the lowest loss
-    so far is also the one that counts, so that a rising loss never lowers s.
+    fewer (`quantizers.uniform.balanced_stretch`). every: rounds from one survey to the next. harm: how much of the loss
+    the noise of a round may add to it; the clients measure it, and s is never so small that it would be more. brake: a
+    loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on from
+    there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s.
+
+    The first round has s = 1, or s0 where it is more: nothing is known then.
     """
 
     s0: float = 0.4
     every: int = 5
+    harm: float = 0.03
     brake: float = 1.15
     balanced = True
 
     def __post_init__(self) -> None:
         check_start(self.s0)
-        if self.every < 1 or not self.brake > 1:
-            raise ScheduleError(f"every = {self.every}, brake = {self.brake}: expected at least 1, and above 1.")
+        if self.every < 1 or not self.brake > 1 or not self.harm > 0:
+            raise ScheduleError(
+                f"every = {self.every}, harm = {self.harm}, brake = {self.brake}: "
+                "expected at least 1, above 0 and above 1."
+            )
 
     def init(self) -> ScheduleState:
-        return ScheduleState(s=self.s0, memory={"round": 0, "mu": None, "lowest": None})
+        return ScheduleState(s=max(self.s0, 1.0), memory={"round": 0, "mu": None, "lowest": None, "sharpness": None})
 
     def wants_loss(self, state: ScheduleState, bits: float) -> bool:
         return bool(state.memory["round"] % self.every == 0)
 
     def wants_survey(self, state: ScheduleState) -> bool:
-        return bool(state.memory["round"] % self.every == 0)  # in the round before a loss
+        round = state.memory["round"]  # counted by `step`: 1 is the first
+        return bool(round == 1 or round % self.every == 0)
 
     def candidates(self, s: float) -> tuple[float, ...]:
         exponents = np.linspace(-1, 1, _POINTS)
@@ -83,12 +91,24 @@ class CostAware(Schedule):
         curve = Curve.of(survey)
         if memory["mu"] is None:
             memory["mu"] = curve.exchange_rate(self.s0)
+        memory["sharpness"] = self._sharpness(memory["sharpness"], survey, curve.error_at(state.s))
         if loss is not None and not loss <= self.brake * memory["lowest"]:  # also where it is not a number
             s = min(_REACH * state.s, MAX_LEVELS)
             memory["mu"] = max(memory["mu"], curve.exchange_rate(s) * self._weight(state, eta))
             return replace(state, s=s)
-        s = curve.best(memory["mu"] / self._weight(state, eta))
-        return replace(state, s=float(s))
+        bound = curve.best(memory["mu"] / self._weight(state, eta))
+        safe = curve.least(self.harm / memory["sharpness"]) if memory["sharpness"] > 0 else 0.0
+        return replace(state, s=max(bound, safe))
+
+    def _sharpness(self, before: float | None, survey: Survey, error: float) -> float:
+        """The share of the loss that noise adds to it, for each unit of error; evened out over the surveys.
+
+        The harm of noise is half the trace of Hessian times covariance, and so proportional to the variance.
+        """
+        if not (survey.loss > 0 and math.isfinite(survey.harm)):  # the noise has left no number: twice as sharp
+            return 2 * (before or self.harm / error)
+        now = max(survey.harm, 0.0) / survey.loss / error
+        return now if before is None else (before + now) / 2
 
     def _weight(self, state: ScheduleState, eta: float) -> float:
         """What a round's cost counts beside its error: (f_k / f_0) / (eta_k / eta_0)^2."""
@@ -126,6 +146,15 @@ class Curve:
         x = np.linspace(self.low, self.high, 401)
         total = np.exp(np.polyval(self.cost, x)) + mu * np.exp(np.polyval(self.error, x))
         return float(np.exp(x[np.argmin(total)]))
+
+    def error_at(self, s: float) -> float:
+        return float(np.exp(np.polyval(self.error, math.log(s))))
+
+    def least(self, error: float) -> float:
+        """The smallest s among those surveyed and between whose error is not larger; the largest where none is."""
+        x = np.linspace(self.low, self.high, 401)
+        fine = x[np.exp(np.polyval(self.error, x)) <= error]
+        return float(np.exp(fine[0] if len(fine) else x[-1]))
 
     @staticmethod
     def _slope(s: float, parabola: npt.NDArray[np.float64]) -> float:

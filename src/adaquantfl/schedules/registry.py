@@ -46,7 +46,7 @@ RULES: dict[str, Rule] = {
         _JHUNJHUNWALA,
     ),
     "cost-aware": Rule(
-        lambda c: CostAware(c.rule_s0 or CostAware.s0, c.survey_every, c.brake),
+        lambda c: CostAware(c.rule_s0 or CostAware.s0, c.survey_every, c.harm, c.brake),
         "ours: the paper's bound with what a round really costs and really loses",
         "docs/theory.md",
     ),
