@@ -8,6 +8,7 @@ that follows the density along the vector beats the entropy of the whole vector'
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,25 +44,30 @@ def row(update: np.ndarray, done: int, scope: str, s: int, tensors: tuple[int, .
     }
 
 
-if __name__ == "__main__":
-    arguments = options(__doc__ or "")
+def updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:
+    """The first client's update after so many rounds of training, and the sizes of the model's tensors."""
     config = load_config(
         "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "4bit"}
     )
     engine = LocalEngine(config)
     try:
-        state, rows = server.start(config, engine), []
-        for done in range(max(ROUNDS) + 1):
-            if done in ROUNDS:
+        state = server.start(config, engine)
+        for done in range(max(rounds) + 1):
+            if done in rounds:
                 reply = engine.trainer.train(0, state.model, Plan(done, None, config.eta))
-                update = aq.decode_float32(reply.frame)
-                rows += [
-                    row(update, done, scope, s, engine.federation.tensors)
-                    for scope in ("tensor", "whole")
-                    for s in LEVELS
-                ]
-            if done < max(ROUNDS):
+                yield done, aq.decode_float32(reply.frame), engine.federation.tensors
+            if done < max(rounds):
                 state, _ = server.play_round(state, config, engine)
     finally:
         engine.close()
+
+
+if __name__ == "__main__":
+    arguments = options(__doc__ or "")
+    rows = [
+        row(update, done, scope, s, tensors)
+        for done, update, tensors in updates(ROUNDS)
+        for scope in ("tensor", "whole")
+        for s in LEVELS
+    ]
     record(arguments.out, {"rows": rows})
