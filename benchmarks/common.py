@@ -27,15 +27,16 @@ def entropy_bytes(levels: aq.Levels) -> float:
     return float(-np.sum(counts * np.log2(counts / counts.sum()))) / 8
 
 
-def record(out: Path | None, figures: dict[str, Any]) -> None:
-    """Print the figures, and write them down with the versions they were measured with."""
+def record(out: Path | None, figures: dict[str, Any], quiet: bool = False) -> None:
+    """Print the figures, unless quiet, and write them down with the versions they were measured with."""
     everything = {
         **figures,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
         "versions": {name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
     }
     text = json.dumps(everything, indent=2)
-    print(text)
+    if not quiet:
+        print(text)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text + "\n")

@@ -29,8 +29,9 @@ class Install:
     alone: bool = False
 
 
+# numpy: hivemind 1.1.12 turns an array of one element into an int, which later ones refuse.
 STEPS = (
-    Install("torch", (TORCH, "numpy==2.4.6", "scipy==1.17.1", "scikit-learn==1.9.1")),
+    Install("torch", (TORCH, "numpy==2.2.6", "scipy==1.17.1", "scikit-learn==1.9.1")),
     Install("zstandard", ("zstandard==0.25.0",)),
     Install("lz4", ("lz4==4.4.5",)),
     Install("brotli", ("brotli==1.2.1",)),

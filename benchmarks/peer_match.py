@@ -18,7 +18,9 @@ from adaquantfl.quantizers.uniform import whole_levels
 Vector = npt.NDArray[np.float32]
 KEY = aq.stream_key(seed=0, round=0, client=0)
 FINEST, COARSEST = 65_535.0, 0.05
-_CLOSE = 1.005  # a search ends when s is known so exactly
+_CLOSE = 1.01  # a search ends when s is known so exactly
+
+_SLIGHT = 1e-3  # an error below which a weight gains nothing that float32 sums could tell
 
 
 @dataclass(frozen=True)
@@ -76,43 +78,68 @@ class Match:
         return {**self.sender.to_dict(), "bytes": self.bytes, "error": self.error}
 
 
-def error_of(x: Vector, frame: bytes, shrink: bool) -> tuple[float, float]:
-    """The relative squared error of the frame's vector, and the weight it is taken with: 1, or the best one."""
+def errors_of(x: Vector, frame: bytes) -> tuple[float, float, float]:
+    """The relative squared error of the frame's vector, the same with the best weight, and that weight."""
     total = aq.Accumulator(len(x))
     total.add(frame)
-    back, wide = total.result().astype(np.float64), x.astype(np.float64)
-    square, mixed, energy = back @ back, back @ wide, wide @ wide
-    weight = float(mixed / square) if shrink and square > 0 else 1.0
-    return float((energy - 2 * weight * mixed + weight**2 * square) / energy), weight
+    back = total.result()
+    difference = back - x
+    noise, square, mixed, energy = (
+        float(np.dot(a, b)) for a, b in ((difference, difference), (back, back), (back, x), (x, x))
+    )
+    if noise < _SLIGHT * energy or square == 0:
+        return noise / energy, noise / energy, 1.0
+    weight = mixed / square
+    return noise / energy, 1 - weight * mixed / energy, weight
 
 
-def coarsest(error: Callable[[float], float], target: float) -> float | None:
-    """The smallest s with error(s) <= target, to half a percent; None if there is none.
+class Curve:
+    """A choice's error on a vector over s. What was looked at once is kept: the next search begins from it."""
 
-    The error falls like s^-1 to s^-2, so the search is for a straight line of log error over log s.
+    def __init__(self, x: Vector, choice: Choice, segments: npt.NDArray[np.int64] | None) -> None:
+        self.x, self.choice, self.segments = x, choice, segments
+        self._seen: dict[float, tuple[float, float, float, int]] = {}
+
+    def look(self, s: float, biased: bool, codec: str = "auto") -> Match:
+        if s not in self._seen:
+            frame = Sender(self.choice, s, "auto", self.segments).compress(self.x)
+            self._seen[s] = (*errors_of(self.x, frame), len(frame))
+        plain, shrunk, weight, size = self._seen[s]
+        sender = Sender(self.choice, s, codec, self.segments, weight if biased else 1.0)
+        if codec != "auto":
+            size = len(sender.compress(self.x))
+        return Match(sender, size, shrunk if biased else plain)
+
+    def matches(self, target: float, biased: bool) -> list[Match]:
+        """The fewest levels that meet the target, with the smallest code and with the fixed one."""
+        s = coarsest(lambda s: self.look(s, biased).error, target, sorted(self._seen))
+        return [] if s is None else [self.look(s, biased), self.look(s, biased, "fixed")]
+
+
+def coarsest(error: Callable[[float], float], target: float, seen: Sequence[float] = ()) -> float | None:
+    """The smallest s with error(s) <= target, to a percent; None if there is none. `seen`: s where it costs nothing.
+
+    The error falls like s^-1 to s^-2, so the search is along a straight line of log error over log s.
 
     >>> round(coarsest(lambda s: s**-2, 1e-4))
     100
     >>> coarsest(lambda s: 1.0, 0.5) is None
     True
     """
-    fine, coarse = FINEST, COARSEST
-    at_fine = error(fine)
-    if at_fine > target:
+    known = {s: error(s) for s in (*seen, COARSEST, FINEST)}
+    if known[FINEST] > target:
         return None
-    at_coarse = error(coarse)
-    if at_coarse <= target:
-        return coarse
+    if known[COARSEST] <= target:
+        return COARSEST
+    fine = min(s for s in known if known[s] <= target)
+    coarse = max(s for s in known if s < fine)
     for step in range(60):
         if fine / coarse <= _CLOSE:
             break
-        share = _share(at_coarse, at_fine, target) if step % 3 else 0.5  # halving now and then: it always ends
+        share = 0.5 if step % 3 == 2 else _share(known[coarse], known[fine], target)  # now and then halved: it ends
         middle = coarse * (fine / coarse) ** share
-        found = error(middle)
-        if found <= target:
-            fine, at_fine = middle, found
-        else:
-            coarse, at_coarse = middle, found
+        known[middle] = error(middle)
+        fine, coarse = (middle, coarse) if known[middle] <= target else (fine, middle)
     return fine
 
 
@@ -120,35 +147,16 @@ def _share(above: float, below: float, target: float) -> float:
     """How far along a straight line of logarithms from `above` to `below` the target lies, kept off the ends."""
     if below <= 0 or below >= above:
         return 0.5
-    return min(0.999, max(0.001, math.log(above / target) / math.log(above / below) + 0.002))
+    return min(0.99, max(0.01, math.log(above / target) / math.log(above / below) + 0.005))
 
 
-def matches(
-    x: Vector, tensors: Sequence[int], target: float, biased: bool, choices: Sequence[Choice] = CHOICES
-) -> list[Match]:
-    """For each choice, the fewest levels that meet the target, with the smallest code and with the fixed one.
-
-    biased: the peer's mean is not the vector either, so the frame may be scaled down by its receiver too.
-    """
-    found: list[Match] = []
-    for choice in choices:
-        if choice.scope == "tensor" and len(tensors) == 1:
-            continue  # the same as "whole"
-        found += _matches(x, choice, scope_segments(choice.scope, tensors), target, biased)
-    return found
-
-
-def _matches(
-    x: Vector, choice: Choice, segments: npt.NDArray[np.int64] | None, target: float, biased: bool
-) -> list[Match]:
-    def look(s: float, codec: str) -> Match:
-        sender = Sender(choice, s, codec, segments)
-        frame = sender.compress(x)
-        error, weight = error_of(x, frame, biased)
-        return Match(Sender(choice, s, codec, segments, weight), len(frame), error)
-
-    s = coarsest(lambda s: look(s, "auto").error, target)
-    return [] if s is None else [look(s, "auto"), look(s, "fixed")]
+def curves(x: Vector, tensors: Sequence[int], choices: Sequence[Choice] = CHOICES) -> list[Curve]:
+    """One for each choice that is not the same as another on this vector."""
+    return [
+        Curve(x, choice, scope_segments(choice.scope, tensors))
+        for choice in choices
+        if choice.scope != "tensor" or len(tensors) > 1
+    ]
 
 
 def picks(found: Sequence[Match], limit: int) -> dict[str, Match]:

@@ -278,10 +278,15 @@ def openfl_eden(bits: int) -> Coder:
     """EDEN itself; OpenFL's transformer around it also adds the vector up in a Python loop, for a seed."""
     eden = module_alone("openfl.pipelines.eden_pipeline").Eden(nbits=bits)
 
-    def decode(sent: tuple[Array, float, int], n: int) -> Array:
-        return eden.decompress(sent[0], sent[1], sent[2], 7)
+    def encode(x: Array) -> tuple[Array, dict[int, float]]:
+        codes, scales, lengths, n = eden.compress(x, 7)
+        pairs = zip(scales, lengths, strict=True)
+        return codes, dict(enumerate([7.0, float(n), *(float(item) for pair in pairs for item in pair)]))
 
-    return lambda x: eden.compress(x, 7), decode, lambda sent, n: sent[0].size + 12
+    def decode(sent: tuple[Array, dict[int, float]], n: int) -> Array:
+        return np.asarray(eden.decompress(*sent))
+
+    return encode, decode, lambda sent, n: sent[0].size + 4 * len(sent[1])
 
 
 def openfl_pipeline(name: str, module: str, **settings: Any) -> Coder:

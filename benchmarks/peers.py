@@ -15,7 +15,7 @@ import json
 import os
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,14 @@ import adaquantfl as aq
 from adaquantfl.tasks import cache
 from common import record
 from peer_env import STEPS, build, failures, python_of, without_folders
-from peer_match import KEY, Choice, Match, Timed, TimedLevels, matches, picks
+from peer_match import KEY, Curve, Match, Timed, TimedLevels, curves, picks
 from real_updates import updates
 
 HERE = Path(__file__).parent
 D, LARGE = 1_663_370, 11_181_642
-REPEAT = 7
-PATIENCE = 20.0  # CPU seconds for the repetitions of a method on a vector
-TOO_SLOW = 4.0  # CPU seconds that a method may take on the small Gaussian and still be tried on the large one
+REPEAT = 5
+PATIENCE = 6.0  # CPU seconds for the repetitions of a method on a vector
+TOO_SLOW = 4.0  # CPU seconds that a method may take on the first vector and still be tried on the others
 LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMBA", "NUMEXPR")
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in LIBRARIES} | {"QUANTIZATION_THREADS": "1"}  # hivemind's
 # The levels that lossless coders are given: few of many, some, and many non-zero.
@@ -88,8 +88,10 @@ class Vectors:
         self.tensors: dict[str, list[int]] = {"gaussian": [D], "laplace": [D], "large": [LARGE]}
         self.arrays["cnn"], self.tensors["cnn"] = self._update()
         self.arrays["large"] = rng.standard_normal(LARGE, dtype=np.float32)
-        for name in self.arrays:
+        self.curves: dict[str, list[Curve]] = {}
+        for name, x in self.arrays.items():
             self.save(name)
+            self.curves[name] = curves(x, self.tensors[name])
 
     def _update(self) -> tuple[Vector, list[int]]:
         """A client's update of the CNN after 20 rounds, made once."""
@@ -141,21 +143,20 @@ def summary(turns: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
 
 
 def row(
-    worker: Worker, number: int, method: dict[str, Any], name: str, vectors: Vectors, choices: Sequence[Choice] | None
-) -> tuple[dict[str, Any], list[Choice]]:
-    """A method on a vector, and the choices that served best against it."""
+    worker: Worker, number: int, method: dict[str, Any], name: str, vectors: Vectors, choices: Sequence[str]
+) -> dict[str, Any]:
+    """A method on a vector, and the best of our choices against it."""
     base = {"peer": method["peer"], "method": method["name"], "vector": name, "d": len(vectors.arrays[name])}
     found = worker.ask(do="open", method=number, vector=vectors.path(name), lengths=vectors.tensors[name])
     if "failed" in found:
-        return {**base, "failed": without_folders(found["failed"])}, []
+        return {**base, "failed": without_folders(found["failed"])}
     x, biased = vectors.arrays[name], method["rounding"] != "random"
-    options = {} if choices is None else {"choices": choices}
     best: dict[str, Match] = {}
     if found["error"] > 0:
-        best = picks(matches(x, vectors.tensors[name], found["error"], biased, **options), found["bytes"])
+        tried = [curve for curve in vectors.curves[name] if not choices or curve.choice.title in choices]
+        best = picks([match for curve in tried for match in curve.matches(found["error"], biased)], found["bytes"])
     measured = compare(worker, {who: Timed(x, match.sender) for who, match in best.items()})
-    ours = {who: match.to_dict() for who, match in best.items()}
-    return {**base, **found, "ours": ours, "seconds": measured}, [match.sender.choice for match in best.values()]
+    return {**base, **found, "ours": {who: match.to_dict() for who, match in best.items()}, "seconds": measured}
 
 
 def level_row(
@@ -181,21 +182,18 @@ def rows_of(worker: Worker, number: int, method: dict[str, Any], vectors: Vector
     if method["integers"]:
         return [level_row(worker, number, method, scope, s, vectors) for scope, s in LEVELS]
     rows: list[dict[str, Any]] = []
-    choices: list[Choice] | None = None
-    for name in ("gaussian", "laplace", "cnn"):
-        new, best = row(worker, number, method, name, vectors, None)
-        rows.append(new)
-        if name == "gaussian":
-            choices = best
-        if "failed" in new:
-            return rows
-    first = rows[0]["seconds"]["peer"]
-    if first["encode"] + first["decode"] <= TOO_SLOW:
-        rows.append(row(worker, number, method, "large", vectors, choices)[0])
+    for name in ("cnn", "gaussian", "laplace", "large"):
+        # What was best on the Gaussian is best on a longer one; trying everything there takes long.
+        choices = {ours["choice"] for ours in rows[1].get("ours", {}).values()} if name == "large" else set()
+        rows.append(row(worker, number, method, name, vectors, sorted(choices)))
+        seconds = rows[0].get("seconds", {}).get("peer")
+        if seconds is None or seconds["encode"] + seconds["decode"] > TOO_SLOW:
+            break
     return rows
 
 
-def measure(folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
+def measure(folder: Path, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What is known after each method; the last is everything."""
     vectors, worker = Vectors(folder), Worker(folder)
     try:
         listed = worker.ask(do="methods")
@@ -205,15 +203,18 @@ def measure(folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
                 new = rows_of(worker, number, method, vectors)
                 rows += new
                 print(method["peer"], method["name"], *(brief(item) for item in new), sep="\n  ", flush=True)
+                yield {**about(listed, wanted), "rows": rows}
                 if worker.process.poll() is not None:
                     worker = Worker(folder)
     finally:
         worker.close()
-    names = {method["peer"] for method in listed["methods"]} | {step.peer for step in STEPS}
+
+
+def about(listed: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    names = {method["peer"] for method in listed["methods"]} & set(listed["versions"])
     return {
         "methods": [method for method in listed["methods"] if not wanted or method["peer"] in wanted],
-        "peer_versions": {name: listed["versions"][name] for name in sorted(names) if name in listed["versions"]},
-        "rows": rows,
+        "peer_versions": {name: listed["versions"][name] for name in sorted(names)},
     }
 
 
@@ -242,4 +243,5 @@ if __name__ == "__main__":
     if not given.no_install:
         build(given.env, [step for step in STEPS if not only or step.peer in only])
     aq.set_threads(1)
-    record(given.out, {"not_installed": failures(given.env), **measure(given.env, only)})
+    for found in measure(given.env, only):
+        record(given.out, {"not_installed": failures(given.env), **found}, quiet=True)

@@ -23,23 +23,34 @@ def x(rng: np.random.Generator) -> peer_match.Vector:
     return rng.standard_normal(20_000, dtype=np.float32)
 
 
+def all_matches(x: peer_match.Vector, target: float) -> list[peer_match.Match]:
+    return [match for curve in peer_match.curves(x, [len(x)]) for match in curve.matches(target, biased=False)]
+
+
 def test_the_coarsest_levels_meet_the_target_and_slightly_coarser_ones_do_not(x: peer_match.Vector) -> None:
     target = 1e-3
-    found = peer_match.matches(x, [len(x)], target, biased=False)
+    found = all_matches(x, target)
     assert {match.sender.codec for match in found} == {"auto", "fixed"}
     for match in found:
         assert 0.9 * target < match.error <= target
         assert match.sender.weight == 1.0
 
 
+def test_a_search_that_begins_from_earlier_ones_meets_its_target_too(x: peer_match.Vector) -> None:
+    curve = peer_match.curves(x, [len(x)])[0]
+    for target in (1e-2, 1e-3, 3e-3, 1e-2):
+        small, fixed = curve.matches(target, biased=False)
+        assert 0.9 * target < small.error <= target
+        assert small.error == fixed.error
+
+
 def test_an_error_out_of_reach_has_no_match(x: peer_match.Vector) -> None:
-    assert peer_match.matches(x, [len(x)], 1e-15, biased=False) == []
+    assert all_matches(x, 1e-15) == []
 
 
 def test_a_frame_scaled_down_by_its_receiver_has_the_error_that_is_promised(x: peer_match.Vector) -> None:
     frame = aq.compress(x, 20, peer_match.KEY)
-    plain, _ = peer_match.error_of(x, frame, shrink=False)
-    error, weight = peer_match.error_of(x, frame, shrink=True)
+    plain, error, weight = peer_match.errors_of(x, frame)
     total = aq.Accumulator(len(x))
     total.add(frame, weight)
     assert error == pytest.approx(peer_worker.relative_error(x, total.result()), rel=1e-4)
@@ -47,7 +58,7 @@ def test_a_frame_scaled_down_by_its_receiver_has_the_error_that_is_promised(x: p
 
 
 def test_the_smallest_match_wins_and_a_fixed_code_larger_than_the_peer_is_left_out(x: peer_match.Vector) -> None:
-    found = peer_match.matches(x, [len(x)], 1e-3, biased=False)
+    found = all_matches(x, 1e-3)
     smallest = min(match.bytes for match in found if match.sender.codec == "auto")
     fixed = min(match.bytes for match in found if match.sender.codec == "fixed")
     assert peer_match.picks(found, limit=fixed)["small"].bytes == smallest
