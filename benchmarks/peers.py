@@ -26,7 +26,7 @@ import adaquantfl as aq
 from adaquantfl.tasks import cache
 from common import record
 from peer_env import STEPS, build, failures, python_of, without_folders
-from peer_match import KEY, Curve, Match, Timed, TimedLevels, curves, picks
+from peer_match import KEY, Choice, Curve, Match, Timed, TimedLevels, curves, picks
 from real_updates import updates
 
 HERE = Path(__file__).parent
@@ -183,8 +183,9 @@ def rows_of(worker: Worker, number: int, method: dict[str, Any], vectors: Vector
         return [level_row(worker, number, method, scope, s, vectors) for scope, s in LEVELS]
     rows: list[dict[str, Any]] = []
     for name in ("cnn", "gaussian", "laplace", "large"):
-        # What was best on the Gaussian is best on a longer one; trying everything there takes long.
-        choices = {ours["choice"] for ours in rows[1].get("ours", {}).values()} if name == "large" else set()
+        # What was best on the Gaussian is tried on a longer one, and long buckets: one norm may be too coarse there.
+        best = {ours["choice"] for ours in rows[1].get("ours", {}).values()} if name == "large" else set()
+        choices = best | {Choice(65_536).title} if best else best
         rows.append(row(worker, number, method, name, vectors, sorted(choices)))
         seconds = rows[0].get("seconds", {}).get("peer")
         if seconds is None or seconds["encode"] + seconds["decode"] > TOO_SLOW:
