@@ -18,7 +18,7 @@ from adaquantfl.quantizers.uniform import whole_levels
 Vector = npt.NDArray[np.float32]
 KEY = aq.stream_key(seed=0, round=0, client=0)
 FINEST, COARSEST = 65_535.0, 0.05
-_CLOSE = 1.01  # a search ends when s is known so exactly
+_CLOSE = 0.97  # a search ends when the error is so near the target, or s is known to a thousandth
 
 _SLIGHT = 1e-3  # an error below which a weight gains nothing that float32 sums could tell
 
@@ -43,7 +43,6 @@ CHOICES = (
     Choice(65_536),
     Choice(4096),
     Choice(512),
-    Choice(128),
     Choice(64),
 )
 
@@ -110,19 +109,24 @@ class Curve:
             size = len(sender.compress(self.x))
         return Match(sender, size, shrunk if biased else plain)
 
-    def matches(self, target: float, biased: bool) -> list[Match]:
-        """The fewest levels that meet the target, with the smallest code and with the fixed one."""
-        s = coarsest(lambda s: self.look(s, biased).error, target, sorted(self._seen))
-        return [] if s is None else [self.look(s, biased), self.look(s, biased, "fixed")]
+    def matches(self, target: float, biased: bool, limit: float = math.inf, guess: float = 0.0) -> list[Match]:
+        """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`."""
+        first = [min(guess * step, FINEST) for step in (0.99, 1.01) if guess > 0]
+        s = coarsest(lambda s: self.look(s, biased).error, target, [*self._seen, *first])
+        if s is None:
+            return []
+        width = whole_levels(s)[0].bit_length() + 1
+        fits = len(self.x) * width <= 8 * limit
+        return [self.look(s, biased), *([self.look(s, biased, "fixed")] if fits else [])]
 
 
 def coarsest(error: Callable[[float], float], target: float, seen: Sequence[float] = ()) -> float | None:
-    """The smallest s with error(s) <= target, to a percent; None if there is none. `seen`: s where it costs nothing.
+    """The smallest s with error(s) <= target, nearly; None if there is none. `seen`: where to look first.
 
     The error falls like s^-1 to s^-2, so the search is along a straight line of log error over log s.
 
     >>> round(coarsest(lambda s: s**-2, 1e-4))
-    100
+    101
     >>> coarsest(lambda s: 1.0, 0.5) is None
     True
     """
@@ -134,20 +138,22 @@ def coarsest(error: Callable[[float], float], target: float, seen: Sequence[floa
     fine = min(s for s in known if known[s] <= target)
     coarse = max(s for s in known if s < fine)
     for step in range(60):
-        if fine / coarse <= _CLOSE:
+        if known[fine] >= _CLOSE * target or fine / coarse <= 1.001:
             break
-        share = 0.5 if step % 3 == 2 else _share(known[coarse], known[fine], target)  # now and then halved: it ends
-        middle = coarse * (fine / coarse) ** share
+        middle = (
+            _between(coarse, fine, known[coarse], known[fine], target) if step % 4 < 3 else math.sqrt(coarse * fine)
+        )
         known[middle] = error(middle)
         fine, coarse = (middle, coarse) if known[middle] <= target else (fine, middle)
     return fine
 
 
-def _share(above: float, below: float, target: float) -> float:
-    """How far along a straight line of logarithms from `above` to `below` the target lies, kept off the ends."""
+def _between(coarse: float, fine: float, above: float, below: float, target: float) -> float:
+    """Where a straight line of logarithms passes a little below the target, kept off the ends."""
     if below <= 0 or below >= above:
-        return 0.5
-    return min(0.99, max(0.01, math.log(above / target) / math.log(above / below) + 0.005))
+        return math.sqrt(coarse * fine)
+    share = math.log(above / (0.985 * target)) / math.log(above / below)
+    return float(coarse * (fine / coarse) ** min(0.995, max(0.005, share)))
 
 
 def curves(x: Vector, tensors: Sequence[int], choices: Sequence[Choice] = CHOICES) -> list[Curve]:

@@ -64,6 +64,8 @@ def relative_error(x: Array, back: Array) -> float:
     """
     if x.shape != back.shape:
         raise ValueError(f"It gave back a vector of shape {back.shape} for one of {x.shape}.")
+    if not np.isfinite(back).all():
+        raise ValueError("It gave back values that are not finite.")
     wide = x.astype(np.float64)
     return float(np.sum((back.astype(np.float64) - wide) ** 2) / np.sum(wide**2))
 

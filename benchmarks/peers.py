@@ -31,9 +31,9 @@ from real_updates import updates
 
 HERE = Path(__file__).parent
 D, LARGE = 1_663_370, 11_181_642
-REPEAT = 5
-PATIENCE = 6.0  # CPU seconds for the repetitions of a method on a vector
-TOO_SLOW = 4.0  # CPU seconds that a method may take on the first vector and still be tried on the others
+REPEAT = 3
+PATIENCE = 4.0  # CPU seconds for the repetitions of a method on a vector
+TOO_SLOW = 4.0  # CPU seconds that a method may take on a vector and still be tried on the next
 LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMBA", "NUMEXPR")
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in LIBRARIES} | {"QUANTIZATION_THREADS": "1"}  # hivemind's
 # The levels that lossless coders are given: few of many, some, and many non-zero.
@@ -143,9 +143,9 @@ def summary(turns: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
 
 
 def row(
-    worker: Worker, number: int, method: dict[str, Any], name: str, vectors: Vectors, choices: Sequence[str]
+    worker: Worker, number: int, method: dict[str, Any], name: str, vectors: Vectors, near: dict[str, Any]
 ) -> dict[str, Any]:
-    """A method on a vector, and the best of our choices against it."""
+    """A method on a vector, and the best of our choices against it; `near`: what was best on a shorter one."""
     base = {"peer": method["peer"], "method": method["name"], "vector": name, "d": len(vectors.arrays[name])}
     found = worker.ask(do="open", method=number, vector=vectors.path(name), lengths=vectors.tensors[name])
     if "failed" in found:
@@ -153,10 +153,27 @@ def row(
     x, biased = vectors.arrays[name], method["rounding"] != "random"
     best: dict[str, Match] = {}
     if found["error"] > 0:
-        tried = [curve for curve in vectors.curves[name] if not choices or curve.choice.title in choices]
-        best = picks([match for curve in tried for match in curve.matches(found["error"], biased)], found["bytes"])
+        guesses = guesses_for(near, len(x) / D) if near else {}
+        tried = [curve for curve in vectors.curves[name] if not near or curve.choice.title in guesses]
+        limit = found["bytes"]
+        found_by_curve = (
+            curve.matches(found["error"], biased, limit, guesses.get(curve.choice.title, 0.0)) for curve in tried
+        )
+        best = picks([match for several in found_by_curve for match in several], limit)
     measured = compare(worker, {who: Timed(x, match.sender) for who, match in best.items()})
     return {**base, **found, "ours": {who: match.to_dict() for who, match in best.items()}, "seconds": measured}
+
+
+def guesses_for(near: dict[str, Any], longer: float) -> dict[str, float]:
+    """Where to look for s on a vector so many times as long, by choice.
+
+    Long buckets are tried too: one norm of everything, which grows like the root of the length, may be too coarse.
+
+    >>> guesses_for({"small": {"choice": "whole", "s": 100.0}}, 4.0)
+    {'whole': 200.0, 'buckets of 65536': 0.0}
+    """
+    found = {ours["choice"]: ours["s"] * (longer**0.5 if ours["choice"] == "whole" else 1.0) for ours in near.values()}
+    return {**found, **{title: found.get(title, 0.0) for title in (Choice(65_536).title,)}}
 
 
 def level_row(
@@ -183,24 +200,22 @@ def rows_of(worker: Worker, number: int, method: dict[str, Any], vectors: Vector
         return [level_row(worker, number, method, scope, s, vectors) for scope, s in LEVELS]
     rows: list[dict[str, Any]] = []
     for name in ("cnn", "gaussian", "laplace", "large"):
-        # What was best on the Gaussian is tried on a longer one, and long buckets: one norm may be too coarse there.
-        best = {ours["choice"] for ours in rows[1].get("ours", {}).values()} if name == "large" else set()
-        choices = best | {Choice(65_536).title} if best else best
-        rows.append(row(worker, number, method, name, vectors, sorted(choices)))
-        seconds = rows[0].get("seconds", {}).get("peer")
-        if seconds is None or seconds["encode"] + seconds["decode"] > TOO_SLOW:
+        near = rows[1].get("ours", {}) if name == "large" else {}
+        rows.append(row(worker, number, method, name, vectors, near))
+        seconds = rows[-1].get("seconds", {}).get("peer", {"encode": 0.0, "decode": 0.0})
+        if seconds["encode"] + seconds["decode"] > TOO_SLOW:
             break
     return rows
 
 
-def measure(folder: Path, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What is known after each method; the last is everything."""
+def measure(folder: Path, wanted: Sequence[str], rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What is known after each method, with the rows that are there already; the last is everything."""
+    done = {(item["peer"], item["method"]) for item in rows}
     vectors, worker = Vectors(folder), Worker(folder)
     try:
         listed = worker.ask(do="methods")
-        rows: list[dict[str, Any]] = []
         for number, method in enumerate(listed["methods"]):
-            if not wanted or method["peer"] in wanted:
+            if (not wanted or method["peer"] in wanted) and (method["peer"], method["name"]) not in done:
                 new = rows_of(worker, number, method, vectors)
                 rows += new
                 print(method["peer"], method["name"], *(brief(item) for item in new), sep="\n  ", flush=True)
@@ -239,10 +254,12 @@ if __name__ == "__main__":
     parser.add_argument("--peers", default="", help="only these, by their names on PyPI, with commas")
     parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
     parser.add_argument("--no-install", action="store_true", help="use the environment as it is")
+    parser.add_argument("--resume", action="store_true", help="keep what the record at --out has already")
     given = parser.parse_args()
     only = [name for name in given.peers.split(",") if name]
     if not given.no_install:
         build(given.env, [step for step in STEPS if not only or step.peer in only])
     aq.set_threads(1)
-    for found in measure(given.env, only):
+    kept = json.loads(given.out.read_text())["rows"] if given.resume else []
+    for found in measure(given.env, only, kept):
         record(given.out, {"not_installed": failures(given.env), **found}, quiet=True)

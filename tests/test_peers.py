@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import peers_page
@@ -93,6 +95,13 @@ def test_a_lossless_coder_gives_the_levels_back(x: peer_match.Vector, name: str)
     assert peer_worker.Case(method, data, [len(x)]).figures()["error"] == 0
 
 
+@pytest.mark.parametrize("module", [peer_env, peer_match, peer_worker, peers], ids=lambda module: module.__name__)
+def test_the_examples_in_the_benchmark_hold(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
 def test_methods_have_names_of_their_own_and_every_peer_is_installed_or_at_hand() -> None:
     titles = [method.title for method in peer_methods.METHODS]
     assert len(set(titles)) == len(titles)
@@ -108,6 +117,11 @@ def test_every_version_is_pinned() -> None:
 def test_a_failed_install_is_told_without_the_folders_of_the_machine() -> None:
     told = peer_env.reason("Building\nerror: cannot run /home/me/env/bin/go: no such file\n")
     assert told == "cannot run go: no such file"
+
+
+def test_a_method_on_a_package_that_is_missing_fails_by_its_name() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        peer_methods.module_alone("no_such_package.part.module")
 
 
 def test_a_failure_of_an_install_is_kept_for_a_later_run(tmp_path: Path) -> None:
