@@ -91,15 +91,26 @@ def numpy_float16() -> Coder:
     )
 
 
-def torch_cast(dtype: str) -> Coder:
+def torch_bfloat16() -> Coder:
     import torch
 
-    kind = getattr(torch, dtype)
+    return (
+        lambda x: torch.from_numpy(x).to(torch.bfloat16),
+        lambda sent, n: sent.float().numpy(),
+        lambda sent, n: 2 * sent.numel(),
+    )
 
-    def encode(x: Array) -> Any:
-        return torch.from_numpy(x).to(kind)
 
-    return encode, lambda sent, n: sent.float().numpy(), lambda sent, n: sent.numel() * sent.element_size()
+def torch_float8() -> Coder:
+    """float8_e4m3fn of the vector scaled to the type's range: unscaled, a small update would become zeros."""
+    import torch
+
+    def encode(x: Array) -> tuple[Any, float]:
+        tensor = torch.from_numpy(x)
+        scale = float(tensor.abs().max()) / torch.finfo(torch.float8_e4m3fn).max
+        return (tensor / scale).to(torch.float8_e4m3fn), scale
+
+    return encode, lambda sent, n: (sent[0].float() * sent[1]).numpy(), lambda sent, n: sent[0].numel() + 4
 
 
 def numpy_int8(coder: Callable[[], Coder] | None = None) -> Coder:
@@ -422,8 +433,8 @@ F32, I8 = np.float32, np.int8
 METHODS = (
     Method("numpy", "float16", NEAREST, AS_SENT, numpy_float16),
     Method("numpy", "int8 of the largest magnitude", NEAREST, AS_SENT, numpy_int8),
-    Method("torch", "bfloat16", NEAREST, AS_SENT, partial(torch_cast, "bfloat16")),
-    Method("torch", "float8_e4m3fn", NEAREST, AS_SENT, partial(torch_cast, "float8_e4m3fn")),
+    Method("torch", "bfloat16", NEAREST, AS_SENT, torch_bfloat16),
+    Method("torch", "float8_e4m3fn, scaled", NEAREST, AS_SENT, torch_float8),
     Method("nvflare", "ADAQUANT, weight 0.01", NEAREST, AS_SENT, partial(nvflare_adaquant, 0.01)),
     Method("nvflare", "ADAQUANT, weight 1", NEAREST, AS_SENT, partial(nvflare_adaquant, 1.0)),
     Method("hivemind", "FLOAT16", NEAREST, AS_SENT, partial(hivemind_coder, "FLOAT16")),

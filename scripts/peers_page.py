@@ -30,8 +30,15 @@ def read() -> dict[str, Any]:
 
 
 def of_vector(record: dict[str, Any], name: str) -> list[Row]:
-    """Rows of lossy methods on a vector that were measured."""
-    return [row for row in record["rows"] if row.get("vector") == name and "failed" not in row and row["error"] > 0]
+    """Rows of lossy methods on a vector that can be compared."""
+    rows = [row for row in record["rows"] if row.get("vector") == name and "failed" not in row and row["error"] > 0]
+    return [row for row in rows if not hopeless(record, row)]
+
+
+def hopeless(record: dict[str, Any], row: Row) -> bool:
+    """A biased method whose error is that of sending nothing, or more: no mean over clients makes it smaller."""
+    unbiased = {(m["peer"], m["name"]) for m in record["methods"] if m["rounding"] == "random"}
+    return bool(row.get("error", 0) >= 1 and (row["peer"], row["method"]) not in unbiased)
 
 
 def title(row: Row) -> str:
@@ -207,9 +214,31 @@ def versions(record: dict[str, Any]) -> str:
 def missing(record: dict[str, Any]) -> str:
     """What did not install or did not run, and why."""
     lines = [f"- **{name}** did not install: {why}" for name, why in record["not_installed"].items()]
-    failed = {title(row): row["failed"] for row in record["rows"] if "failed" in row}
-    lines += [f"- **{name}** did not run: {why}" for name, why in failed.items()]
+    lines += [
+        f"- **{title(row)}** failed on the {place(row)}: {row['failed']}" for row in record["rows"] if "failed" in row
+    ]
+    slow = {title(row): row for row in record["rows"] if "vector" in row}  # the last vector of each
+    lines += [
+        f"- **{name}** took {row['seconds']['peer']['encode']:.0f} s on the {place(row)} and was not tried further."
+        for name, row in slow.items()
+        if row["vector"] != "large" and "failed" not in row
+    ]
+    lines += [
+        f"- **{title(row)}** on the {VECTORS[row['vector']]} has an error of {row['error']:.2f}; sending nothing has 1."
+        for row in record["rows"]
+        if hopeless(record, row)
+    ]
+    lines += [
+        f"- **{title(row)}** loses nothing and sends {bits(row['bytes'], row['d'])} bits an element of the "
+        f"{VECTORS[row['vector']]}; AdaQuantFL has no such mode but float32."
+        for row in record["rows"]
+        if row.get("vector") == "cnn" and row.get("error") == 0
+    ]
     return "\n".join(lines) or "Everything that was tried installed and ran."
+
+
+def place(row: Row) -> str:
+    return VECTORS[row["vector"]] if "vector" in row else f"levels, s = {row['s']}"
 
 
 def counted(record: dict[str, Any]) -> str:
