@@ -447,9 +447,6 @@ METHODS = (
     *(Method("fedml", f"QSGD, {bits} bits", RANDOM, PACKED, partial(fedml_qsgd, bits)) for bits in (4, 8)),
     Method("fedml", "top-k, 5%", DROPPED, PACKED, partial(fedml_topk, 0.05)),
     *(Method("openfl", f"EDEN, {bits} bits", RANDOM, AS_SENT, partial(openfl_eden, bits)) for bits in (1, 2, 4, 8)),
-    Method("openfl", "STC, 10%", DROPPED, AS_SENT, partial(openfl_pipeline, "STCPipeline", "stc_pipeline")),
-    Method("openfl", "SKC, 1%", DROPPED, MASK, partial(openfl_pipeline, "SKCPipeline", "skc_pipeline")),
-    Method("openfl", "KC, 6 clusters", NEAREST, AS_SENT, partial(openfl_pipeline, "KCPipeline", "kc_pipeline")),
     *(
         Method("bitsandbytes", f"8 bits, blocks of {n}", NEAREST, BLOCKS, partial(bitsandbytes_8bit, n))
         for n in (256, 4096)
@@ -480,4 +477,8 @@ METHODS = (
     Method("blosc2", "default", LOSSLESS, LEVELS, partial(blosc2_coder, I8), integers=True),
     Method("python", "zlib, level 6", LOSSLESS, LEVELS, partial(zlib_coder, 6, I8), integers=True),
     Method("python", "lzma, preset 1", LOSSLESS, LEVELS, partial(lzma_coder, I8), integers=True),
+    # The slow ones last.
+    Method("openfl", "STC, 10%", DROPPED, AS_SENT, partial(openfl_pipeline, "STCPipeline", "stc_pipeline")),
+    Method("openfl", "SKC, 1%", DROPPED, MASK, partial(openfl_pipeline, "SKCPipeline", "skc_pipeline")),
+    Method("openfl", "KC, 6 clusters", NEAREST, AS_SENT, partial(openfl_pipeline, "KCPipeline", "kc_pipeline")),
 )

@@ -223,6 +223,12 @@ def missing(record: dict[str, Any]) -> str:
         for name, row in slow.items()
         if row["vector"] != "large" and "failed" not in row
     ]
+    measured = {(row["peer"], row["method"]) for row in record["rows"]}
+    lines += [
+        f"- **{m['peer']}: {m['name']}** was not reached: the run was stopped before it."
+        for m in record["methods"]
+        if (m["peer"], m["name"]) not in measured
+    ]
     lines += [
         f"- **{title(row)}** on the {VECTORS[row['vector']]} has an error of {row['error']:.2f}; sending nothing has 1."
         for row in record["rows"]
