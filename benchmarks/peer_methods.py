@@ -27,7 +27,9 @@ Size = Callable[[Any, int], float]  # bytes of what was encoded, for a vector of
 Coder = tuple[Encode, Decode, Size]
 
 NEAREST, RANDOM, DROPPED, LOSSLESS = "nearest", "random", "dropped", "lossless"
+FORMULA = "by the formula of its code: it returns floats, so that nothing is decoded"
 PACKED = "levels packed to their bits, which it leaves to others and which is not timed"
+KEPT = "a float32 and an index of just enough bits for each value kept; the packing is not timed"
 AS_SENT = "the bytes it makes"
 BLOCKS = "its codes and a float32 for each block; the table of values is known to both sides"
 LEVELS = "the bytes it makes of AdaQuantFL's levels as int8"
@@ -443,9 +445,9 @@ METHODS = (
     Method("hivemind", "QUANTILE_8BIT", NEAREST, AS_SENT, partial(hivemind_coder, "QUANTILE_8BIT")),
     Method("hivemind", "BLOCKWISE_8BIT", NEAREST, AS_SENT, partial(hivemind_coder, "BLOCKWISE_8BIT")),
     *(Method("fedlab", f"QSGD, {bits} bits", RANDOM, PACKED, partial(fedlab_qsgd, bits)) for bits in (2, 4, 8)),
-    *(Method("fedlab", f"top-k, {k:.0%}", DROPPED, PACKED, partial(fedlab_topk, k)) for k in (0.01, 0.1)),
-    *(Method("fedml", f"QSGD, {bits} bits", RANDOM, PACKED, partial(fedml_qsgd, bits)) for bits in (4, 8)),
-    Method("fedml", "top-k, 5%", DROPPED, PACKED, partial(fedml_topk, 0.05)),
+    *(Method("fedlab", f"top-k, {k:.0%}", DROPPED, KEPT, partial(fedlab_topk, k)) for k in (0.01, 0.1)),
+    *(Method("fedml", f"QSGD, {bits} bits", RANDOM, FORMULA, partial(fedml_qsgd, bits)) for bits in (4, 8)),
+    Method("fedml", "top-k, 5%", DROPPED, KEPT, partial(fedml_topk, 0.05)),
     *(Method("openfl", f"EDEN, {bits} bits", RANDOM, AS_SENT, partial(openfl_eden, bits)) for bits in (1, 2, 4, 8)),
     *(
         Method("bitsandbytes", f"8 bits, blocks of {n}", NEAREST, BLOCKS, partial(bitsandbytes_8bit, n))
@@ -479,6 +481,6 @@ METHODS = (
     Method("python", "lzma, preset 1", LOSSLESS, LEVELS, partial(lzma_coder, I8), integers=True),
     # The slow ones last.
     Method("openfl", "STC, 10%", DROPPED, AS_SENT, partial(openfl_pipeline, "STCPipeline", "stc_pipeline")),
-    Method("openfl", "SKC, 1%", DROPPED, MASK, partial(openfl_pipeline, "SKCPipeline", "skc_pipeline")),
+    Method("openfl", "SKC, 10%, 6 clusters", DROPPED, MASK, partial(openfl_pipeline, "SKCPipeline", "skc_pipeline")),
     Method("openfl", "KC, 6 clusters", NEAREST, AS_SENT, partial(openfl_pipeline, "KCPipeline", "kc_pipeline")),
 )

@@ -215,6 +215,7 @@ def measure(folder: Path, wanted: Sequence[str], rows: list[dict[str, Any]]) -> 
     vectors, worker = Vectors(folder), Worker(folder)
     try:
         listed = worker.ask(do="methods")
+        yield {**about(listed, wanted), "rows": rows}
         for number, method in enumerate(listed["methods"]):
             if (not wanted or method["peer"] in wanted) and (method["peer"], method["name"]) not in done:
                 new = rows_of(worker, number, method, vectors)

@@ -8,6 +8,7 @@ Every number of the page is computed here from that record.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,13 @@ def pair(row: Row, who: str) -> list[str]:
     return [
         share(row["ours"][who]["bytes"] / row["bytes"]),
         times(seconds["encode_times"]),
-        times(seconds["decode_times"]),
+        times(seconds["decode_times"]) if decodes(row) else NONE,
     ]
+
+
+def decodes(row: Row) -> bool:
+    """Whether the peer has anything to decode: some return floats at once."""
+    return bool(row["seconds"]["peer"]["decode"] > row["seconds"]["peer"]["copy"] / 3)
 
 
 def vector_table(record: dict[str, Any], name: str) -> str:
@@ -113,10 +119,11 @@ def vector_table(record: dict[str, Any], name: str) -> str:
 
 
 def speeds(record: dict[str, Any]) -> str:
-    """GB/s of float32 on the large vector, and as a share of copying it."""
+    """GB/s of float32 on the large vector, beside copying it."""
     grid = [
         [
             "GB/s of float32, d = 11.2 M",
+            "copy",
             "encode",
             "decode",
             "ours encodes",
@@ -126,14 +133,15 @@ def speeds(record: dict[str, Any]) -> str:
         ]
     ]
     for row in of_vector(record, "large"):
-        line = [title(row)]
-        for who in ("peer", "small", "fast"):
-            seconds = row["seconds"].get(who)
-            line += [
-                significant(4 * row["d"] / seconds[step] / 1e9, 2) if seconds else NONE for step in ("encode", "decode")
-            ]
-        grid.append(line)
+        steps = [("peer", "copy"), *((who, step) for who in ("peer", "small", "fast") for step in ("encode", "decode"))]
+        grid.append([title(row), *(speed(row, who, step) for who, step in steps)])
     return markdown(grid)
+
+
+def speed(row: Row, who: str, step: str) -> str:
+    if who not in row["seconds"] or (who, step, decodes(row)) == ("peer", "decode", False):
+        return NONE
+    return significant(4 * row["d"] / row["seconds"][who][step] / 1e9, 2)
 
 
 def levels_table(record: dict[str, Any]) -> str:
@@ -175,7 +183,7 @@ def ahead(row: Row, who: str) -> bool:
     """No more bytes and faster in both directions, with one setting."""
     seconds = row["seconds"][who]
     fits = row["ours"][who]["bytes"] <= row["bytes"]
-    return bool(fits and seconds["encode_times"] >= 1 and seconds["decode_times"] >= 1)
+    return bool(fits and seconds["encode_times"] >= 1 and (seconds["decode_times"] >= 1 or not decodes(row)))
 
 
 def behind(record: dict[str, Any]) -> str:
@@ -202,13 +210,14 @@ def worse_bytes(rows: Sequence[Row]) -> str:
 
 def slower(rows: Sequence[Row], step: str) -> str:
     """The lowest speed over the vectors, where it is below the peer's."""
-    best = [max((row["seconds"][who][f"{step}_times"] for who in row["ours"]), default=0.0) for row in rows]
+    timed = [row for row in rows if row["ours"] and (step == "encode" or decodes(row))]
+    best = [max(row["seconds"][who][f"{step}_times"] for who in row["ours"]) for row in timed] or [math.inf]
     return f"{significant(min(best), 2)}x" if min(best) < 1 else NONE
 
 
 def versions(record: dict[str, Any]) -> str:
     found = {**record["peer_versions"], "AdaQuantFL": record["versions"]["adaquantfl"]}
-    return ", ".join(f"{name} {number}" for name, number in found.items()) + "."
+    return "Versions: " + ", ".join(f"{name} {number}" for name, number in found.items()) + "."
 
 
 def missing(record: dict[str, Any]) -> str:
