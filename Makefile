@@ -39,12 +39,13 @@ bench: $(READY)  ## the figures of docs/performance.md, measured on this machine
 	cd benchmarks && for name in codec round memory coldstart sizes real_updates scale mean_estimation; do \
 	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
 
-results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md and rivals.md, from their records
+results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md and peers.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py
 	$(BIN)/python scripts/mean_page.py
 	$(BIN)/python scripts/rivals_page.py
+	$(BIN)/python scripts/peers_page.py
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -51,15 +51,16 @@ def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[
         engine.close()
 
 
-def record(out: Path | None, figures: dict[str, Any]) -> None:
-    """Print the figures, and write them down with the versions they were measured with."""
+def record(out: Path | None, figures: dict[str, Any], quiet: bool = False) -> None:
+    """Print the figures, unless quiet, and write them down with the versions they were measured with."""
     everything = {
         **figures,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
         "versions": {name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
     }
     text = json.dumps(everything, indent=2)
-    print(text)
+    if not quiet:
+        print(text)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text + "\n")
