@@ -10,7 +10,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -316,12 +316,9 @@ def _watch(options: argparse.Namespace) -> int:
     port = watch.PORT if options.port is None else options.port
     if not 0 <= port < 65536:
         _mistyped("watch --port takes a number from 0 to 65535.")
-    with watch.serve(options.runs, port) as server:
+    with suppress(KeyboardInterrupt), watch.serve(options.runs, port) as server:
         print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return 0
+        server.serve_forever()
     return 0
 
 

@@ -99,7 +99,7 @@ def variance_share(
             p -= np.floor(p)
             total += step**2 * float(np.sum(p * (1 - p), dtype=np.float64))
             energy += square
-    return total / energy if energy else 0.0
+    return float(total / energy) if energy else 0.0
 
 
 def read(data: bytes, candidates: int) -> Seen:

@@ -82,13 +82,18 @@ def decode_call(header: bytes, client: int) -> CallHeader:
     if kind >= len(_KINDS):
         raise EngineError(f"The server sent a call of kind {kind}, which this version does not know.")
     arguments: dict[str, tuple[Any, ...]] = {
-        "train": (client, Plan(first, s or None, eta, bool(second))),
+        "train": (client, Plan(first, _levels(s), eta, bool(second))),
         "loss": (client,),
         "losses": (first, second),
         "correct": (first, second),
     }
     name = _KINDS[kind]
     return CallHeader(number, (name, arguments.get(name, ())), Follows(*follows))
+
+
+def _levels(s: float) -> float | None:
+    """A plan's s: 0 is none, and whole numbers are whole."""
+    return int(s) if s and s == int(s) else s or None
 
 
 def encode_answer(number: int, call: Call, answer: Any) -> tuple[bytes, bytes]:
