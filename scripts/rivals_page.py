@@ -49,7 +49,8 @@ def verdicts() -> str:
 
 
 def verdict(groups: Groups) -> str:
-    level = rivals.level(groups)
+    level, groups = rivals.level(groups), rivals.same_seeds(groups, (rivals.OURS, PAPER, DADAQUANT))
+    seeds = len(groups[PAPER])
     sent, rounds = (
         {name: rivals.mean(groups[name], level, key) for name in (rivals.OURS, PAPER, DADAQUANT)}
         for key in ("wire_bytes_up", "round")
@@ -59,7 +60,8 @@ def verdict(groups: Groups) -> str:
     ahead = less >= 1 and sooner >= 1 and max(less, sooner) >= AHEAD
     return (
         f"AdaQuantFL takes {fewer:.1f} times our bytes ({'met' if fewer >= FEWER else '**missed**'}); DAdaQuant "
-        f"{less:.2f} times our bytes and {sooner:.2f} times our rounds ({'met' if ahead else '**missed**'})."
+        f"{less:.2f} times our bytes and {sooner:.2f} times our rounds ({'met' if ahead else '**missed**'}); "
+        f"{seeds} of {rivals.SEEDS} seeds."
     )
 
 

@@ -56,7 +56,7 @@ def load(records: Path) -> dict[str, Groups]:
     """The recorded runs by partition and method, in the order of `METHODS`."""
     found: dict[str, Groups] = {}
     for folder in PARTITIONS:
-        runs = find_runs([records / folder]) if (records / folder).is_dir() else []
+        runs = find_runs([records / folder]) if any((records / folder).glob("*/*/summary.json")) else []
         groups = {name: [run for run in runs if run.path.parent.name == parse(name).folder] for name in METHODS}
         if kept := {name: group for name, group in groups.items() if group}:
             found[folder] = kept
@@ -70,6 +70,12 @@ def stopped(records: Path, folder: str) -> dict[str, list[int]]:
         for path in sorted((records / folder / parse(name).folder).glob(f"*/{FAILURE}")):
             found.setdefault(name, []).append(json.loads(path.read_text(encoding="utf-8"))["rounds"])
     return found
+
+
+def same_seeds(groups: Groups, names: Sequence[str]) -> Groups:
+    """Of these methods the runs whose seed all of them have."""
+    shared = set.intersection(*({run.seed for run in groups[name]} for name in names))
+    return {name: [run for run in groups[name] if run.seed in shared] for name in names}
 
 
 def level(groups: Groups) -> float:
