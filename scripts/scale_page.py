@@ -134,9 +134,8 @@ def federation() -> str:
         f"- in CPU time, the server's process took {cpu['server']:.1f} of {total:.1f} s, {by_cpu:.1%}: "
         f"{verdict(by_cpu)};\n"
         f"- by the clock, {other:.0f} of {seconds['rounds']:.0f} s were not a worker's training or encoding, "
-        f"{by_clock:.1%}: {verdict(by_clock)}. The server computed for {cpu['server']:.1f} s of them; the rest was "
-        "waiting, on two cores that many other processes used at the time, and the workers' sending. How it divides "
-        "was not measured, nor what it is on a machine of one's own.\n\n"
+        f"{by_clock:.1%}: {verdict(by_clock)}. The server computed for {cpu['server']:.1f} s, partly while workers "
+        "trained: three processes share two cores, and a worker waits while the server has its core.\n\n"
         f"{markdown(grid)}\n\nFrom round {memory[1]['round']} to {memory[-1]['round']} memory changed by "
         f"{growth['server_mb']:+.1%} at the server and {growth['workers_mb']:+.1%} in the workers."
     )
