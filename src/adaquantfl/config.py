@@ -153,7 +153,7 @@ class Config:
             kind.norm(self.norm or None)
         except QuantizeError as error:
             raise ConfigError(str(error)) from None
-        if self.scope == "balanced" and (kind.rotates or not kind.stretches):
+        if self.scope == "balanced" and not kind.spreads:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
         if not kind.follows_rule and self.method not in ("1bit", "fp32"):
             raise ConfigError(
@@ -169,9 +169,8 @@ class Config:
     @property
     def spread(self) -> str | int:
         """The scope, with levels spread over the tensors where the rule does so and the quantizer can."""
-        kind = find(self.quantizer)
-        able = kind.stretches and not kind.rotates
-        return "balanced" if self.scope == "tensor" and able and self.schedule().balanced else self.scope
+        own = self.scope == "tensor" and self.schedule().balanced and find(self.quantizer).spreads
+        return "balanced" if own else self.scope
 
     def broadcasts(self) -> AdaQuant:
         """The rule of the lossy downlink."""

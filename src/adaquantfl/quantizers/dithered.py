@@ -23,7 +23,7 @@ from .kernels import WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
 from .segments import Segments
 from .streams import split_key
-from .vectors import FloatVector, Stretch, float32_vector, norms, per_segment, stretched
+from .vectors import FloatVector, Stretch, per_segment, scaled
 
 UNIT = 2.0**-31  # of a random number
 
@@ -37,9 +37,7 @@ def quantize(
     norm: str,
 ) -> Levels:
     """Levels -s to s of the norm, and the best gain of each segment."""
-    vector = float32_vector(x)
-    parts = Segments.of(segments, len(vector))
-    scales = stretched(norms(vector, parts, norm), stretch)
+    vector, parts, scales = scaled(x, segments, stretch, norm)
     (low, high), (bounds, owner) = split_key(key), parts.pieces
     values, spread = np.empty(len(vector), dtype=level_dtype(s)), np.empty(len(owner))
     inverse = inverses(scales, s)

@@ -25,7 +25,7 @@ from .levels import Levels, level_dtype
 from .registry import QUANTIZERS
 from .segments import Segments
 from .streams import split_key
-from .vectors import FloatVector, Stretch, float32_vector, norms, stretched
+from .vectors import FloatVector, Stretch, scaled
 
 _ROW = np.sqrt(3.0) / 2  # from one row of points to the next
 
@@ -39,9 +39,7 @@ def quantize(
     norm: str,
 ) -> Levels:
     """The integers a and b of every pair, in the places of its elements."""
-    vector = float32_vector(x)
-    parts = Segments.of(segments, len(vector))
-    scales = stretched(norms(vector, parts, norm), stretch)
+    vector, parts, scales = scaled(x, segments, stretch, norm)
     (low, high), (bounds, owner) = split_key(key), parts.pieces
     values = np.empty(len(vector), dtype=level_dtype(QUANTIZERS["lattice"].top(s)))
     inverse = inverses(scales, s)

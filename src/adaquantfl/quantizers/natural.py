@@ -20,9 +20,8 @@ from ..threads import over_ranges
 from .dithered import UNIT, inverses
 from .kernels import WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
-from .segments import Segments
 from .streams import split_key
-from .vectors import FloatVector, Stretch, float32_vector, norms, stretched
+from .vectors import FloatVector, Stretch, scaled
 
 
 def quantize(
@@ -34,9 +33,7 @@ def quantize(
     norm: str,
 ) -> Levels:
     """Levels -s to s: k is 2^(k-s) of the norm."""
-    vector = float32_vector(x)
-    parts = Segments.of(segments, len(vector))
-    scales = stretched(norms(vector, parts, norm), stretch)
+    vector, parts, scales = scaled(x, segments, stretch, norm)
     (low, high), (bounds, owner) = split_key(key), parts.pieces
     values, inverse = np.empty(len(vector), dtype=level_dtype(s)), inverses(scales, 1)
 

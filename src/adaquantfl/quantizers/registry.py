@@ -63,6 +63,11 @@ class Quantizer:
     def norms(self) -> tuple[str, ...]:
         return tuple(norm for norm in self.tags if norm != NO_NORM)
 
+    @property
+    def spreads(self) -> bool:
+        """Whether each segment can have levels of its own number (scope "balanced")."""
+        return self.stretches and not self.rotates
+
     def norm(self, wanted: str | None) -> str:
         """The norm to use; None is the quantizer's usual one. QuantizeError where it has not the one that is wanted."""
         if wanted is None:

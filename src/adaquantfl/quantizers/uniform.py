@@ -21,7 +21,7 @@ from .levels import Levels, level_dtype
 from .registry import L2, QUANTIZERS
 from .segments import Segments
 from .streams import split_key
-from .vectors import FloatVector, Stretch, check_levels, float32_vector, norms, stretched
+from .vectors import FloatVector, Stretch, check_levels, float32_vector, norms, scaled
 
 _TINY = np.float32(2.0**-90)  # below it s / scale leaves the range of float32
 _LIFT = np.float32(2.0**90)
@@ -67,9 +67,7 @@ class Prepared:
         norm: str = L2,
     ) -> Prepared:
         check_levels(s)
-        vector = float32_vector(x)
-        segments = Segments.of(lengths, len(vector))
-        scales = stretched(norms(vector, segments, norm), stretch)
+        vector, segments, scales = scaled(x, lengths, stretch, norm)
         tiny = (scales > 0) & (scales < _TINY)
         working = scales
         if tiny.any():  # multiply by a power of two, which changes no ratio

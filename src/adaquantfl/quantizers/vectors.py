@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,15 @@ def float32_vector(x: FloatVector) -> npt.NDArray[np.float32]:
             )
         array = narrow
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def scaled(
+    x: FloatVector, lengths: Sequence[int] | npt.NDArray[np.integer] | None, stretch: Stretch, norm: str
+) -> tuple[npt.NDArray[np.float32], Segments, npt.NDArray[np.float32]]:
+    """What most quantizers begin with: the checked vector, its segments, and the stretched norm of each."""
+    vector = float32_vector(x)
+    segments = Segments.of(lengths, len(vector))
+    return vector, segments, stretched(norms(vector, segments, norm), stretch)
 
 
 def norms(x: npt.NDArray[np.float32], segments: Segments, norm: str) -> npt.NDArray[np.float32]:

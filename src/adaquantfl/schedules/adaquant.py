@@ -10,6 +10,7 @@ from ..errors import ScheduleError
 from ..names import unknown
 from ..theory import MAX_LEVELS, adaptive_levels, bits_per_element
 from .base import Schedule, ScheduleState, Survey
+from .checks import check_loss
 
 # The rule's value is a real number, s an integer.
 ROUNDINGS: dict[str, Callable[[float], int]] = {
@@ -76,7 +77,7 @@ class AdaQuant(Schedule):
             )
         state = replace(state, eta0=eta) if state.eta0 is None else state
         if state.f0 is None and loss is not None:
-            state = replace(state, f0=self._first(loss))
+            state = replace(state, f0=check_loss(loss))
         if bits < state.boundary:
             return state
         size = self.interval * dimension
@@ -97,12 +98,3 @@ class AdaQuant(Schedule):
         fk = min(loss, state.f0) if self.guard else loss
         exact = adaptive_levels(self.s0, f0=state.f0, fk=fk, eta0=state.eta0, etak=eta)
         return MAX_LEVELS if exact >= MAX_LEVELS else max(1, ROUNDINGS[self.rounding](exact))
-
-    @staticmethod
-    def _first(loss: float) -> float:
-        if not math.isfinite(loss) or loss <= 0:
-            raise ScheduleError(
-                f"f(w_0) = {loss!r}: the rule divides by the loss at the start, which must be finite and above 0. "
-                "Check the model's initialisation and the data."
-            )
-        return loss

@@ -74,7 +74,6 @@ class Schedule(ABC):
         """Whether the clients of the round that this state is for are to send a survey."""
         return False
 
-    @abstractmethod
     def step(
         self,
         state: ScheduleState,
@@ -87,8 +86,9 @@ class Schedule(ABC):
     ) -> ScheduleState:
         """The state for the next round, given the paper bits a client has sent, f(w_k) and the learning rate.
 
-        survey: of the last round, where it was wanted.
+        survey: of the last round, where it was wanted. A rule that looks at nothing leaves the state as it is.
         """
+        return state
 
     def candidates(self, s: float) -> tuple[float, ...]:
         """The numbers of levels that a survey looks at when s is in use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ScheduleError
-from .base import Schedule, ScheduleState, Survey
+from .base import Schedule, ScheduleState
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,6 @@ class Fixed(Schedule):
     def init(self) -> ScheduleState:
         return ScheduleState(s=2**self.bits - 1)
 
-    def step(
-        self,
-        state: ScheduleState,
-        *,
-        bits: float,
-        dimension: int,
-        loss: float | None,
-        eta: float,
-        survey: Survey | None = None,
-    ) -> ScheduleState:
-        return state
-
 
 @dataclass(frozen=True)
 class FullPrecision(Schedule):
@@ -48,15 +36,3 @@ class FullPrecision(Schedule):
 
     def init(self) -> ScheduleState:
         return ScheduleState(s=None)
-
-    def step(
-        self,
-        state: ScheduleState,
-        *,
-        bits: float,
-        dimension: int,
-        loss: float | None,
-        eta: float,
-        survey: Survey | None = None,
-    ) -> ScheduleState:
-        return state

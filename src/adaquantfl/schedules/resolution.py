@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..theory import MAX_LEVELS
-from .base import Schedule, ScheduleState, Survey
+from .base import Schedule, ScheduleState
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,6 @@ class FixedStep(Schedule):
 
     def init(self) -> ScheduleState:
         return ScheduleState(s=1)  # what a plan says; the clients know better
-
-    def step(
-        self,
-        state: ScheduleState,
-        *,
-        bits: float,
-        dimension: int,
-        loss: float | None,
-        eta: float,
-        survey: Survey | None = None,
-    ) -> ScheduleState:
-        return state
 
     def client_levels(self, s: float, weights: Sequence[float], client: int, update: npt.NDArray[np.float32]) -> float:
         return min(max(float(np.linalg.norm(update.astype(np.float64))) / self.resolution, 2.0**-20), MAX_LEVELS)
