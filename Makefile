@@ -43,6 +43,8 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py
+	$(BIN)/python scripts/engines_page.py
+	$(BIN)/python scripts/flower_page.py
 	$(BIN)/python scripts/mean_page.py
 	$(BIN)/python scripts/rivals_page.py
 	$(BIN)/python scripts/peers_page.py

@@ -103,21 +103,24 @@ def bytes_by_level(engine: GlooEngine) -> list[dict[str, Any]]:
         before = socket_bytes(engine.store.port)
         replies = [answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
         sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
-        frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
-        rows.append(
-            {
-                "s": s,
-                "clients": len(replies),
-                "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
-                "frame_bytes_up": frames,
-                "frame_bytes": frames / len(replies),
-                "socket_bytes_up": received,
-                "up_over_frames": received / frames,
-                "model_bytes_down": len(replies) * 4 * (len(model.weights) + len(model.buffers)),
-                "socket_bytes_down": sent,
-            }
-        )
+        rows.append(traffic(s, model, replies, received, sent))
     return rows
+
+
+def traffic(s: int | None, model: Model, replies: list[Reply], up: int, down: int) -> dict[str, Any]:
+    """What passed the sockets in a round, beside what the frames and the models have."""
+    frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
+    return {
+        "s": s,
+        "clients": len(replies),
+        "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
+        "frame_bytes_up": frames,
+        "frame_bytes": frames / len(replies),
+        "socket_bytes_up": up,
+        "up_over_frames": up / frames,
+        "model_bytes_down": len(replies) * 4 * (len(model.weights) + len(model.buffers)),
+        "socket_bytes_down": down,
+    }
 
 
 def bytes_of_the_exact_downlink(engine: GlooEngine) -> dict[str, Any]:

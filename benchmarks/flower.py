@@ -153,20 +153,7 @@ def bytes_by_level(engine: FlowerEngine, deployment: Measured) -> list[dict[str,
         before = deployment.bytes()
         replies = [engines.answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
         up, down = since(before, deployment)
-        frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
-        rows.append(
-            {
-                "s": s,
-                "clients": len(replies),
-                "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
-                "frame_bytes_up": frames,
-                "frame_bytes": frames / len(replies),
-                "socket_bytes_up": up,
-                "up_over_frames": up / frames,
-                "model_bytes_down": len(replies) * 4 * (len(model.weights) + len(model.buffers)),
-                "socket_bytes_down": down,
-            }
-        )
+        rows.append(engines.traffic(s, model, replies, up, down))
     return rows
 
 

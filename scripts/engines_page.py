@@ -6,6 +6,7 @@ python scripts/engines_page.py
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,29 @@ MOST_UP, MOST_TIME = 1.05, 0.10  # the targets
 
 
 def read() -> dict[str, Any]:
-    return json.loads(RECORD.read_text(encoding="utf-8"))["engines"]["gloo"]
+    """The record of every engine."""
+    return dict(json.loads(RECORD.read_text(encoding="utf-8"))["engines"])
+
+
+def table(rows: Sequence[dict[str, Any]], digits: int) -> str:
+    """A row for each number of levels: frames, and what they and the models took on the sockets."""
+    header = ["s", "a frame", "bodies, up", "frames, up", "sockets, up", "over frames", "sockets, down", "over models"]
+    grid = [
+        [
+            "float32" if row["s"] is None else str(row["s"]),
+            *(amount(row[name], "B") for name in ("frame_bytes", "payload_bytes_up", "frame_bytes_up")),
+            amount(row["socket_bytes_up"], "B"),
+            f"{row['up_over_frames']:.{digits}f}",
+            amount(row["socket_bytes_down"], "B"),
+            f"{row['socket_bytes_down'] / row['model_bytes_down']:.{digits}f}",
+        ]
+        for row in rows
+    ]
+    return markdown([header, *grid])
 
 
 def traffic(gloo: dict[str, Any]) -> str:
     """What passes the sockets in a round, beside what the frames and the model have."""
-    rows = [
-        [
-            "float32" if row["s"] is None else str(row["s"]),
-            amount(row["frame_bytes"], "B"),
-            amount(row["payload_bytes_up"], "B"),
-            amount(row["frame_bytes_up"], "B"),
-            amount(row["socket_bytes_up"], "B"),
-            f"{row['up_over_frames']:.4f}",
-            amount(row["socket_bytes_down"], "B"),
-            f"{row['socket_bytes_down'] / row['model_bytes_down']:.4f}",
-        ]
-        for row in gloo["bytes"]
-    ]
-    header = ["s", "a frame", "bodies, up", "frames, up", "sockets, up", "over frames", "sockets, down", "over models"]
     large = max(row["up_over_frames"] for row in gloo["bytes"] if row["frame_bytes"] > LARGE)
     extra = [(row["socket_bytes_up"] - row["frame_bytes_up"]) / row["clients"] for row in gloo["bytes"]]
     exact = gloo["exact_downlink"]
@@ -47,7 +52,7 @@ def traffic(gloo: dict[str, Any]) -> str:
     return (
         f"A round of the CNN with {clients} clients, by the kernel's counters of the server's connections (what gloo "
         f"wrote and read, without the headers of TCP and IP); all clients together, with a model that they did not "
-        f"have:\n\n{markdown([header, *rows])}\n\n"
+        f"have:\n\n{table(gloo['bytes'], digits=4)}\n\n"
         f"Frames over 100 kB pass in at most {large:.4f} times their bytes (target: {MOST_UP}). Around an answer there "
         f"are {min(extra):.0f} to {max(extra):.0f} bytes, whatever its frame: the headers, ours and gloo's. With the "
         f"exact downlink a round at s = {exact['s']} took {amount(exact['socket_bytes_up'], 'B')} up and "
@@ -70,16 +75,17 @@ def time(gloo: dict[str, Any]) -> str:
 
 
 def blocks() -> dict[str, str]:
-    gloo = read()
+    gloo = read()["gloo"]
     return {"gloo-bytes": traffic(gloo), "gloo-time": time(gloo)}
 
 
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name, text in blocks().items():
-        page = fill(page, name, text)
-    PAGE.write_text(page, encoding="utf-8")
+def write(page: Path, texts: dict[str, str]) -> None:
+    """Fill the marked places of a page."""
+    text = page.read_text(encoding="utf-8")
+    for name, block in texts.items():
+        text = fill(text, name, block)
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write(PAGE, blocks())

@@ -5,26 +5,20 @@ python scripts/flower_page.py
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from marked import fill
+from engines_page import read, table, write
 
 from adaquantfl.experiments.tables import amount, markdown
 
 ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "results" / "benchmarks" / "engines.json"
 PAGE = ROOT / "docs" / "flower-engine.md"
 NAMES = {
     "flower": "`--engine flower`",
     "flower-deployment": "`--engine flower-deployment`",
     "flower-supernode": "Flower's own SuperNodes",
 }
-
-
-def read() -> dict[str, Any]:
-    return dict(json.loads(RECORD.read_text(encoding="utf-8"))["engines"])
 
 
 def time(engines: dict[str, Any]) -> str:
@@ -65,26 +59,12 @@ PARTS = {
 def traffic(engines: dict[str, Any]) -> str:
     """What passes the sockets in a round, beside what the frames and the model have."""
     flower = engines["flower-deployment"]
-    rows = [
-        [
-            "float32" if row["s"] is None else str(row["s"]),
-            amount(row["frame_bytes"], "B"),
-            amount(row["payload_bytes_up"], "B"),
-            amount(row["frame_bytes_up"], "B"),
-            amount(row["socket_bytes_up"], "B"),
-            f"{row['up_over_frames']:.2f}",
-            amount(row["socket_bytes_down"], "B"),
-            f"{row['socket_bytes_down'] / row['model_bytes_down']:.3f}",
-        ]
-        for row in flower["bytes"]
-    ]
-    header = ["s", "a frame", "bodies, up", "frames, up", "sockets, up", "over frames", "sockets, down", "over models"]
     extra = [(row["socket_bytes_up"] - row["frame_bytes_up"]) / row["clients"] for row in flower["bytes"]]
     exact, idle = flower["exact_downlink"], flower["idle"]
     clients = flower["bytes"][0]["clients"]
     return (
         f"A round of the CNN with {clients} clients; all clients together, with a model that they did not have; HTTP "
-        f"and all, without the headers of TCP and IP:\n\n{markdown([header, *rows])}\n\n"
+        f"and all, without the headers of TCP and IP:\n\n{table(flower['bytes'], digits=3)}\n\n"
         f"Around an answer there are {min(extra) / 1000:.0f} to {max(extra) / 1000:.0f} kB a client: a dozen HTTP "
         f"requests with their headers, and the questions for messages while it works. A node that waits asks every "
         f"0.2 s here: {idle['up_bytes_a_second'] / 1e3:.1f} kB up and {idle['down_bytes_a_second'] / 1e3:.1f} kB down "
@@ -98,12 +78,5 @@ def blocks() -> dict[str, str]:
     return {"flower-time": time(engines), "flower-bytes": traffic(engines)}
 
 
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name, text in blocks().items():
-        page = fill(page, name, text)
-    PAGE.write_text(page, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write(PAGE, blocks())

@@ -1,8 +1,11 @@
-"""docs/gloo.md says what the records say."""
+"""docs/gloo.md and docs/flower-engine.md say what the records say."""
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import engines_page
+import flower_page
 import pytest
 
 ROWS = [
@@ -31,7 +34,8 @@ def test_a_target_that_is_missed_is_called_so() -> None:
 
 
 @pytest.mark.skipif(not engines_page.RECORD.is_file(), reason="a source distribution has no records")
-def test_the_page_says_what_the_records_say() -> None:
-    text = engines_page.PAGE.read_text(encoding="utf-8")
-    for name, block in engines_page.blocks().items():
-        assert block in text, f"{name}: run python scripts/engines_page.py"
+@pytest.mark.parametrize("script", [engines_page, flower_page])
+def test_the_page_says_what_the_records_say(script: ModuleType) -> None:
+    text = script.PAGE.read_text(encoding="utf-8")
+    for name, block in script.blocks().items():
+        assert block in text, f"{name}: run python scripts/{script.__name__}.py"

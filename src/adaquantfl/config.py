@@ -69,7 +69,7 @@ class Config:
     batch_size: int = 64
     # How many levels, and when they are chosen anew (eq. 13).
     method: str = "adaquant"  # "adaquant", "1bit" to "16bit", "fp32", or another rule of `adaquantfl methods`
-    s0: float = 2
+    s0: int = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
     rounding: str = "nearest"  # of the rule's value: "nearest", "up", "down", or "power": 2^b - 1
