@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from .config import ENGINES, preset_names
@@ -31,7 +30,7 @@ EPILOG = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     options = build_parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = options.command(options)
         return int(code or 0)
@@ -445,10 +444,6 @@ class _Version(argparse.Action):
         from . import __version__
 
         parser.exit(message=f"adaquantfl {__version__}\n")
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _mistyped(message: str) -> NoReturn:

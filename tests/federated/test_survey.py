@@ -16,6 +16,7 @@ from adaquantfl.engines.gloo import messages as gloo
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.experiments import runner
 from adaquantfl.federated import server, survey
+from adaquantfl.federated.levels import levels_of
 from adaquantfl.federated.link import Heard, round_cost
 from adaquantfl.federated.messages import Plan, Reply
 from adaquantfl.quantizers.uniform import balanced_stretch
@@ -39,7 +40,7 @@ def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
 ) -> None:
     config = Config(scope=scope)
     (entry,) = survey.read(survey.look(update, [s], 5, config, SEGMENTS), 1).entries
-    whole, stretch = survey.levels_of(update, s, SEGMENTS, config)
+    whole, stretch = levels_of(update, s, SEGMENTS, config)
     assert entry["size"] == len(aq.compress(update, whole, 5, "auto", SEGMENTS, stretch))
     square = np.sum(update.astype(np.float64) ** 2)
     errors = [

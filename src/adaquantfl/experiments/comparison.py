@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from ..config import Config, load_config
 from ..errors import AdaQuantError, CheckpointError, ConfigError
@@ -89,11 +88,7 @@ def _carry_out_one(job: Job, observer: Observer | None) -> str | None:
 def _leave_interrupts() -> None:
     """In a worker: Ctrl-C reaches the whole group, and the parent decides; it ends us with SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def report(folders: Sequence[Path], out: Path) -> str:

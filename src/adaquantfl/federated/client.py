@@ -16,9 +16,11 @@ from ..codecs.raw import encode_float32
 from ..config import Config
 from ..quantizers.levels import quantize
 from ..quantizers.segments import scope_segments
+from ..quantizers.stc import remainder
 from ..quantizers.streams import stream_key
 from ..tasks.task import Examples, Task
 from . import survey
+from .levels import levels_of
 from .messages import Federation, Model, Plan, Reply, Vector
 
 _BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the quantizer uses the key itself
@@ -112,7 +114,7 @@ class Trainer:
             return encode_float32(update)
         key = stream_key(self.config.seed, plan.round, client)
         chosen = self._rule.client_levels(plan.s, self.federation.weights, client, update)
-        s, stretch = survey.levels_of(update, chosen, self._segments, self.config)
+        s, stretch = levels_of(update, chosen, self._segments, self.config)
         if self.config.quantizer == "stc":
             return self._with_remainder(update, s, key, client)
         kind, norm = self.config.quantizer, self.config.norm or None
@@ -122,7 +124,7 @@ class Trainer:
         """Send what is large of the update and of what was left over before; keep the rest (error feedback)."""
         wanted = update + self._remainders.get(client, np.float32(0))
         levels = quantize(wanted, s, key, self._segments, quantizer=self.config.quantizer)
-        self._remainders[client] = wanted - levels.dequantize()
+        self._remainders[client] = remainder(wanted, levels)
         return encode(levels, self.config.codec)
 
     def _survey(self, model: Model, update: Vector, frame: bytes, client: int, plan: Plan) -> bytes:

@@ -18,11 +18,10 @@ from ..codecs.messages import compress, encode
 from ..config import Config
 from ..errors import FrameError
 from ..quantizers.levels import quantize
-from ..quantizers.registry import find
 from ..quantizers.segments import Segments
-from ..quantizers.uniform import balanced_stretch, whole_levels
 from ..quantizers.vectors import Stretch
 from ..schedules import Survey
+from .levels import levels_of
 
 _ENTRY = np.dtype([("error", "<f4"), ("size", "<u4")])
 _FELT = struct.Struct("<ff")
@@ -63,22 +62,6 @@ def look(
             )
             entry["size"] = len(encode(levels, config.codec))
     return _FELT.pack(*felt) + entries.tobytes()
-
-
-def levels_of(
-    update: npt.NDArray[np.float32], s: float, segments: npt.NDArray[np.int64] | None, config: Config
-) -> tuple[int, Stretch]:
-    """A number of levels, whole or not, as `compress` takes it with this configuration: s and stretch."""
-    kind = find(config.quantizer)
-    if not kind.follows_rule:
-        return (config.sparsity if kind.name == "stc" else 1), 1.0
-    if not kind.stretches:
-        return min(max(1, math.floor(s + 0.5)), kind.most), 1.0
-    if config.spread == "balanced" and segments is not None:
-        whole, stretch = balanced_stretch(update, s, segments)
-        return min(whole, kind.most), stretch
-    whole, factor = whole_levels(s)
-    return (whole, factor) if whole <= kind.most else (kind.most, 1.0)
 
 
 def variance_share(

@@ -15,8 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import FrameType
-from typing import NoReturn
 
 import httpx
 from flwr.app import Error, Message
@@ -119,10 +117,6 @@ class _Patient(RuntimeHttpClient):
         return response
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
