@@ -19,6 +19,7 @@ from adaquantfl.federated import server, survey
 from adaquantfl.federated.levels import levels_of
 from adaquantfl.federated.link import Heard, round_cost
 from adaquantfl.federated.messages import Plan, Reply
+from adaquantfl.quantizers.centroid import like_uniform
 from adaquantfl.quantizers.uniform import balanced_stretch
 
 SEGMENTS = np.array([3000, 1000], dtype=np.int64)
@@ -168,7 +169,8 @@ def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
 def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
     config = Config(quantizer=quantizer)
     (entry,) = survey.read(survey.look(update, [2.0], 5, config, SEGMENTS), 1).entries
-    levels = aq.quantize(update, 2, 5, SEGMENTS, quantizer=quantizer)
+    s, stretch = like_uniform(2.0, SEGMENTS) if quantizer == "centroid" else (2, 1.0)
+    levels = aq.quantize(update, s, 5, SEGMENTS, stretch, quantizer)
     error = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
     assert entry["size"] == len(aq.encode(levels))
     assert entry["error"] == pytest.approx(error, rel=1e-4)

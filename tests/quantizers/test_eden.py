@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.quantizers.centroid import like_uniform
 from adaquantfl.quantizers.gaussian import cell_mean, lloyd_max, step_means
+from adaquantfl.quantizers.uniform import whole_levels
 
 VECTORS = {
     "Gaussian": lambda rng, d: rng.standard_normal(d),
@@ -111,3 +113,48 @@ def test_centroid_beats_eden_with_fewer_bytes(rng: np.random.Generator) -> None:
 def test_eden_has_no_level_zero(rng: np.random.Generator) -> None:
     levels = aq.quantize(rng.standard_normal(5000).astype(np.float32), 4, 1, quantizer="eden")
     assert set(np.unique(levels.values)) == {-4, -3, -2, -1, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("s", [0.2, 1.0, 20.0, 500.0])
+def test_like_uniform_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: float, rng: np.random.Generator) -> None:
+    x = rng.standard_normal(1 << 17).astype(np.float32)
+    whole, stretch = like_uniform(s, np.array([len(x)]))
+    theirs, factor = whole_levels(s)
+    ours = aq.quantize(x, whole, 1, stretch=stretch, quantizer="centroid")
+    expected = int(np.count_nonzero(aq.quantize(x, theirs, 1, stretch=factor).values))
+    assert np.count_nonzero(ours.values) == pytest.approx(expected, abs=5 * math.sqrt(2 * expected))
+    assert error(x, whole, "centroid", stretch) < error(x, theirs, "uniform", factor)
+
+
+def test_balanced_like_uniform_gives_small_segments_a_larger_share(rng: np.random.Generator) -> None:
+    lengths = np.array([1 << 16, 1 << 10])
+    x = rng.standard_normal(lengths.sum()).astype(np.float32)
+    share = {}
+    for balanced in (False, True):
+        s, stretch = like_uniform(2.0, lengths, balanced)
+        sent = aq.quantize(x, s, 1, lengths, stretch, "centroid").values != 0
+        share[balanced] = sent[lengths[0] :].sum() / sent.sum()
+    assert share[True] > 3 * share[False]
+
+
+def test_segments_with_stretches_of_their_own_come_back_unbiased(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(96).astype(np.float32)
+    stretch = np.array([1.0, 3.0, 8.0])
+    mean = np.mean([aq.quantize(x, 1, key, [32] * 3, stretch, "centroid").dequantize() for key in range(4000)], axis=0)
+    back = [float(mean[i : i + 32] @ x[i : i + 32] / (x[i : i + 32] @ x[i : i + 32])) for i in (0, 32, 64)]
+    assert back == pytest.approx([1, 1, 1], abs=1e-3)  # in x's direction it is exact for every key ...
+    noise = np.linalg.norm(mean - x) / np.linalg.norm(x)
+    assert noise < 0.15  # ... and what is at right angles averages out: sqrt(8 / 4000) and a small bias
+
+
+def test_coarse_steps_rotate_larger_blocks_for_fewer_scales() -> None:
+    x = np.ones(1 << 18, dtype=np.float32)
+    fine, coarse = (aq.quantize(x, 1, 0, stretch=step, quantizer="centroid") for step in (1.0, 7.0))
+    assert (fine.scales.size, coarse.scales.size) == (4, 1)
+    np.testing.assert_array_equal(aq.decode(aq.encode(coarse)).dequantize(), coarse.dequantize())
+
+
+@pytest.mark.parametrize("stretch", [np.array([1.0, 0.5]), np.array([1.0]), np.array([1.0, np.inf])])
+def test_stretches_that_do_not_fit_the_segments_are_refused(stretch: np.ndarray) -> None:
+    with pytest.raises(aq.QuantizeError, match="for each segment"):
+        aq.quantize(np.ones(8, dtype=np.float32), 1, 0, [4, 4], stretch, "centroid")

@@ -135,7 +135,7 @@ def _further(
         return (), None
     kind = QUANTIZERS[quantizer]
     _require(kind.linear or max(scales, default=0.0) <= 2.0**107, "a scale is above 2^107")
-    powers = all(length & (length - 1) == 0 and length <= 65536 for length in segments)
+    powers = all(length & (length - 1) == 0 and length <= 1 << 20 for length in segments)
     _require(not kind.rotated or powers, "a segment has not 2^k elements")
     count = {"": 0, "segment": len(scales), "frame": 1}[kind.numbers]
     numbers = struct.unpack(f"<{count}f", source.take(4 * count))

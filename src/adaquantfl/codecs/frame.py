@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..quantizers.levels import Levels
-from ..quantizers.registry import BY_TAG, FLOAT32_TAG, LARGEST_BLOCK, MOST_SCALE, Quantizer, find
+from ..quantizers.registry import BY_TAG, FLOAT32_TAG, MOST_BLOCK, MOST_SCALE, Quantizer, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
 
@@ -169,8 +169,8 @@ def check(header: Header) -> None:
     if kind.number and numbers is not None and not _within(numbers, kind.number.least, kind.number.most):
         raise FrameError(f"A {kind.number.name} is outside {kind.number.least:g} to {kind.number.most:g}.")
     lengths = np.array([header.dimension]) if header.segments is None else header.segments
-    if kind.rotates and ((lengths > LARGEST_BLOCK).any() or (lengths & (lengths - 1)).any()):
-        raise FrameError(f"Every segment of {kind.name} has 2^k elements, {LARGEST_BLOCK:,} at most; these have not.")
+    if kind.rotates and ((lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any()):
+        raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
 
 
 def payload_size(data: Bytes) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import Config
+from ..quantizers.centroid import like_uniform
 from ..quantizers.registry import find
 from ..quantizers.uniform import balanced_stretch, whole_levels
 from ..quantizers.vectors import Stretch
@@ -22,8 +23,15 @@ def levels_of(
         return (config.sparsity if kind.name == "stc" else 1), 1.0
     if not kind.stretches:
         return min(max(1, math.floor(s + 0.5)), kind.most), 1.0
-    if config.spread == "balanced" and segments is not None:
+    balanced = config.spread == "balanced" and segments is not None
+    if kind.name == "centroid":
+        lengths = np.array([len(update)]) if segments is None else segments
+        whole, stretch = like_uniform(s, lengths, balanced)
+    elif balanced:
+        assert segments is not None
         whole, stretch = balanced_stretch(update, s, segments)
-        return min(whole, kind.most), stretch
-    whole, factor = whole_levels(s)
-    return (whole, factor) if whole <= kind.most else (kind.most, 1.0)
+    else:
+        whole, stretch = whole_levels(s)
+    if whole <= kind.most:
+        return whole, stretch
+    return kind.most, stretch if balanced else 1.0

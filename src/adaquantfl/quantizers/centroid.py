@@ -13,7 +13,9 @@ since a scale cannot mend a block of zeros.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +25,40 @@ from ..jit import reduction
 from ..threads import over_ranges
 from .gaussian import step_means
 from .levels import Levels, level_dtype
-from .registry import NO_NORM, QUANTIZERS
+from .registry import LARGEST_BLOCK, MOST_BLOCK, NO_NORM, QUANTIZERS
 from .rotation import Turned, rotate_back
-from .vectors import FloatVector, check_stretch
+from .segments import Segments
+from .vectors import FloatVector, Stretch, check_stretch
+
+_COARSEST = 16.0  # rms: beyond the largest of 2^20 Gaussian elements
+_COARSE = 5.0  # rms: from here on at most one element in 80 is sent, and scales cost more than a slower rotation
+_GAUSSIAN = NormalDist()
+
+
+def like_uniform(s: float, lengths: npt.NDArray[np.int64], balanced: bool = False) -> tuple[int, Stretch]:
+    """s and stretch with which as many levels are not 0 as with s levels of the l2 norm, rounded at random.
+
+    A rule that counts levels as the paper does can then drive this quantizer: it sends about as much, and errs less.
+    lengths: of the segments. Their elements count as Gaussian, of which E min(1, |y| / step) are not 0 with steps of
+    sqrt(length) / s rms; with many levels both quantizers' steps are equal. balanced: more levels for small
+    segments, as `uniform.balanced_stretch` has them; otherwise all have the step of the longest.
+
+    >>> like_uniform(2000.0, np.array([1_000_000]))
+    (3, 1.484...)
+    """
+    if not balanced:
+        lengths = lengths.max(keepdims=True)
+    spread = np.sqrt(2 / np.pi * lengths)
+    levels = s * spread.sum() / (np.sqrt(spread) * np.sqrt(spread).sum())
+    steps = np.array([_same_share(math.sqrt(n) / each) for n, each in zip(lengths, levels, strict=True)])
+    whole = max(1, math.ceil(1 / steps.min()))
+    return whole, whole * steps if balanced else float(whole * steps[0])
+
+
+def _same_share(step: float) -> float:
+    """The step with which rounding to the nearest leaves as few zeros as rounding at random does with this one."""
+    share = 2 * _GAUSSIAN.cdf(-step) + 2 / step * (_GAUSSIAN.pdf(0) - _GAUSSIAN.pdf(step))
+    return min(-2 * _GAUSSIAN.inv_cdf(share / 2), _COARSEST)
 
 
 def quantize(
@@ -33,21 +66,29 @@ def quantize(
     s: int,
     key: int,
     segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: float,
+    stretch: Stretch,
     norm: str,
 ) -> Levels:
-    """Levels of rotated coordinates in steps of stretch rms / s."""
-    numbers = _checked_stretch(stretch)
+    """Levels of rotated coordinates in steps of stretch rms / s.
+
+    Where segments have stretches of their own, the frame has the smallest and the receiver takes its centres for all.
+    The scale makes up for it: what comes back is unbiased for any centres, and in steps so coarse that there are only
+    levels 0 and 1 it is the very same.
+    """
+    cut = Segments.of(segments, len(x))
+    numbers = _checked_stretch(stretch, cut.count)
     top = QUANTIZERS["centroid"].top(s, numbers)
-    step, turned = _step(numbers, s), Turned.of(x, segments, key)
-    centres, offsets, inverse = step_means(step, top), turned.parts.offsets, turned.inverse
-    values, dots = np.empty(len(turned.y), dtype=level_dtype(top)), np.empty(turned.parts.count)
+    turned = Turned.of(x, segments, key, MOST_BLOCK if np.max(stretch) > _COARSE * s else LARGEST_BLOCK)
+    parts = turned.parts
+    steps = _each(stretch, cut, parts) / s
+    centres, offsets, inverse = step_means(_step(numbers, s), top), parts.offsets, turned.inverse
+    values, dots = np.empty(len(turned.y), dtype=level_dtype(top)), np.empty(parts.count)
 
     def work(first: int, last: int) -> None:
-        nearest_steps(turned.y, offsets, inverse, step, top, centres, values, dots, first, last)
+        nearest_steps(turned.y, offsets, inverse, steps, top, centres, values, dots, first, last)
 
-    over_ranges(work, turned.parts.count, smallest=2)
-    return Levels(values, turned.scales(dots), s, turned.parts.lengths, "centroid", NO_NORM, int(key), numbers)
+    over_ranges(work, parts.count, smallest=2)
+    return Levels(values, turned.scales(dots), s, parts.lengths, "centroid", NO_NORM, int(key), numbers)
 
 
 def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
@@ -65,20 +106,26 @@ def _step(numbers: npt.NDArray[np.float32], s: int) -> float:
     return float(numbers[0]) / s
 
 
-def _checked_stretch(stretch: float) -> npt.NDArray[np.float32]:
-    check_stretch(stretch)
+def _checked_stretch(stretch: Stretch, segments: int) -> npt.NDArray[np.float32]:
+    check_stretch(stretch, segments)
     number = QUANTIZERS["centroid"].number
-    if number is not None and stretch > number.most:
+    if number is not None and np.max(stretch) > number.most:
         raise QuantizeError(f"stretch={stretch!r}: centroid takes {number.most:g} at most.")
-    return np.array([stretch], dtype=np.float32)
+    return np.array([np.min(stretch)], dtype=np.float32)
+
+
+def _each(stretch: Stretch, segments: Segments, parts: Segments) -> npt.NDArray[np.float64]:
+    """The stretch of every block: its segment's, in float32 as the receiver reads it."""
+    own = np.broadcast_to(np.asarray(stretch, dtype=np.float32), segments.count)
+    return own[np.searchsorted(segments.offsets, parts.offsets[:-1], side="right") - 1].astype(np.float64)
 
 
 @reduction
-def nearest_steps(y, offsets, inverse, step, top, centres, values, dots, first, last):
+def nearest_steps(y, offsets, inverse, steps, top, centres, values, dots, first, last):
     """values = signed multiples of the step; dots = <y, c> / rms, for the blocks first to last."""
     for b in range(first, last):
         source, out = y[offsets[b] : offsets[b + 1]], values[offsets[b] : offsets[b + 1]]
-        total, per_step = 0.0, inverse[b] / step
+        total, per_step = 0.0, inverse[b] / steps[b]
         for j in range(len(source)):
             size = np.float64(abs(source[j]))
             k = np.int32(min(size * per_step + 0.5, np.float64(top)))

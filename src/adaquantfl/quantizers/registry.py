@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .vectors import FloatVector, Stretch
 
 L2, LINF, NO_NORM = "l2", "linf", ""
-LARGEST_BLOCK = 65_536  # elements that are rotated together
+LARGEST_BLOCK = 65_536  # elements that are rotated together; more do not fit a core's cache ...
+MOST_BLOCK = 1 << 20  # ... but have fewer scales, where those are most of a frame
 CLIP = 16.0  # rms: where `centroid` cuts rotated coordinates off
 MOST_SCALE = 2.0**107  # of what is not linear in the levels: nothing that comes out of such a scale leaves float32
 FLOAT32_TAG = 255
@@ -66,7 +67,7 @@ class Quantizer:
     @property
     def spreads(self) -> bool:
         """Whether each segment can have levels of its own number (scope "balanced")."""
-        return self.stretches and not self.rotates
+        return self.stretches and (not self.rotates or self.name == "centroid")
 
     def norm(self, wanted: str | None) -> str:
         """The norm to use; None is the quantizer's usual one. QuantizeError where it has not the one that is wanted."""

@@ -28,17 +28,19 @@ SIGNS = (
 _SMALLEST = 4  # blocks a thread takes at least
 
 
-def blocks(segments: Segments) -> Segments:
-    """The segments, cut into blocks of 2^k elements, LARGEST_BLOCK at most.
+def blocks(segments: Segments, largest: int = LARGEST_BLOCK) -> Segments:
+    """The segments, cut into blocks of 2^k elements, `largest` at most, which is a power of two.
 
     >>> blocks(Segments.of([1000, 3], 1003)).lengths.tolist()
     [512, 256, 128, 64, 32, 8, 2, 1]
     """
     lengths: list[npt.NDArray[np.int64]] = []
     for length in segments.lengths.tolist():
-        rest = length % LARGEST_BLOCK
-        lengths.append(np.full(length // LARGEST_BLOCK, LARGEST_BLOCK, dtype=np.int64))
-        lengths.append(np.array([1 << k for k in range(15, -1, -1) if rest >> k & 1], dtype=np.int64))
+        rest = length % largest
+        lengths.append(np.full(length // largest, largest, dtype=np.int64))
+        lengths.append(
+            np.array([1 << k for k in reversed(range(largest.bit_length())) if rest >> k & 1], dtype=np.int64)
+        )
     return Segments.of(np.concatenate(lengths), segments.dimension)
 
 
@@ -61,9 +63,14 @@ class Turned:
     rms: npt.NDArray[np.float64]
 
     @staticmethod
-    def of(x: FloatVector, segments: Sequence[int] | npt.NDArray[np.integer] | None, key: int) -> Turned:
+    def of(
+        x: FloatVector,
+        segments: Sequence[int] | npt.NDArray[np.integer] | None,
+        key: int,
+        largest: int = LARGEST_BLOCK,
+    ) -> Turned:
         vector = float32_vector(x)
-        parts = blocks(Segments.of(segments, len(vector)))
+        parts = blocks(Segments.of(segments, len(vector)), largest)
         rms = np.sqrt(square_sums(vector, parts) / parts.lengths)  # which also refuses NaN: rotation would spread it
         return Turned(rotate(vector, parts, key), parts, rms)
 

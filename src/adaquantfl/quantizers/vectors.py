@@ -93,21 +93,20 @@ def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArra
     return totals.astype(np.float64, copy=False)
 
 
-def check_stretch(stretch: float) -> None:
-    """Refuse what is not a finite factor from 1 on."""
-    if not (isinstance(stretch, int | float | np.number) and 1.0 <= stretch < math.inf):
+def check_stretch(stretch: Stretch, segments: int | None = None) -> None:
+    """Refuse what is not a finite factor from 1 on, or so many of them; None: one for all."""
+    if segments is not None and isinstance(stretch, np.ndarray):
+        if stretch.shape != (segments,) or not ((stretch >= 1.0) & (stretch < math.inf)).all():
+            raise QuantizeError(f"stretch={stretch!r}: expected a finite factor from 1 on for each segment.")
+    elif not (isinstance(stretch, int | float | np.number) and 1.0 <= stretch < math.inf):
         raise QuantizeError(f"stretch={stretch!r}: levels can be stretched by a finite factor from 1 on.")
 
 
 def stretched(scales: npt.NDArray[np.float32], stretch: Stretch) -> npt.NDArray[np.float32]:
     """The scales, `stretch` times as large."""
-    if isinstance(stretch, np.ndarray):
-        if stretch.shape != scales.shape or not ((stretch >= 1.0) & (stretch < math.inf)).all():
-            raise QuantizeError(f"stretch={stretch!r}: expected a finite factor from 1 on for each segment.")
-    elif stretch == 1.0:
+    check_stretch(stretch, len(scales))
+    if not isinstance(stretch, np.ndarray) and stretch == 1.0:
         return scales
-    else:
-        check_stretch(stretch)
     with np.errstate(over="ignore"):
         wide = (scales * np.float64(stretch)).astype(np.float32)
     if not np.isfinite(wide).all():
