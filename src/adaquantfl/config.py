@@ -88,7 +88,8 @@ class Config:
     resolution: float = 0.01  # distance of two levels with "fixed-step" and "feddq"
     survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
     harm: float = 0.03  # the share of the loss that a round's noise may add to it with "cost-aware"
-    brake: float = 1.15  # "cost-aware" doubles s when the loss rises to so many times its lowest
+    brake: float = 1.3  # "cost-aware" doubles s when the loss rises to so many times its lowest
+    undo: float = 5.0  # "cost-aware" takes back a round whose clients saw so many times the usual loss
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The way down.
     downlink: str = "model"  # "exact": what leads from the old model to the new one; "lossy": quantized
@@ -127,7 +128,7 @@ class Config:
             raise ConfigError(
                 f"clients_per_round = {self.clients_per_round}, but there are only {self.clients} clients."
             )
-        if self.clients_per_round and self.loss == "full" and self.method == "adaquant":
+        if self.clients_per_round and self.loss == "full" and self.method in ("adaquant", "cost-aware"):
             raise ConfigError(
                 "loss = 'full' asks every client for its loss, but with clients_per_round only a sample answers: "
                 "set loss = 'round', and loss_smoothing = 0.9 to even it out."

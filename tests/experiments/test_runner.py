@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,13 @@ def test_a_folder_with_a_run_is_not_written_over(small: Config, tmp_path: Path) 
     runner.run(small, tmp_path / "run")
     with pytest.raises(aq.CheckpointError, match="--resume"):
         runner.run(small, tmp_path / "run")
+
+
+def test_a_cosine_cannot_be_made_longer(small: Config, tmp_path: Path) -> None:
+    runner.run(replace(small, method="cosine", rounds=2), tmp_path / "run")
+    with pytest.raises(aq.CheckpointError, match="all rounds"):
+        runner.resume(tmp_path / "run", {"rounds": 4})
+    assert runner.resume(tmp_path / "run")["rounds"] == 2
 
 
 def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class _Live:
             self._began, self._first = time.monotonic(), state.round
             self._display.reset(self._task, total=config.rounds, completed=state.round)
             self._display.losses, self._display.rounds = [], config.rounds - state.round
-        else:
+        elif line["round_loss"] is not None:
             self._display.losses.append(line["round_loss"])
         rate = (time.monotonic() - self._began) / max(1, state.round - self._first)
         pace = f"  {rate:.2f} s/round" if line else ""

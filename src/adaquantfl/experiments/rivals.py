@@ -19,12 +19,13 @@ from .reproduce import FAILURE
 NAME = "rivals"  # of the preset
 PARTITIONS = {"iid": "iid", "dirichlet": "dirichlet(0.3)", "sorted": "sorted"}
 METHODS = (
-    "cost-aware",
+    "cost-aware+centroid",
     "dadaquant-time",
     "adaquant",
+    "dadaquant-time+centroid",
+    "cost-aware",
     "adaquant[s0=1]",
     "2bit",
-    "dadaquant-time[scope=balanced]",
     "cosine",
     "fp32",
 )

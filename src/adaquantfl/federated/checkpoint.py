@@ -41,6 +41,8 @@ def save(state: RunState, folder: Path) -> Path:
         "downlink_schedule": state.downlink_schedule and state.downlink_schedule.to_dict(),
     }
     arrays: dict[str, npt.NDArray[Any]] = {"weights": state.model.weights, "buffers": state.model.buffers}
+    if state.previous is not None:
+        arrays["previous_weights"], arrays["previous_buffers"] = state.previous.weights, state.previous.buffers
     if state.remainder is not None:
         arrays["remainder"] = state.remainder
     if state.downlink is not None:
@@ -67,6 +69,7 @@ def load(folder: Path) -> RunState | None:
             meta: dict[str, Any] = json.loads(str(file["meta"]))
             model = Model(file["weights"].astype(np.float32), file["buffers"].astype(np.float32))
             remainder = file.get("remainder")
+            before = (file["previous_weights"], file["previous_buffers"]) if "previous_weights" in file else None
             downlink = _downlink(meta["downlink"], file["steps"], file["holds"]) if "downlink" in meta else None
             second = meta.get("downlink_schedule")
         if meta["format"] != _FORMAT:
@@ -82,6 +85,7 @@ def load(folder: Path) -> RunState | None:
             rule_loss=meta["rule_loss"],
             round_loss=meta["round_loss"],
             survey=_survey(meta.get("survey")),
+            previous=before and Model(*before),
             downlink=downlink,
             remainder=remainder,
             downlink_schedule=ScheduleState(**second) if second else None,

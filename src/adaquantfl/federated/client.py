@@ -57,6 +57,8 @@ class Trainer:
             loss = self._local_sgd(client, plan)
             update = self._flat.numpy() - model.weights
             trained = time.perf_counter()
+            if not (math.isfinite(loss) and np.isfinite(update).all()):
+                return Reply(client, b"", b"", math.nan, trained - started, 0.0)  # diverged: there is nothing to send
             frame = self._encode(update, client, plan)
             buffers = encode_float32(self._read_buffers()) if self._buffers else b""
             seen = self._survey(model, update, frame, client, plan) if plan.survey else b""
@@ -130,12 +132,14 @@ class Trainer:
     def _survey(self, model: Model, update: Vector, frame: bytes, client: int, plan: Plan) -> bytes:
         """What other levels would do, and what the noise of these does to the loss at w_k.
 
-        The noise is scaled to what is left of it when all clients' updates, with noise of their own, are added up.
+        The noise is scaled to what is left of it when the updates of a round's clients, with noise of their own, are
+        added up.
         """
         assert plan.s is not None
         key = stream_key(self.config.seed, plan.round, client)
         noise = decode(frame).dequantize() - update
-        noise *= np.float32(math.sqrt(sum(p * p for p in self.federation.weights)))
+        share = (self.config.clients_per_round or self.config.clients) / self.config.clients
+        noise *= np.float32(math.sqrt(sum(p * p for p in self.federation.weights) / share))
         part = self.task.parts[client]
         sample = self._rng(plan.round, client).choice(part, min(len(part), _HARM_SAMPLE), replace=False)
         at, near = (

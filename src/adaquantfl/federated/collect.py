@@ -37,6 +37,7 @@ class Collected:
     levels: list[int | None] = field(default_factory=list)  # of the frames that were added up ...
     frame_bytes: list[int] = field(default_factory=list)  # ... and their sizes
     survey: Survey | None = None  # where the plan asked for one
+    diverged: int = 0  # clients whose training did
     aggregate_seconds: float = 0.0
 
     @property
@@ -112,7 +113,8 @@ class _Collector:
     def _check(self, reply: Reply) -> tuple[Checked, Checked | None]:
         """Both frames of a reply, before either is added."""
         if not math.isfinite(reply.round_loss):
-            raise FrameError(f"Its loss is {reply.round_loss}: its training has diverged.")
+            self.result.diverged += 1
+            raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
         frame = self.update.check(reply.frame, self.p[reply.client])
         if frame.s != self.expected and not self.any_levels:
             raise FrameError(f"It has s = {frame.s}, but the round's plan says s = {self.expected}.")

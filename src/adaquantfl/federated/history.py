@@ -70,6 +70,8 @@ class RunDirectory:
                 f"{self.path} has {state.round} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
+        if config.method == "cosine" and config.rounds != load_config(self.path / "config.toml").rounds:
+            raise CheckpointError("'cosine' rises over all rounds: another number of them changes those that are done.")
         if changes:
             self._write("config.toml", tomli_w.dumps(config.to_dict()))
         self._cut_history(state.round if state else 0)

@@ -50,7 +50,7 @@ class Ledger:
     def after_round(self, dimension: int, levels: Iterable[int | None], scales: int) -> Ledger:
         """Every client has sent C_s bits (eq. 6), or 32 an element without quantization; the mean where s differs."""
         bits = [32 * dimension if s is None else paper_bits(dimension, s, scales) for s in levels]
-        return replace(self, paper_bits=self.paper_bits + round(sum(bits) / len(bits)))
+        return replace(self, paper_bits=self.paper_bits + round(sum(bits) / max(len(bits), 1)))
 
     def after_losses(self, clients: int) -> Ledger:
         """Every client has sent f_i(w_k), a float32, for the rule."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from traceback import extract_tb
 
@@ -12,13 +12,22 @@ from ..errors import AdaQuantError, EngineError
 _NAMED = 5  # reasons in a sentence; a thousand clients may be missing
 
 
+def enough(missing: Collection[int], asked: int, config: Config) -> bool:
+    """Whether `min_clients` of those asked answered."""
+    return asked - len(missing) >= _needed(asked, config)
+
+
 def check_quorum(missing: Mapping[int, str], asked: int, config: Config, when: str) -> None:
     """Stop where fewer than `min_clients` of those asked answered. missing: client -> why."""
-    heard, needed = asked - len(missing), min(config.min_clients or asked, asked)
-    if heard >= needed:
+    if enough(missing, asked, config):
         return
+    heard, needed = asked - len(missing), _needed(asked, config)
     rule = f"min_clients = {needed}" if config.min_clients else "all of them are needed (min_clients = 0)"
     raise EngineError(f"{when}: {heard} of {asked} clients answered, but {rule}. Missing: {who_is_missing(missing)}")
+
+
+def _needed(asked: int, config: Config) -> int:
+    return min(config.min_clients or asked, asked)
 
 
 def who_is_missing(missing: Mapping[int, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..config import Config
 from ..quantizers.segments import scope_segments
+from ..quantizers.uniform import whole_levels
 from ..schedules import Schedule, ScheduleState, Survey
 from ..theory import bits_per_element
 from .broadcast import broadcast, scales
@@ -20,7 +22,7 @@ from .downlink import Downlink, whole_size
 from .ledger import Ledger
 from .link import round_cost, round_seconds
 from .messages import Engine, Evaluation, Model, Plan, Vector
-from .quorum import check_quorum
+from .quorum import check_quorum, enough
 from .sampling import cohort
 
 LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
@@ -40,6 +42,7 @@ class RunState:
     rule_loss: float  # f(w) when it was last evaluated; always fresh when the schedule asks for it
     round_loss: float | None = None  # of the last round, or smoothed over the last ones
     survey: Survey | None = None  # of the last round, where the rule asked for one
+    previous: Model | None = None  # the model before this one, where the rule may take a round back
     downlink: Downlink | None = None  # None: the model itself is sent in every round
     remainder: Vector | None = None  # what the lossy downlink still owes the clients
     downlink_schedule: ScheduleState | None = None
@@ -87,16 +90,19 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     engine.downlink = state.downlink
     answers = engine.train(state.model, plan, chosen.clients)
     collected = collect(answers, chosen, plan, config, federation, ledger)
-    check_quorum(collected.missing, len(chosen.clients), config, f"Round {state.round + 1}")
+    lost = collected.diverged and not enough(collected.missing, len(chosen.clients), config)
+    schedule, undone = rule.hear(schedule, math.inf if lost else collected.round_loss)
+    undone = undone and state.previous is not None
+    if not undone:
+        check_quorum(collected.missing, len(chosen.clients), config, f"Round {state.round + 1}")
 
     # w_{k+1} = w_k + sum of p_i Q(update_i)                                                               (eq. 3)
     applied = time.perf_counter()
     segments = scope_segments(config.scope, federation.tensors)
     ledger = collected.ledger.after_round(d, collected.levels, 1 if segments is None else len(segments))
-    after = _apply(replace(state, ledger=ledger), collected, config, loss, eta)
+    after = replace(state, ledger=ledger)
+    after = _take_back(after) if undone else _apply(after, collected, config, rule, loss, eta)
     after = replace(after, downlink=_held(after.downlink, chosen.clients, collected.missing))
-    smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
-    smoothed = smoothing * (state.round_loss or 0.0) + (1 - smoothing) * collected.round_loss
     ended = time.perf_counter()
     aggregate = collected.aggregate_seconds + ended - applied
     simulated = state.simulated_seconds
@@ -106,9 +112,10 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     line: dict[str, Any] = {
         "round": state.round + 1,
         "s": _mean_levels(collected.levels) if rule.clients_choose else plan.s,
-        "bits_per_element": 32 if plan.s is None else max(bits_per_element(s) for s in collected.levels if s),
+        "bits_per_element": _bits(collected.levels, plan),
         "lr": eta,
-        "round_loss": collected.round_loss,
+        "round_loss": collected.round_loss if collected.heard else None,
+        **({"undone": True} if undone else {}),
         **vars(after.ledger),
         "clients": len(collected.heard),
         **({"missing": collected.missing} if collected.missing else {}),
@@ -124,8 +131,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         after,
         round=state.round + 1,
         schedule=schedule,
-        round_loss=smoothed,
-        survey=_priced(collected, config, parcels),
+        survey=None if undone else _priced(collected, config, parcels),
         seconds=state.seconds + ended - began,
         simulated_seconds=simulated,
     )
@@ -140,14 +146,26 @@ def _parcels(state: RunState, clients: Sequence[int]) -> dict[int, int]:
     return {client: Plan.BYTES + way.size(way.holds.get(client), state.model) for client in clients}
 
 
-def _apply(state: RunState, collected: Collected, config: Config, loss: float | None, eta: float) -> RunState:
-    """The new model, and what leads to it."""
+def _take_back(state: RunState) -> RunState:
+    """The model before this one again: its noise, or that of the one that would have come, ruined the training."""
+    assert state.previous is not None
+    way = state.downlink and state.downlink.after_round(state.model, state.previous, None)
+    return replace(state, model=state.previous, downlink=way)
+
+
+def _apply(
+    state: RunState, collected: Collected, config: Config, rule: Schedule, loss: float | None, eta: float
+) -> RunState:
+    """The new model, what leads to it, and the loss that its clients saw."""
+    smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
+    smoothed = smoothing * (state.round_loss or 0.0) + (1 - smoothing) * collected.round_loss
+    state = replace(state, round_loss=smoothed, previous=state.model if rule.undoes else None)
     update, relay, ledger, d = collected.update, collected.relay, state.ledger, len(collected.update)
     if state.remainder is None or state.downlink_schedule is None:
         model = Model(state.model.weights + update, collected.buffers)
     else:
-        rule = config.broadcasts()
-        chosen = rule.step(state.downlink_schedule, bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=eta)
+        way_down = config.broadcasts()
+        chosen = way_down.step(state.downlink_schedule, bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=eta)
         assert chosen.s is not None
         s, wanted = int(chosen.s), update + state.remainder
         weights, remainder, relay = broadcast(state.model.weights, wanted, s, config.seed, state.round)
@@ -166,6 +184,11 @@ def _priced(collected: Collected, config: Config, parcels: Mapping[int, int]) ->
     down = fmean(parcels.values())
     costs = tuple(round_cost(config, size + rest, down, collected.heard) for size in collected.survey.costs)
     return replace(collected.survey, costs=costs)
+
+
+def _bits(levels: Sequence[int | None], plan: Plan) -> int:
+    """Of an element in the paper's code, for the client with the most levels."""
+    return 32 if plan.s is None else bits_per_element(max((s for s in levels if s), default=whole_levels(plan.s)[0]))
 
 
 def _mean_levels(levels: Sequence[int | None]) -> float:

@@ -60,6 +60,7 @@ class Schedule(ABC):
 
     clients_choose = False  # whether clients may have levels of their own
     balanced = False  # whether it spreads its levels over tensors by itself, where the scope is "tensor"
+    undoes = False  # whether it may take rounds back, for which the server keeps the model before the present one
     round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
 
     @abstractmethod
@@ -89,6 +90,13 @@ class Schedule(ABC):
         survey: of the last round, where it was wanted. A rule that looks at nothing leaves the state as it is.
         """
         return state
+
+    def hear(self, state: ScheduleState, round_loss: float) -> tuple[ScheduleState, bool]:
+        """The state after a round with this mean mini-batch loss, and whether the round is taken back.
+
+        The loss is infinite where training has diverged on so many clients that the round cannot go on without them.
+        """
+        return state, False
 
     def candidates(self, s: float) -> tuple[float, ...]:
         """The numbers of levels that a survey looks at when s is in use."""

@@ -26,6 +26,8 @@ from .checks import check_loss, check_start
 _REACH = 2.0  # a survey looks from s / 2 to 2 s, so that s at most doubles or halves from one to the next
 _POINTS = 5
 _LEAST = 1 / 64
+_USUAL = 0.3  # how much the last round counts in what a round's loss usually is
+_PATIENCE = 6  # rounds taken back in a row: with 64 times the levels it is not the noise
 
 
 @dataclass(frozen=True)
@@ -36,34 +38,45 @@ class CostAware(Schedule):
     fewer (`quantizers.uniform.balanced_stretch`). every: rounds from one survey to the next. harm: how much of the loss
     the noise of a round may add to it; the clients measure it, and s is never so small that it would be more. brake: a
     loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on from
-    there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s.
-
-    The first round has s = 1, or s0 where it is more: nothing is known then.
+    there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round whose
+    clients saw so many times the usual loss, or none that is a number, is taken back with the one before it, whose
+    noise they trained on, and s doubles.
     """
 
     s0: float = 0.4
     every: int = 5
     harm: float = 0.03
-    brake: float = 1.15
+    brake: float = 1.3
+    undo: float = 5.0
     balanced = True
+    undoes = True
 
     def __post_init__(self) -> None:
         check_start(self.s0)
-        if self.every < 1 or not self.brake > 1 or not self.harm > 0:
+        if self.every < 1 or not self.brake > 1 or not self.harm > 0 or not self.undo > 1:
             raise ScheduleError(
-                f"every = {self.every}, harm = {self.harm}, brake = {self.brake}: "
-                "expected at least 1, above 0 and above 1."
+                f"every = {self.every}, harm = {self.harm}, brake = {self.brake}, undo = {self.undo}: "
+                "expected at least 1, above 0, above 1 and above 1."
             )
 
     def init(self) -> ScheduleState:
-        return ScheduleState(s=max(self.s0, 1.0), memory={"round": 0, "mu": None, "lowest": None, "sharpness": None})
+        memory = {
+            "round": 0,
+            "mu": None,
+            "lowest": None,
+            "sharpness": None,
+            "usual": None,
+            "undone": 0,
+            "pressed": False,
+        }
+        return ScheduleState(s=self.s0, memory=memory)
 
     def wants_loss(self, state: ScheduleState, bits: float) -> bool:
         return bool(state.memory["round"] % self.every == 0)
 
     def wants_survey(self, state: ScheduleState) -> bool:
         round = state.memory["round"]  # counted by `step`: 1 is the first
-        return bool(round == 1 or round % self.every == 0)
+        return bool(round == 1 or round % self.every == 0 or state.memory["pressed"])
 
     def candidates(self, s: float) -> tuple[float, ...]:
         exponents = np.linspace(-1, 1, _POINTS)
@@ -92,13 +105,34 @@ class CostAware(Schedule):
         if memory["mu"] is None:
             memory["mu"] = curve.exchange_rate(self.s0)
         memory["sharpness"] = self._sharpness(memory["sharpness"], survey, curve.error_at(state.s))
+        memory["pressed"] = False
         if loss is not None and not loss <= self.brake * memory["lowest"]:  # also where it is not a number
-            s = min(_REACH * state.s, MAX_LEVELS)
-            memory["mu"] = max(memory["mu"], curve.exchange_rate(s) * self._weight(state, eta))
-            return replace(state, s=s)
+            return self._finer(state)
         bound = curve.best(memory["mu"] / self._weight(state, eta))
         safe = curve.least(self.harm / memory["sharpness"]) if memory["sharpness"] > 0 else 0.0
-        return replace(state, s=max(bound, safe))
+        s = max(bound, safe)
+        memory["pressed"] = s > 0.99 * max(survey.levels)  # even more may be right: look again at once
+        return replace(state, s=s)
+
+    def hear(self, state: ScheduleState, round_loss: float) -> tuple[ScheduleState, bool]:
+        memory, usual = dict(state.memory), state.memory["usual"]
+        if usual is None or round_loss <= self.undo * usual or memory["undone"] >= _PATIENCE:
+            if math.isfinite(round_loss):
+                memory["usual"] = round_loss if usual is None else (1 - _USUAL) * usual + _USUAL * round_loss
+            return replace(state, memory={**memory, "undone": 0}), False
+        memory["undone"] += 1
+        return self._finer(replace(state, memory=memory)), True
+
+    def _finer(self, state: ScheduleState) -> ScheduleState:
+        """Twice the levels until the next survey, and a larger mu: sqrt(2) times the levels from then on.
+
+        Not all rises are the noise's doing, and levels that were doubled for good at each would soon cost more than a
+        few rounds that are taken back.
+        """
+        assert state.s is not None
+        mu = state.memory["mu"]
+        memory = {**state.memory, "mu": mu and 2 * mu}
+        return replace(state, s=min(_REACH * state.s, MAX_LEVELS), memory=memory)
 
     def _sharpness(self, before: float | None, survey: Survey, error: float) -> float:
         """The share of the loss that noise adds to it, for each unit of error; evened out over the surveys.

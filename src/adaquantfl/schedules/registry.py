@@ -33,6 +33,7 @@ def _fixed(bits: int) -> Rule:
     return Rule(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
+COST_AWARE_START = {"centroid": 0.1}  # as harmful as 0.4 of the paper's quantizer
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 RULES: dict[str, Rule] = {
     "adaquant": Rule(
@@ -46,7 +47,9 @@ RULES: dict[str, Rule] = {
         _JHUNJHUNWALA,
     ),
     "cost-aware": Rule(
-        lambda c: CostAware(c.rule_s0 or CostAware.s0, c.survey_every, c.harm, c.brake),
+        lambda c: CostAware(
+            c.rule_s0 or COST_AWARE_START.get(c.quantizer, CostAware.s0), c.survey_every, c.harm, c.brake, c.undo
+        ),
         "ours: the paper's bound with what a round really costs and really loses",
         "docs/theory.md",
     ),
