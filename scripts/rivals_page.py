@@ -1,4 +1,4 @@
-"""Write the rules' tables of docs/rivals.md from results/rivals.
+"""Write the rules' tables of docs/rivals.md from results/rivals and results/rivals-full.
 
 python scripts/rivals_page.py
 """
@@ -15,30 +15,31 @@ from adaquantfl.experiments.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "rivals"
+STUDIES = {"rules": RECORDS, "rules-full": ROOT / "results" / "rivals-full"}  # the page's mark: its records
 PAGE = ROOT / "docs" / "rivals.md"
 TITLES = {"iid": "i.i.d.", "sorted": "sorted by label", "dirichlet": "Dirichlet, alpha = 0.3"}
 PAPER, DADAQUANT = "adaquant", "dadaquant-time"
 FEWER, AHEAD = 3.0, 1.2  # the targets: times fewer bytes than the paper's rule; ahead of DAdaQuant in one of the two
 
 
-def rules() -> str:
+def rules(records: Path) -> str:
     parts = []
-    for folder, groups in rivals.load(RECORDS).items():
+    for folder, groups in rivals.load(records).items():
         level = rivals.level(groups)
         parts.append(f"**{TITLES[folder]}**\n\n{markdown(rivals.table(groups, level))}")
     for folder in rivals.PARTITIONS:
-        for name, rounds in rivals.stopped(RECORDS, folder).items():
+        for name, rounds in rivals.stopped(records, folder).items():
             after = ", ".join(map(str, rounds))
             parts.append(f"{TITLES[folder]}: `{name}` **diverged** after {after} rounds; those runs are in no table.")
-    return "\n\n".join([*parts, verdicts()])
+    return "\n\n".join([*parts, verdicts(records)])
 
 
-def verdicts() -> str:
+def verdicts(records: Path) -> str:
     """The targets, partition by partition."""
     lines = []
-    for folder, groups in rivals.load(RECORDS).items():
+    for folder, groups in rivals.load(records).items():
         if {rivals.OURS, PAPER, DADAQUANT} <= set(groups):
-            lost = len(rivals.stopped(RECORDS, folder).get(rivals.OURS, []))
+            lost = len(rivals.stopped(records, folder).get(rivals.OURS, []))
             but = f" **But {lost} of our own seeds diverged**, so that the target is missed." if lost else ""
             lines.append(f"- {TITLES[folder]}: {verdict(groups)}{but}")
     text = (
@@ -67,7 +68,9 @@ def verdict(groups: Groups) -> str:
 
 def main() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(fill(page, "rules", rules()), encoding="utf-8")
+    for mark, records in STUDIES.items():
+        page = fill(page, mark, rules(records))
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

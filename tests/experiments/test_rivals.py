@@ -49,5 +49,7 @@ def test_a_method_that_did_not_get_there_has_no_ratio() -> None:
 
 
 @pytest.mark.skipif(not rivals_page.RECORDS.is_dir(), reason="a source distribution has no records")
-def test_the_page_says_what_the_records_say() -> None:
-    assert rivals_page.rules() in rivals_page.PAGE.read_text(encoding="utf-8"), "run python scripts/rivals_page.py"
+@pytest.mark.parametrize("records", rivals_page.STUDIES.values(), ids=lambda path: path.name)
+def test_the_page_says_what_the_records_say(records: Path) -> None:
+    page = rivals_page.PAGE.read_text(encoding="utf-8")
+    assert rivals_page.rules(records) in page, "run python scripts/rivals_page.py"

@@ -88,7 +88,7 @@ def table(groups: Groups, loss: float) -> list[list[str]]:
     """Bytes and rounds to a loss, mean and standard deviation over the seeds, and times ours; fewest bytes first."""
     ours = groups.get(OURS, [])
     to = f"bytes to loss {loss:g} (kB)"
-    grid = [["method", to, "times ours", "rounds", "times ours", "seeds", "lowest loss", "s"]]
+    grid = [["method", to, "times ours", "rounds", "times ours", "seeds", "taken back", "lowest loss", "s"]]
     order = sorted(groups, key=lambda name: mean(groups[name], loss, "wire_bytes_up"))
     for name in order:
         group = groups[name]
@@ -102,6 +102,7 @@ def table(groups: Groups, loss: float) -> list[list[str]]:
                 tables.spread(rounds),
                 times(group, ours, loss, "round"),
                 str(len(group)),
+                str(sum(bool(line.get("undone")) for run in group for line in run.history)),
                 tables.spread([run.lowest() or math.nan for run in group]),
                 f"{min(levels):.2g} to {max(levels):.3g}" if levels else "float32",
             ]
