@@ -31,7 +31,7 @@ def rules(records: Path) -> str:
         for name, rounds in rivals.stopped(records, folder).items():
             after = ", ".join(map(str, rounds))
             parts.append(f"{TITLES[folder]}: `{name}` **diverged** after {after} rounds; those runs are in no table.")
-    return "\n\n".join([*parts, verdicts(records)])
+    return "\n\n".join([*parts, verdicts(records)]) if parts else "Not run yet."
 
 
 def verdicts(records: Path) -> str:
