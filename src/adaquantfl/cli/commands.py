@@ -29,7 +29,9 @@ def run(options: argparse.Namespace) -> int:
             _mistyped("run --resume DIR takes its configuration from DIR: leave PRESET and --out away.")
         request = Request(options.resume, changes=changes)
     elif options.preset is None:
-        _mistyped("run needs a PRESET, a FILE.toml or --resume DIR. 'adaquantfl run --help' lists what it takes.")
+        _mistyped(
+            "run needs a PRESET, a FILE.toml, a FILE.py:FUNCTION or --resume DIR. 'adaquantfl run --help' has more."
+        )
     else:
         config = load_config(options.preset, changes)
         out = options.out or Path("runs") / f"{Path(options.preset).stem}-{config.method}-seed{config.seed}"

@@ -7,16 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..config import ENGINES, preset_names
+from ..config import ENGINES
+from ..presets import preset_names
 from . import commands
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_SOURCE = "PRESET|FILE.toml|FILE.py:FUNCTION"
+_SOURCE_HELP = "a preset's name, a file of its keys, or a model and data of your own (docs/own-task.md)"
 
 EPILOG = """examples:
   adaquantfl run demo                                  a first run, on data that ships with the package
   adaquantfl run demo --set method=4bit --set seed=1   the same with a fixed level and another seed
   adaquantfl run --resume runs/demo-adaquant-seed0     go on after an interruption
   adaquantfl compare demo --methods adaquant,2bit,4bit,8bit
+  adaquantfl run my_task.py:task --set clients=4       your own model and data: docs/own-task.md
   adaquantfl watch runs/demo-adaquant-seed0            its page in the browser, while it goes on
   adaquantfl data get fashion-mnist
 """
@@ -55,7 +60,7 @@ def _add_run(to: Commands) -> None:
         description="Train one configuration.",
         epilog=f"presets: {', '.join(preset_names())}. Their keys are explained in docs/configuration.md.",
     )
-    run.add_argument("preset", nargs="?", metavar="PRESET|FILE.toml", help="a preset's name, or a file of your own")
+    run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
     _add_set(run)
     run.add_argument(
         "--engine", default="local", choices=ENGINES, help="what carries the messages (default: %(default)s)"
@@ -72,7 +77,7 @@ def _add_compare(to: Commands) -> None:
         help="train several methods and compare the bits they need",
         description="Train several methods on one preset; finished runs are kept, interrupted ones go on.",
     )
-    compare.add_argument("preset", metavar="PRESET|FILE.toml", help="a preset's name, or a file of your own")
+    compare.add_argument("preset", metavar=_SOURCE, help=_SOURCE_HELP)
     compare.add_argument(
         "--methods",
         default="adaquant,2bit,4bit,8bit,16bit,fp32",
