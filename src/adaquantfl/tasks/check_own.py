@@ -53,8 +53,8 @@ def _check_parameters(net: nn.Module) -> None:
     if not any(p.requires_grad for p in parameters):
         why = "all of its parameters have requires_grad = False" if parameters else "it has no parameters"
         raise TaskError(f"The model has nothing to train: {why}.")
-    if other := next((p for p in parameters if p.dtype != torch.float32), None):
-        raise TaskError(f"The model has a parameter of {other.dtype}, expected float32 throughout.")
+    if other := [p.dtype for p in parameters if p.dtype != torch.float32]:
+        raise TaskError(f"The model has a parameter of {other[0]}, expected float32 throughout.")
 
 
 def _through(net: nn.Module, data: Examples, indices: Indices, blame: Blame) -> tuple[Tensor, Tensor, Any]:
