@@ -165,8 +165,11 @@ def flower_app(options: argparse.Namespace) -> int:
 
 def flower_node(options: argparse.Namespace) -> int:
     """Be one client of a Flower deployment."""
+    from ..engines import own_file
     from ..engines.flower import node
 
+    if options.task:
+        own_file.allow(options.task)
     arguments = ["--superlink", options.superlink]
     arguments += ["--node-config", f"partition-id={options.client} num-partitions={options.clients}"]
     arguments += ["--insecure"] if options.insecure else []

@@ -186,6 +186,7 @@ def _add_flower(to: Commands) -> None:
     secured = node.add_mutually_exclusive_group()
     secured.add_argument("--root-certificates", type=Path, metavar="FILE", help="the CA that signed the SuperLink's")
     secured.add_argument("--insecure", action="store_true", help="no TLS: for a trusted network only")
+    node.add_argument("--task", default="", metavar="FILE.py:FUNCTION", help="the task of your own that runs here")
     node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
     node.add_argument(
         "--poll",

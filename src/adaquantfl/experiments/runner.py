@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..config import RESUMABLE, Config
+from ..config import RESUMABLE, Config, load_config
 from ..engines.calls import CallEngine
 from ..engines.local import LocalEngine
 from ..errors import ConfigError
@@ -32,6 +32,13 @@ class Request:
     out: Path
     config: Config | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def task(self) -> str:
+        """The task of the user's own that it is about; "" where there is none, or nothing to go on with."""
+        file = self.out / "config.toml"
+        config = self.config or (load_config(file) if file.is_file() else None)
+        return config.task if config else ""
 
     def play(self, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
         """Carry it out; returns the run's summary."""
