@@ -174,6 +174,16 @@ def test_import_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
 
 
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys; from adaquantfl.cli import main\n"
+        "try: main(['run', '--help'])\n"
+        "except SystemExit: print([m for m in ('torch', 'matplotlib', 'flwr') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.endswith("\n[]\n")
+
+
 def test_the_core_needs_neither_torch_nor_flower() -> None:
     code = (
         "import sys; sys.modules['torch'] = sys.modules['flwr'] = None\n"

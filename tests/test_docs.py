@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adaquantfl.config import KEYS, load_config, preset_names
+from adaquantfl.config import KEYS, load_config
+from adaquantfl.presets import preset_names
 
 ROOT = Path(__file__).parents[1]
 

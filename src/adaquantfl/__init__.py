@@ -21,11 +21,13 @@ if TYPE_CHECKING:
         FrameError,
         QuantizeError,
         ScheduleError,
+        TaskError,
     )
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
     from .schedules import AdaQuant, Fixed, FullPrecision, ScheduleState
+    from .tasks.own import OwnTask
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
 
@@ -43,11 +45,13 @@ _HOME = {
         "FrameError",
         "QuantizeError",
         "ScheduleError",
+        "TaskError",
     ),
     "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
     "schedules": ("AdaQuant", "Fixed", "FullPrecision", "ScheduleState"),
+    "tasks.own": ("OwnTask",),
     "theory": ("error_bound", "optimal_levels", "paper_bits"),
     "threads": ("get_threads", "set_threads"),
 }
@@ -65,9 +69,11 @@ __all__ = [
     "FrameError",
     "FullPrecision",
     "Levels",
+    "OwnTask",
     "QuantizeError",
     "ScheduleError",
     "ScheduleState",
+    "TaskError",
     "__version__",
     "bucket_lengths",
     "compress",
@@ -94,7 +100,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in ("theory", "flower"):
+    if name in ("theory", "flower", "tasks"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'adaquantfl' has no attribute {name!r}")
 

@@ -6,16 +6,17 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError, QuantizeError, ScheduleError
 from .names import unknown
 from .norms import NormLimit
+from .presets import read_toml
 from .quantizers.registry import find
 from .schedules import ROUNDINGS, AdaQuant, Schedule
 from .schedules.registry import RULES
+from .task_file import names_task, settled
 
 METHODS = tuple(RULES)
 CODECS = ("auto", "fixed", "sparse", "dense")
@@ -51,7 +52,9 @@ class Link:
 class Config:
     """One run. The defaults are the paper's settings for the CNN with i.i.d. data."""
 
-    # What is trained on what.
+    # What is trained on what: a task of your own, or a data set and a model of ours.
+    task: str = ""  # FILE.py:FUNCTION
+    task_sha256: str = ""  # of the file, written down when a run starts
     dataset: str = "fashion-mnist"
     model: str = "cnn"
     partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
@@ -111,6 +114,11 @@ class Config:
         for field in fields(self):
             if field.name != "link":
                 _check_type(field.name, getattr(self, field.name), str(field.type))
+        if given := [key for key in OWN if self.task and getattr(self, key)]:
+            raise ConfigError(
+                f"{given[0]} = {getattr(self, given[0])!r} does not go with task = {self.task!r}, which has data and a "
+                f"model of its own: leave {', '.join(given)} away."
+            )
         for key, least in _AT_LEAST.items():
             if getattr(self, key) < least:
                 raise ConfigError(f"{key} = {getattr(self, key)}: it must be at least {least}.")
@@ -182,11 +190,13 @@ class Config:
         return self.eta * self.eta_decay ** (round // self.eta_decay_every)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every key with its value, in the order above; [link] where there is one."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        """Every key with its value, in the order above; [link] where there is one, and a task or a data set."""
+        without = OWN if self.task else ("task", "task_sha256")
+        return {key: value for key, value in asdict(self).items() if value is not None and key not in without}
 
 
 KEYS = tuple(field.name for field in fields(Config))
+OWN = ("dataset", "model", "partition")  # what a task of one's own takes the place of
 LINK_KEYS = tuple(field.name for field in fields(Link))
 _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
@@ -202,16 +212,13 @@ _CHOICES = {
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
 
 
-def preset_names() -> list[str]:
-    """The presets that ship with the package."""
-    folder = resources.files("adaquantfl.experiments") / "presets"
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
-
-
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
-    """A preset by name, or a TOML file by path, with overrides on top."""
-    values = read_toml(source)
-    for key, value in (overrides or {}).items():
+    """A preset by name, a TOML file by path, or a task as FILE.py:FUNCTION, with overrides on top."""
+    if names_task(source):
+        values = settled({"task": str(source)}, folder="")
+    else:
+        values = settled(read_toml(source), Path(source).parent)
+    for key, value in settled(overrides or {}, folder="").items():
         section, dot, inner = key.partition(".")
         if dot and not isinstance(values.setdefault(section, {}), dict):
             raise ConfigError(f"{source}: {section} = {values[section]!r}, but it is a section: [{section}].")
@@ -232,7 +239,7 @@ def config_of(values: Mapping[str, Any]) -> Config:
         if key not in KEYS:
             raise ConfigError(unknown("key", key, KEYS))
     complete: dict[str, Any] = {key: _link(value) if key == "link" else value for key, value in values.items()}
-    return Config(**complete)
+    return Config(**{**dict.fromkeys(OWN if complete.get("task") else (), ""), **complete})
 
 
 def _link(section: Any) -> Link:
@@ -242,26 +249,6 @@ def _link(section: Any) -> Link:
         if key not in LINK_KEYS:
             raise ConfigError(unknown("key of [link]", key, LINK_KEYS))
     return Link(**section)
-
-
-def read_toml(source: str | Path) -> dict[str, Any]:
-    """The keys of a preset or a TOML file, unchecked."""
-    path = Path(source)
-    if path.suffix == ".toml" or path.is_file():
-        if not path.is_file():
-            raise ConfigError(f"There is no file {source}. The presets are: {', '.join(preset_names())}.")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise ConfigError(f"{source} is not a text file in UTF-8.") from None
-    elif str(source) in preset_names():
-        text = (resources.files("adaquantfl.experiments") / "presets" / f"{source}.toml").read_text(encoding="utf-8")
-    else:
-        raise ConfigError(unknown("preset", source, preset_names()) + " A file of your own ends in .toml.")
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:

@@ -21,6 +21,10 @@ class ConfigError(AdaQuantError, ValueError):
     """A preset, a TOML file or an override is wrong."""
 
 
+class TaskError(AdaQuantError):
+    """A file with a model and data of the user's own is missing, has changed, or does not give a task."""
+
+
 class DataError(AdaQuantError):
     """A data set is missing, damaged or cannot be fetched."""
 

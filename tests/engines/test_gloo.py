@@ -41,7 +41,7 @@ from adaquantfl.experiments import gloo_run
 from adaquantfl.experiments.runner import Request
 from adaquantfl.federated import server
 from adaquantfl.federated.messages import Absence, Model, Plan, Reply
-from adaquantfl.tasks.task import Examples, Task
+from adaquantfl.tasks.task import Pictures, Task
 from support.processes import wait_until
 
 HERE = "127.0.0.1"
@@ -144,7 +144,7 @@ def normalised_task() -> Task:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (60, 1, 4, 4), dtype=np.uint8)
     half = torch.full((1, 1, 1), 0.5)
-    examples = Examples(x, rng.integers(0, 3, 60), half, half)
+    examples = Pictures(x, rng.integers(0, 3, 60), half, half)
 
     def build() -> torch.nn.Module:
         torch.manual_seed(0)

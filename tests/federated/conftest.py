@@ -8,7 +8,7 @@ import torch
 
 from adaquantfl.config import Config, load_config
 from adaquantfl.tasks import models
-from adaquantfl.tasks.task import Examples, Task
+from adaquantfl.tasks.task import Pictures, Task
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def noise_task() -> Task:
     x = rng.integers(0, 256, (24, 3, 32, 32), dtype=np.uint8)
     y = rng.integers(0, 10, 24)
     half = torch.full((3, 1, 1), 0.5)
-    examples = Examples(x, y, half, half)
+    examples = Pictures(x, y, half, half)
     return Task(
         build=lambda: models.build("resnet18", 0),
         loss=torch.nn.functional.cross_entropy,

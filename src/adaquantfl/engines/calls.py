@@ -18,8 +18,9 @@ from ..federated.messages import Absence, Evaluation, Model, Plan, Reply
 from ..federated.quorum import check_quorum
 from ..tasks.task import Task
 
-# ("train", (client, plan)), ("loss", (client,)), ("losses", (start, stop)) or ("correct", (start, stop))
+# ("train", (client, plan)), ("loss", (client,)), or one of SHARED with (start, stop)
 Call = tuple[str, tuple[Any, ...]]
+SHARED = ("losses", "correct", "test_losses")  # calls about samples that everybody has
 _SHARD = 1_000  # samples a call
 _POOL = 8_192  # samples that stand for all clients' data where most of them are not asked
 
@@ -32,7 +33,7 @@ class Failure:
 
 
 class CallEngine(ABC):
-    """An `Engine` out of calls. `train` and `loss` belong to a client; `losses` and `correct` anyone may answer."""
+    """An `Engine` out of calls. `train` and `loss` belong to a client; those of SHARED anyone may answer."""
 
     name: str
 
@@ -55,19 +56,20 @@ class CallEngine(ABC):
 
     def evaluate(self, model: Model, test: bool = True) -> Evaluation:
         """f(w) from every client's own data (eq. 1); with a sample of clients a round, from a sample of all data."""
-        tests = len(self.task.test.y) if test else 0
+        tests = len(self.task.test) if test and self.task.test else 0
         pooled = min(_POOL, sum(self.federation.samples)) if self.config.clients_per_round else 0
         asked = [] if pooled else range(self.config.clients)
         calls: list[Call] = [("loss", (client,)) for client in asked]
         calls += [("losses", shard) for shard in _shards(pooled)]
         shared = len(calls)
-        calls += [("correct", shard) for shard in _shards(tests)]
+        calls += [("correct" if self.task.accuracy else "test_losses", shard) for shard in _shards(tests)]
         answers = list(self.carry(model, calls))
         for number in range(len(asked), len(calls)):  # the server has this data too, and stands in
             if isinstance(answers[number], Failure):
                 answers[number] = perform(self.trainer, calls[number], model)
         loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(answers[:shared])
-        return Evaluation(loss, sum(answers[shared:]) / tests if test else None)
+        mean = sum(answers[shared:]) / tests if tests else None
+        return Evaluation(loss, mean) if self.task.accuracy else Evaluation(loss, None, mean)
 
     def _mean_loss(self, answers: list[Any]) -> float:
         missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}
@@ -91,6 +93,8 @@ def perform(trainer: Trainer, call: Call, model: Model) -> Any:
         return trainer.loss(arguments[0], model)
     if name == "losses":
         return trainer.losses(arguments[0], arguments[1], model)
+    if name == "test_losses":
+        return trainer.test_losses(arguments[0], arguments[1], model)
     assert name == "correct", name
     return trainer.correct(arguments[0], arguments[1], model)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..errors import DataError
-from .records import Floats, RunRecord, group_runs
+from .records import Floats, RunRecord, group_runs, tested_with
 from .tables import si_unit
 
 if TYPE_CHECKING:  # matplotlib takes a second to import and is not needed to train
@@ -88,6 +88,7 @@ _Y_LABELS = {
     "loss": "Training loss",
     "round_loss": "Round loss (mini-batches)",
     "test_accuracy": "Test accuracy (%)",
+    "test_loss": "Test loss",
     "bits_per_element": "Bits an element, $b_k$",
     "s": "Quantization levels, $s_k$",
 }
@@ -105,14 +106,17 @@ def draw(
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name in NAMES if timed(runs) else NAMES[:-1]:
+    measure = tested_with(runs)
+    absent = {"accuracy" if measure is None else "", "" if timed(runs) else "time"}
+    for name in (name for name in NAMES if name not in absent):
         picture = figure(name, runs, title=title, xscale=xscale)
+        stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
         formats: tuple[tuple[str, dict[str, Any]], ...] = (
             ("png", {"dpi": 180}),
             ("pdf", {"metadata": {"CreationDate": None}}),
         )
         for suffix, options in formats:
-            paths.append(folder / f"{name}.{suffix}")
+            paths.append(folder / f"{stem}.{suffix}")
             with matplotlib.rc_context(RC):
                 picture.savefig(paths[-1], **options)
     return paths
@@ -135,16 +139,19 @@ def figure(
         raise ValueError(f"{name!r} is not a figure; expected one of {', '.join(NAMES)}.")
     if not any(run.history for run in runs):
         raise DataError("There is no finished round to draw; wait for the first one or give another run directory.")
+    measured = [measure] if (measure := tested_with(runs)) else []
     panels = {
         "loss": ["loss"],
-        "accuracy": ["test_accuracy"],
+        "accuracy": measured,
         "bits": ["bits_per_element", "s"],
         "wire": ["loss"],
         "time": ["loss"],
-        "overview": ["loss", "test_accuracy", "bits_per_element"],
+        "overview": ["loss", *measured, "bits_per_element"],
     }[name]
+    if not panels:
+        raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
     beside = name == "overview"
-    default = (13.0, 4.4) if beside else (6.4, 4.3 if len(panels) == 1 else 6.4)
+    default = (13.0 * len(panels) / 3, 4.4) if beside else (6.4, 4.3 if len(panels) == 1 else 6.4)
     x = {"wire": "wire_bytes_up", "time": "simulated_seconds"}.get(name, "paper_bits")
     with matplotlib.rc_context(RC):
         layout = ConstrainedLayoutEngine(wspace=0.05 if beside else 0.0)

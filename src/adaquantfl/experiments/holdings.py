@@ -1,4 +1,4 @@
-"""Who holds which labels: written down when a run starts, and shown in its report."""
+"""Who holds which labels, or how much data: written down when a run starts, and shown in its report."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:
-    """Write the counts, a row a client and a column a class, into a run's folder."""
+    """Write the counts, a row a client and a column a class (without classes: one), into a run's folder."""
     content = {"classes": list(classes), "counts": np.asarray(counts).tolist()}
     (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> tuple[list[str], list[list[int]]] | None:
-    """Class names and counts; None where there are none, or they are not whole."""
+    """Class names and counts; None where they were not written, or are not whole."""
     try:
         content = json.loads((folder / FILE).read_bytes())
         classes, counts = [str(name) for name in content["classes"]], content["counts"]
-        whole = all(len(row) == len(classes) and all(type(count) is int for count in row) for row in counts)
+        whole = all(len(row) == max(1, len(classes)) and all(type(count) is int for count in row) for row in counts)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return (classes, counts) if whole and classes and counts else None
+    return (classes, counts) if whole and counts else None
 
 
 def section(runs: Sequence[RunRecord], names: Mapping[Path, str]) -> str:
@@ -56,8 +56,10 @@ def _content(folder: Path) -> bytes | None:
 
 
 def _shown(folder: Path, content: bytes, names: str) -> str:
-    caption = escape(f"Samples of each class that a client holds: {names}")
-    if (partition := read(folder)) is not None:
+    partition = read(folder)
+    of_each = "" if partition and not partition[0] else "of each class "
+    caption = escape(f"Samples {of_each}that a client holds: {names}")
+    if partition is not None:
         return _table(caption, *partition)
     image = f'<img src="data:image/png;base64,{base64.b64encode(content).decode()}" alt="{caption}">'
     return f'<figure class="card">{image}<figcaption>{caption}</figcaption></figure>'
@@ -65,10 +67,12 @@ def _shown(folder: Path, content: bytes, names: str) -> str:
 
 def _table(caption: str, classes: list[str], counts: list[list[int]]) -> str:
     most = max(1, max(map(max, counts)))
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("Client", *classes, "all"))
-    body = "\n".join(_row(client, row, most) for client, row in enumerate(counts[:MOST_CLIENTS]))
+    columns = ("Client", *classes, "all") if classes else ("Client", "samples")
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = "\n".join(_row(client, row, most, bool(classes)) for client, row in enumerate(counts[:MOST_CLIENTS]))
     left_out = len(counts) - MOST_CLIENTS
-    more = f'<p class="note">And {left_out:,} more clients: {PICTURE} has them all.</p>' if left_out > 0 else ""
+    whole = PICTURE if classes else FILE
+    more = f'<p class="note">And {left_out:,} more clients: {whole} has them all.</p>' if left_out > 0 else ""
     return (
         f'<div class="card scroll" role="region" tabindex="0" aria-label="{caption}">\n'
         f'<table class="holdings"><caption><span>{caption}.</span></caption>\n'
@@ -76,9 +80,10 @@ def _table(caption: str, classes: list[str], counts: list[list[int]]) -> str:
     )
 
 
-def _row(client: int, row: list[int], most: int) -> str:
+def _row(client: int, row: list[int], most: int, summed: bool) -> str:
     cells = "".join(
         f'<td class="bar" style="--share:{count / most:.3f}">{count:,}</td>' if count else '<td class="none">0</td>'
         for count in row
     )
-    return f'<tr><th scope="row">{client}</th>{cells}<td>{sum(row):,}</td></tr>'
+    total = f"<td>{sum(row):,}</td>" if summed else ""
+    return f'<tr><th scope="row">{client}</th>{cells}{total}</tr>'

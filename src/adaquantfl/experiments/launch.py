@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..engines import own_file
 from .runner import Observer, Request
 
 
 def launch(engine: str, request: Request, observer: Observer | None = None) -> dict[str, Any] | None:
     """Play a run on an engine of `config.ENGINES`; None where this process is only a client of it."""
+    own_file.allow(request.task)
     if engine == "gloo":
         from . import gloo_run
 

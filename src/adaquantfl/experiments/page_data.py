@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .figures import Style, styles
-from .records import RunRecord, group_runs
+from .records import INITIAL, RunRecord, group_runs
 
 MOST_POINTS = 1500  # of a run: more than a screen has pixels, and a long run's page stays light
 
 _COLUMNS = (
-    "round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds", "loss", "round_loss", "test_accuracy", "s",
+    "round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds", "loss", "round_loss", "test_accuracy",
+    "test_loss", "s",
     "bits_per_element", "wire_bits", "up_a_round", "down_a_round",
 )  # fmt: skip
 _TOTALS = ("round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds")  # they begin at 0
@@ -55,7 +56,7 @@ def columns(run: RunRecord, most: int = MOST_POINTS) -> dict[str, list[float | N
     start = run.summary or {}
     if rows and start.get("initial_loss") is not None:
         zero = {name: 0 for name in _TOTALS if rows[-1].get(name) is not None}
-        rows.insert(0, {**zero, "loss": start["initial_loss"], "test_accuracy": start.get("initial_accuracy")})
+        rows.insert(0, {**zero, **{key: start.get(initial) for key, initial in INITIAL.items()}})
     names = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
     return {name: [_number(row.get(name)) for row in rows] for name in names}
 

@@ -55,10 +55,12 @@ def download() -> Iterator[Callable[[str, int, int], None]]:
 
 def closing_line(summary: dict[str, Any], out: Path) -> str:
     """A finished run in two lines."""
-    accuracy = "not measured" if summary["final_accuracy"] is None else f"{summary['final_accuracy']:.2%}"
+    accuracy, test_loss = summary["final_accuracy"], summary.get("final_test_loss")
+    tested = "" if test_loss is None else f", test loss {_number(test_loss)}"
+    tested += "" if accuracy is None else f", accuracy {accuracy:.2%}"
     return (
-        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: loss {_number(summary['final_loss'])}, accuracy "
-        f"{accuracy}; a client sent {amount(summary['paper_bits'])} by the paper's formula, all clients together "
+        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: loss {_number(summary['final_loss'])}{tested}; "
+        f"a client sent {amount(summary['paper_bits'])} by the paper's formula, all clients together "
         f"{amount(summary['wire_bytes_up'], 'B')}.\nThe record is in {out}"
     )
 
@@ -66,11 +68,10 @@ def closing_line(summary: dict[str, Any], out: Path) -> str:
 def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     """The figures of a round."""
     s = state.schedule.s
-    accuracy = "" if state.latest.accuracy is None else f"accuracy {state.latest.accuracy:.1%}  "
-    return (
-        f"loss {_number(state.latest.loss)}  {accuracy}s {'—' if s is None else s}  "
-        f"sent {amount(state.ledger.paper_bits)}"
-    )
+    latest = state.latest
+    tested = "" if latest.accuracy is None else f"accuracy {latest.accuracy:.1%}  "
+    tested += "" if latest.test_loss is None else f"test loss {_number(latest.test_loss)}  "
+    return f"loss {_number(latest.loss)}  {tested}s {'—' if s is None else s}  sent {amount(state.ledger.paper_bits)}"
 
 
 class _Display(Progress):
@@ -122,11 +123,15 @@ class _Live:
 def _announce(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
     if line is None:
         print(
-            f"{config.method} seed {config.seed}: {config.model} on {config.dataset}, {config.clients} clients, "
+            f"{config.method} seed {config.seed}: {_experiment(config)}, {config.clients} clients, "
             f"{config.rounds} rounds" + (f", from round {state.round}" if state.round else ""),
             file=sys.stderr,
             flush=True,
         )
+
+
+def _experiment(config: Config) -> str:
+    return Path(config.task).name if config.task else f"{config.model} on {config.dataset}"
 
 
 def _number(value: float | None) -> str:

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from ..errors import DataError
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
+
+# Where the summary has what a column of the history is before the first round.
+INITIAL = {"loss": "initial_loss", "test_accuracy": "initial_accuracy", "test_loss": "initial_test_loss"}
 
 Floats = NDArray[np.float64]
 
@@ -55,6 +58,12 @@ class RunRecord:
         return os.path.relpath(self.path, home)
 
     @property
+    def experiment(self) -> str:
+        """What was trained on what."""
+        own = str(self.config.get("task", ""))
+        return own or f"{self.config.get('model', 'model')} on {self.config.get('dataset', 'data')}"
+
+    @property
     def is_fixed_level(self) -> bool:
         return _fixed_bits(self.method) is not None
 
@@ -64,7 +73,7 @@ class RunRecord:
 
     def series(self, key: str, x: str = "paper_bits") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
-        initial = {"loss": "initial_loss", "test_accuracy": "initial_accuracy"}.get(key)
+        initial = INITIAL.get(key)
         start = (self.summary or {}).get(initial) if initial else None
         points = [] if start is None else [(0.0, float(start))]
         points += [(float(line[x]), float(line[key])) for line in self._measured(key)]
@@ -137,6 +146,8 @@ def load_run(directory: Path | str) -> RunRecord:
         raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
     if not isinstance(config.get("method"), str):
         raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
+    if "task" in config:  # the file's name: the way to it depends on where the run's folder is
+        config["task"] = PurePosixPath(str(config["task"])).name
     return RunRecord(path, config, _read_history(path / HISTORY), _read_summary(path / SUMMARY))
 
 
@@ -170,6 +181,13 @@ def group_runs(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
             details = "".join(f", {key} {run.config.get(key, 'unset')}" for key in keys)
             groups.setdefault(label + details, []).append(run)
     return groups
+
+
+def tested_with(runs: Sequence[RunRecord]) -> str | None:
+    """What was measured on the test set: "test_accuracy", or "test_loss" of tasks without one; None: nothing."""
+    return next(
+        (key for key in ("test_accuracy", "test_loss") if any(run.final(key) is not None for run in runs)), None
+    )
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:

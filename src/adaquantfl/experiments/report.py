@@ -18,10 +18,10 @@ from typing import Any
 
 from . import holdings, tables
 from .page_data import embedded, plot_data
-from .records import CONFIG, RunRecord, differing_settings, group_runs
+from .records import CONFIG, RunRecord, differing_settings, group_runs, tested_with
 
 _SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
-_SHARED = ("dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
+_SHARED = ("task", "dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
 
 
 def write_report(runs: Sequence[RunRecord], out: Path) -> Path:
@@ -70,7 +70,7 @@ def _part(name: str) -> str:
 
 
 def _title(runs: Sequence[RunRecord]) -> str:
-    names = sorted({f"{run.config.get('model', 'model')} on {run.config.get('dataset', 'data')}" for run in runs})
+    names = sorted({run.experiment for run in runs})
     return f"AdaQuantFL report: {', '.join(names)}"
 
 
@@ -95,11 +95,12 @@ def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
 
 
 def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
+    measure = tested_with(runs)
     header = [
         "Run",
         "rounds",
         "final loss",
-        "test accuracy",
+        *([] if measure is None else [measure.replace("_", " ")]),
         "bits a client",
         "bytes up",
         "bytes down",
@@ -107,19 +108,26 @@ def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
     rows = []
     for run in runs:
         last = run.history[-1] if run.history else {}
-        loss, accuracy = run.final("loss"), run.final("test_accuracy")
+        loss = run.final("loss")
         rows.append(
             [
                 names[run.path],
                 str(last.get("round", 0)) + ("" if run.finished else " so far"),
                 tables.NOT_REACHED if loss is None else tables.significant(loss),
-                tables.NOT_REACHED if accuracy is None else f"{accuracy:.2%}",
+                *([] if measure is None else [_tested(run, measure)]),
                 tables.amount(last.get("paper_bits", 0)),
                 tables.amount(last.get("wire_bytes_up", 0), "B"),
                 tables.amount(last.get("wire_bytes_down", 0), "B"),
             ]
         )
     return _table("Where each run ended.", header, rows)
+
+
+def _tested(run: RunRecord, measure: str) -> str:
+    value = run.final(measure)
+    if value is None:
+        return tables.NOT_REACHED
+    return f"{value:.2%}" if measure == "test_accuracy" else tables.significant(value)
 
 
 def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:

@@ -20,10 +20,11 @@ from typing import Any
 
 import tomli_w
 
-from ..config import METHODS, Config, load_config, read_toml
+from ..config import METHODS, Config, load_config
 from ..errors import ConfigError
 from ..federated.history import RunDirectory
 from ..names import unknown
+from ..presets import read_toml
 from . import holdings, runner
 from .comparison import Job, check_same
 from .runner import Observer

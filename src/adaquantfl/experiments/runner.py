@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..config import RESUMABLE, Config
+from ..config import RESUMABLE, Config, load_config
 from ..engines.calls import CallEngine
 from ..engines.local import LocalEngine
 from ..errors import ConfigError
@@ -33,6 +33,13 @@ class Request:
     config: Config | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def task(self) -> str:
+        """The task of the user's own that it is about; "" where there is none, or nothing to go on with."""
+        file = self.out / "config.toml"
+        config = self.config or (load_config(file) if file.is_file() else None)
+        return config.task if config else ""
+
     def play(self, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
         """Carry it out; returns the run's summary."""
         if self.config is None:
@@ -47,10 +54,11 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     directory.check_free()
     engine = connect(config)  # before the folder is made: missing data leaves nothing behind
     try:
+        counts, classes = engine.task.holdings(), engine.task.classes
         directory.create(config)
-        counts, classes = engine.task.label_counts(), engine.task.classes
         holdings.write(counts, classes, out)
-        partitions.draw(counts, classes, out / holdings.PICTURE)
+        if classes:
+            partitions.draw(counts, classes, out / holdings.PICTURE)
         return _play(config, None, engine, directory, observer)
     finally:
         directory.close()
@@ -78,9 +86,9 @@ def resume(
         if done is not None and state is not None and server.finished(state, config):
             return done
         tracking.check(config)
-        directory.reopen()
-        engine = connect(config)
+        engine = connect(config)  # before anything is changed: its task may be gone, or another
         try:
+            directory.reopen()
             return _play(config, state, engine, directory, observer)
         finally:
             engine.close()
@@ -118,6 +126,11 @@ def _play(
     return summary
 
 
+def _test_losses(state: RunState) -> dict[str, float]:
+    ends = {"initial_test_loss": state.initial.test_loss, "final_test_loss": state.latest.test_loss}
+    return {name: value for name, value in ends.items() if value is not None}
+
+
 def summarise(state: RunState, engine: Engine) -> dict[str, Any]:
     """What a run came to."""
     return {
@@ -128,6 +141,7 @@ def summarise(state: RunState, engine: Engine) -> dict[str, Any]:
         "initial_accuracy": state.initial.accuracy,
         "final_loss": state.latest.loss,
         "final_accuracy": state.latest.accuracy,
+        **_test_losses(state),
         "targets": state.targets,
         "model_sha256": hashlib.sha256(state.model.weights.astype("<f4").tobytes()).hexdigest(),
         "seconds": state.seconds,

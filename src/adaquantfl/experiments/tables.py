@@ -19,7 +19,7 @@ Measure = Literal["paper_bits", "wire_bytes_up", "round", "simulated_seconds"]
 
 NOT_REACHED = "—"
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
-_EXPERIMENT = ("dataset", "model", "partition", "clients")
+_EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
 _CAPTIONS = {
     "paper_bits": "Bits to reach a training loss: uplink of one client by the paper's formula",
     "wire_bytes_up": "Bytes to reach a training loss: measured uplink of all clients together",
@@ -106,7 +106,7 @@ def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
     starts = [losses[0] for run in runs if (losses := run.series("loss")[1]).size and np.isfinite(losses[0])]
     if not lowest or not starts:
         return []
-    ladder = {float(f"{digit}e{power}") for power in range(-6, 3) for digit in (1, 2, 3, 5)}
+    ladder = {float(f"{digit}e{power}") for power in range(-6, 9) for digit in (1, 2, 3, 5)}
     ladder |= {float(run.config.get("target_loss") or 0.0) for run in runs}
     common = round_up(max(lowest))
     levels = sorted(level for level in ladder if min(lowest) <= level < max(starts))[: most - 1]

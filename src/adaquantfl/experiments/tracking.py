@@ -24,6 +24,7 @@ NAMES = {
     "loss/train": "loss",
     "loss/round": "round_loss",
     "accuracy/test": "test_accuracy",
+    "loss/test": "test_loss",
     "quantization/s": "s",
     "quantization/bits": "bits_per_element",
     "traffic/paper_bits": "paper_bits",

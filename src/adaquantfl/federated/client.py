@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from ..quantizers.levels import quantize
 from ..quantizers.segments import scope_segments
 from ..quantizers.stc import remainder
 from ..quantizers.streams import stream_key
+from ..tasks.chance import repeatable
 from ..tasks.task import Examples, Task
 from . import survey
 from .levels import levels_of
@@ -37,7 +39,7 @@ class Trainer:
         self.config = config
         self.task = task
         self._net = task.build()
-        parameters = list(self._net.parameters())
+        parameters = [p for p in self._net.parameters() if p.requires_grad]  # the others are the same everywhere
         self._flat = flatten(parameters)
         self._buffers = list(self._net.buffers())
         self._optimizer = torch.optim.SGD(parameters, lr=config.eta, foreach=True)
@@ -54,7 +56,8 @@ class Trainer:
         with one_thread():
             started = time.perf_counter()
             self._load(model)
-            loss = self._local_sgd(client, plan)
+            with repeatable(stream_key(self.config.seed, plan.round, client)):  # layers such as dropout
+                loss = self._local_sgd(client, plan)
             update = self._flat.numpy() - model.weights
             trained = time.perf_counter()
             if not (math.isfinite(loss) and np.isfinite(update).all()):
@@ -70,19 +73,26 @@ class Trainer:
         size = self.config.loss_samples
         if 0 < size < len(part):
             part = self._rng(_LOSS_SAMPLE, client).choice(part, size, replace=False)
-        total, _ = self._evaluate(model, self.task.train, part)
-        return total / len(part)
+        return self._total_loss(model, self.task.train, part) / len(part)
 
     def losses(self, start: int, stop: int, model: Model) -> float:
         """The sum of the losses on the samples start to stop of all clients' data, in an order fixed for the run."""
         if self._pool is None:
             everything = np.concatenate(self.task.parts)
             self._pool = self._rng(_LOSS_SAMPLE, _EVERYBODY).permutation(everything)
-        return self._evaluate(model, self.task.train, self._pool[start:stop])[0]
+        return self._total_loss(model, self.task.train, self._pool[start:stop])
 
     def correct(self, start: int, stop: int, model: Model) -> int:
         """How many of the test samples start to stop the model gets right."""
-        return self._evaluate(model, self.task.test, np.arange(start, stop))[1]
+        test, accuracy = self.task.test, self.task.accuracy
+        assert test is not None
+        assert accuracy is not None
+        return int(self._evaluate(model, test, np.arange(start, stop), lambda output, y: accuracy(output, y).sum()))
+
+    def test_losses(self, start: int, stop: int, model: Model) -> float:
+        """The sum of the losses on the test samples start to stop: the measure of tasks without an accuracy."""
+        assert self.task.test is not None
+        return self._total_loss(model, self.task.test, np.arange(start, stop))
 
     def _local_sgd(self, client: int, plan: Plan) -> float:
         self._net.train()
@@ -143,25 +153,30 @@ class Trainer:
         part = self.task.parts[client]
         sample = self._rng(plan.round, client).choice(part, min(len(part), _HARM_SAMPLE), replace=False)
         at, near = (
-            self._evaluate(Model(weights, model.buffers), self.task.train, sample)[0] / len(sample)
+            self._total_loss(Model(weights, model.buffers), self.task.train, sample) / len(sample)
             for weights in (model.weights, model.weights + noise)
         )
         return survey.look(update, self._rule.candidates(plan.s), key, self.config, self._segments, (at, near - at))
 
+    def _total_loss(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> float:
+        loss = self.task.loss
+        return self._evaluate(model, data, indices, lambda output, y: loss(output, y).item() * len(y))
+
     @torch.no_grad()
-    def _evaluate(self, model: Model, data: Examples, indices: npt.NDArray[np.int64]) -> tuple[float, int]:
-        """Sum of the losses, and number of right answers."""
-        with one_thread():
+    def _evaluate(
+        self, model: Model, data: Examples, indices: npt.NDArray[np.int64], measure: Callable[[Any, torch.Tensor], Any]
+    ) -> float:
+        """The sum of a measure over batches of these examples."""
+        with one_thread(), repeatable(self.config.seed):
             self._load(model)
             self._net.eval()
-            total, right = 0.0, 0
+            total = 0.0
             for start in range(0, len(indices), _EVALUATION_BATCH):
                 x, y = data.batch(indices[start : start + _EVALUATION_BATCH])
                 with self._precision():
                     output = self._net(self._layout(x))
-                total += self.task.loss(output.float(), y).item() * len(y)
-                right += int((output.argmax(1) == y).sum())
-            return total, right
+                total += float(measure(output.float() if isinstance(output, torch.Tensor) else output, y))
+            return total
 
     def _load(self, model: Model) -> None:
         self._flat.copy_(torch.from_numpy(model.weights))

@@ -1,4 +1,4 @@
-"""The run directory: config.toml, history.jsonl (a line a round), checkpoint/, summary.json."""
+"""The run directory: config.toml, history.jsonl (a line a round), checkpoint/, summary.json; a copy of an own task."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tomli_w
 
 from ..config import Config, load_config
 from ..errors import CheckpointError
+from ..task_file import TaskFile, as_written
 from . import checkpoint
 from .server import RunState
 
@@ -53,7 +54,9 @@ class RunDirectory:
         self._acquire()
         for left_over in ("summary.json", "checkpoint/state.npz"):  # of a run whose configuration was removed
             (self.path / left_over).unlink(missing_ok=True)
-        self._write("config.toml", tomli_w.dumps(config.to_dict()))
+        self._write_config(config)
+        if config.task:
+            self._keep_task(TaskFile.of(config.task))
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, RunState | None]:
@@ -73,7 +76,7 @@ class RunDirectory:
         if config.method == "cosine" and config.rounds != load_config(self.path / "config.toml").rounds:
             raise CheckpointError("'cosine' rises over all rounds: another number of them changes those that are done.")
         if changes:
-            self._write("config.toml", tomli_w.dumps(config.to_dict()))
+            self._write_config(config)
         self._cut_history(state.round if state else 0)
         self._history = (self.path / "history.jsonl").open("a", encoding="utf-8")
         return config, state
@@ -141,6 +144,14 @@ class RunDirectory:
                 "Put the history back, or remove the folder and run again."
             )
         self._write("history.jsonl", "".join(lines[:rounds]))
+
+    def _write_config(self, config: Config) -> None:
+        self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
+
+    def _keep_task(self, file: TaskFile) -> None:
+        """A copy for the record: what was run, should the file change."""
+        (self.path / "task").mkdir(exist_ok=True)
+        (self.path / "task" / file.path.name).write_bytes(file.read())
 
     def _write(self, name: str, text: str) -> None:
         temporary = self.path / f"{name}.tmp"

@@ -229,7 +229,7 @@ def evaluate(state: RunState, line: dict[str, Any], config: Config, engine: Engi
             rule_loss=evaluation.loss,
             targets=_reached(state, evaluation, config),
         )
-        line = {**line, "loss": evaluation.loss, "test_accuracy": evaluation.accuracy}
+        line = {**line, "loss": evaluation.loss, **evaluation.test}
     elif loss_due(state, config, config.schedule()):
         state = replace(state, rule_loss=engine.evaluate(state.model, test=False).loss)
         line = {**line, "rule_loss": state.rule_loss}

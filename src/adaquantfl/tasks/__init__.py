@@ -1,6 +1,7 @@
-"""Tasks: data sets, and who holds which part of them. The models, which need PyTorch, are in tasks.models."""
+"""Tasks: data sets, who holds which part of them, and tasks of your own. What needs PyTorch is not imported here."""
 
 from .datasets import Dataset, DatasetInfo, available, get, load
+from .own import OwnTask
 from .partitions import draw, label_counts, partition
 
-__all__ = ["Dataset", "DatasetInfo", "available", "draw", "get", "label_counts", "load", "partition"]
+__all__ = ["Dataset", "DatasetInfo", "OwnTask", "available", "draw", "get", "label_counts", "load", "partition"]

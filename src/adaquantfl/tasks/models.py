@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..names import unknown
 from .catalogue import find
+from .chance import repeatable
 from .small_maps import SmallMapConv2d
 
 CLASSES = 10
@@ -32,9 +33,7 @@ class ModelInfo:
 def build(name: str, seed: int) -> nn.Module:
     """A fresh model on the CPU; the same name and seed give the same weights."""
     info = _find(name)
-    with torch.random.fork_rng(devices=[]):
-        # The CPU generator itself, since torch.manual_seed would also reseed every GPU.
-        torch.default_generator.manual_seed(seed)
+    with repeatable(seed):
         return info.make()
 
 

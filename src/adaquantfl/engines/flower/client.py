@@ -83,8 +83,9 @@ def _trainer(config: str) -> Trainer:
     from ...federated.client import Trainer
     from ...tasks.task import Task
     from ...threads import set_threads
+    from ..own_file import as_here
 
     torch.set_num_threads(1)  # the host's other cores belong to other clients
     set_threads(1)
-    settings = config_of(tomllib.loads(config))
+    settings = as_here(config_of(tomllib.loads(config)))
     return Trainer(settings, Task.of(settings))

@@ -123,6 +123,7 @@ _READERS: dict[str, Callable[[tuple[Any, ...], dict[str, Any], ConfigRecord, int
     "loss": _read_loss,
     "losses": _read_loss,
     "correct": _read_correct,
+    "test_losses": _read_loss,
 }
 
 

@@ -20,6 +20,7 @@ from ...federated.quorum import reason_of
 from ...tasks.task import Task
 from ...threads import set_threads
 from ..calls import Failure, perform
+from ..own_file import as_here
 from .messages import CALL_BYTES, END, PING, Follows, Refusal, decode_call, encode_answer
 from .pair import CLIENT, Pair, address_facing, first_line
 
@@ -127,7 +128,7 @@ def _answer_calls(pair: Pair, config: Config, client: int) -> None:
         arrived = _receive(pair, header.follows)
         try:
             held = _follow(arrived, header.follows.round, held)
-            trainer = trainer or Trainer(config, Task.of(config))
+            trainer = trainer or Trainer(config, Task.of(as_here(config)))
             answer = perform(trainer, header.call, held.model)
         except ParcelRefused as error:
             answer = Refusal(str(error))

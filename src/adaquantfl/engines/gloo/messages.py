@@ -12,16 +12,16 @@ from typing import Any
 
 from ...errors import EngineError
 from ...federated.messages import Plan, Reply
-from ..calls import Call, Failure
+from ..calls import SHARED, Call, Failure
 
 _CALL = struct.Struct("<IBIIddIQQQ")  # number, kind, two arguments, eta, s, the model's round, sizes of what follows
 _ANSWER = struct.Struct("<IBQQHddd")  # number, kind, bytes of what follows, loss, seconds to train and encode
 CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
 
 END, PING = "end", "ping"  # the run is over; the server is still there
-_KINDS = ("train", "loss", "losses", "correct", END, PING)
+_KINDS = ("train", "loss", "losses", "correct", END, PING, "test_losses")
 _REPLY, _LOSS, _COUNT, _FAILURE, _REFUSAL = range(5)
-_EXPECTED = {"train": _REPLY, "loss": _LOSS, "losses": _LOSS, "correct": _COUNT}
+_EXPECTED = {"train": _REPLY, "loss": _LOSS, "losses": _LOSS, "correct": _COUNT, "test_losses": _LOSS}
 _LONGEST_REASON = 4_000
 _BYTES_AN_ELEMENT = 64  # of an update, more than any codec and scope takes
 
@@ -70,7 +70,7 @@ def encode_call(number: int, call: Call, follows: Follows = NOTHING) -> bytes:
     if name == "train":
         plan = arguments[1]
         first, second, eta, s = plan.round, plan.survey, plan.eta, plan.s or 0.0
-    elif name in ("losses", "correct"):
+    elif name in SHARED:
         first, second = arguments
     sizes = follows.weights, follows.buffers, follows.parcel
     return _CALL.pack(number, _KINDS.index(name), first, second, eta, s, follows.round, *sizes)
@@ -84,8 +84,7 @@ def decode_call(header: bytes, client: int) -> CallHeader:
     arguments: dict[str, tuple[Any, ...]] = {
         "train": (client, Plan(first, _levels(s), eta, bool(second))),
         "loss": (client,),
-        "losses": (first, second),
-        "correct": (first, second),
+        **dict.fromkeys(SHARED, (first, second)),
     }
     name = _KINDS[kind]
     return CallHeader(number, (name, arguments.get(name, ())), Follows(*follows))

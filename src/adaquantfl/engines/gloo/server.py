@@ -14,7 +14,7 @@ from torch.distributed import Store
 from ...config import Config
 from ...federated.downlink import Downlink, digest_of
 from ...federated.messages import Model
-from ..calls import Call, CallEngine, Failure
+from ..calls import SHARED, Call, CallEngine, Failure
 from .client import JOIN_SECONDS, RUN, Keys, announcement
 from .crew import Crew
 from .link import Answered, Door, Event, Joined, Link, Lost, Question
@@ -114,7 +114,7 @@ class GlooEngine(CallEngine):
     def _taker(self, call: Call) -> Link | Failure | None:
         """Who can be asked now; a failure if nobody will; None while that is open."""
         name, arguments = call
-        if name in ("losses", "correct"):  # anybody here; the word of others would have to be trusted
+        if name in SHARED:  # anybody here; the word of others would have to be trusted
             link = next((link for link in self._links.values() if link not in self._asked), None)
             if self._crew is None or (link is None and not self._working() and not self._expected):
                 return Failure("the server has to do it itself.")

@@ -12,8 +12,11 @@ const PLOTS = [
     { key: "loss", label: "Training loss", choice: "all data", unit: "" },
     { key: "round_loss", label: "Round loss", choice: "mini-batches", unit: "" },
   ] },
-  { name: "accuracy", title: "Test accuracy", x: "paper_bits", logY: false, axes: AXES, ys: [
+  { name: "accuracy", title: "Test accuracy", x: "paper_bits", logY: false, axes: AXES, optional: true, ys: [
     { key: "test_accuracy", label: "Test accuracy", unit: "%", factor: 100 },
+  ] },
+  { name: "test-loss", title: "Test loss", x: "paper_bits", logY: true, axes: AXES, optional: true, ys: [
+    { key: "test_loss", label: "Test loss", unit: "" },
   ] },
   { name: "levels", title: "Quantization levels s", x: "round", logY: true, steps: true, axes: AXES, ys: [
     { key: "s", label: "Levels s", unit: "", base: 2 },

@@ -74,6 +74,7 @@ class Plot {
   /** New data, or new choices of methods. */
   update(methods) {
     this.methods = methods;
+    this.element.hidden = Boolean(this.spec.optional) && !someRunHas(methods, this.spec.ys[0].key);
     const axes = this.spec.axes.filter((axis) => everyRunHas(methods, axis.key));
     fill(this.xSelect, axes);
     if (!axes.some((axis) => axis.key === this.chosen.x)) this.chosen.x = axes.length ? axes[0].key : "round";

@@ -31,3 +31,8 @@ function meanOf(points, round) {
 function everyRunHas(methods, column) {
   return methods.every((method) => method.runs.every((run) => column in run.columns));
 }
+
+/** Whether a task measures this at all. */
+function someRunHas(methods, column) {
+  return methods.some((method) => method.runs.some((run) => column in run.columns));
+}

@@ -1,0 +1,40 @@
+"""The command line: parser.py says what can be typed, commands.py what it does.
+
+Exit codes: 0 done, 1 a sentence on the terminal says what went wrong, 2 the command itself was mistyped, 130 stopped
+by Ctrl-C or SIGTERM (the run can be resumed).
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from ..errors import AdaQuantError
+from .parser import build_parser
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    options = build_parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = options.command(options)
+        return int(code or 0)
+    except AdaQuantError as error:
+        print(f"adaquantfl: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "matplotlib", "rich", "tomli_w", "PIL", "flwr"):
+            raise
+        extra = "train,flower" if error.name == "flwr" else "train"
+        print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[{extra}]'", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(f"adaquantfl: {error.strerror or error}{where}. Nothing that was saved before is lost.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,252 @@
+"""What each command does: one function a command; the work itself lives in the package.
+
+What is heavy is imported inside: `adaquantfl --help` must not wait for PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from ..config import CODECS, load_config, parse_override
+from ..errors import AdaQuantError, EngineError
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train one configuration, or go on with it."""
+    _starting(options)
+    from ..experiments import progress
+    from ..experiments.launch import launch
+    from ..experiments.runner import Request
+
+    changes = dict(parse_override(item) for item in options.set)
+    if options.resume is not None:
+        if options.preset is not None or options.out is not None:
+            _mistyped("run --resume DIR takes its configuration from DIR: leave PRESET and --out away.")
+        request = Request(options.resume, changes=changes)
+    elif options.preset is None:
+        _mistyped(
+            "run needs a PRESET, a FILE.toml, a FILE.py:FUNCTION or --resume DIR. 'adaquantfl run --help' has more."
+        )
+    else:
+        config = load_config(options.preset, changes)
+        out = options.out or Path("runs") / f"{Path(options.preset).stem}-{config.method}-seed{config.seed}"
+        request = Request(out, config)
+    with progress.shown(options.quiet) as observer, _resumable(request.out, options.engine):
+        summary = launch(options.engine, request, observer)
+    if summary is not None:  # a client among several hosts has nothing to say
+        print(progress.closing_line(summary, request.out))
+    return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Train several methods on one configuration, and report."""
+    _starting(options)
+    from ..experiments import comparison, progress
+    from ..experiments.methods import parse_list
+
+    changes = dict(parse_override(item) for item in options.set)
+    if options.parallel < 1:
+        _mistyped("compare --parallel takes a whole number from 1.")
+    out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
+    plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
+    if options.parallel > 1:
+        with _repeatable():
+            failures = comparison.carry_out_in_parallel(plan, options.parallel, _silent if options.quiet else _tell)
+    else:
+        with progress.shown(options.quiet) as observer, _repeatable():
+            failures = comparison.carry_out(plan, observer)
+    for failure in failures:
+        print(f"adaquantfl: {failure}", file=sys.stderr)
+    if len(failures) < len(plan):
+        print(comparison.report([out], out))
+    return 1 if failures else 0
+
+
+def methods(options: argparse.Namespace) -> int:
+    """List rules, quantizers and codecs."""
+    from ..experiments.methods import lines
+    from ..quantizers.registry import QUANTIZERS
+    from ..schedules.registry import BASELINES, RULES
+
+    shown = {name: rule for name, rule in RULES.items() if name not in BASELINES or name in ("1bit", "16bit")}
+    print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
+    print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
+    print("\nQuantizers (`quantizer`; `norm` is l2 or linf where both are known):")
+    print(lines((one.name, one.about, one.reference) for one in QUANTIZERS.values()))
+    print(f"\nCodecs (`codec`), lossless: {', '.join(CODECS)}. auto takes the smallest.")
+    return 0
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Run a panel of the paper's figures, or a study of ours, into its records."""
+    _starting(options)
+    from ..experiments import progress, reproduce, rivals, sensitivity
+
+    changes = dict(parse_override(item) for item in options.set)
+    if options.panel == sensitivity.NAME:
+        work, records = options.work or sensitivity.WORK, options.records or sensitivity.RECORDS
+        jobs = sensitivity.jobs(options.method, changes, work)
+    elif options.panel == rivals.NAME:
+        work, records = options.work or rivals.WORK, options.records or rivals.RECORDS
+        jobs = rivals.jobs(options.method, changes, work)
+    else:
+        work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
+        jobs = reproduce.panel_jobs(options.panel, options.method, changes, work)
+    failed = False
+    for job in jobs:
+        name = job.out.relative_to(work)
+        try:
+            with progress.shown(options.quiet) as observer, _repeatable():
+                record = reproduce.carry_out(job, records, work, observer)
+        except EngineError as error:  # a training that diverges is a result, and does not take the others with it
+            failed = True
+            reproduce.record_failure(records / name, job.out, str(error))
+            print(f"adaquantfl: {name} did not finish: {error}", file=sys.stderr, flush=True)
+            continue
+        print(f"{name}: recorded in {record}" if record else f"{name}: has a record already", flush=True)
+    return 1 if failed else 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """Write figures, tables and the page of runs."""
+    from ..experiments import comparison
+
+    print(comparison.report(options.runs, options.out or options.runs[0]))
+    return 0
+
+
+def watch(options: argparse.Namespace) -> int:
+    """Serve the page of runs while they go on."""
+    from ..experiments import watch
+
+    port = watch.PORT if options.port is None else options.port
+    if not 0 <= port < 65536:
+        _mistyped("watch --port takes a number from 0 to 65535.")
+    with suppress(KeyboardInterrupt), watch.serve(options.runs, port) as server:
+        print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
+        server.serve_forever()
+    return 0
+
+
+def data_list(options: argparse.Namespace) -> int:
+    """List the data sets."""
+    from ..tasks import datasets
+
+    for info in datasets.available():
+        state = f"here: {info.where}" if info.present else f"not here; get it with: adaquantfl data get {info.name}"
+        print(f"{info.name}  ({info.size / 1e6:.0f} MB)  {info.description}\n    licence: {info.licence}\n    {state}")
+    return 0
+
+
+def data_get(options: argparse.Namespace) -> int:
+    """Fetch a data set."""
+    from ..experiments import progress
+    from ..tasks import datasets
+
+    with progress.download() as show:
+        path = datasets.get(options.name, progress=show, force=options.force)
+    print(f"{options.name} is in {path}")
+    return 0
+
+
+def flower_app(options: argparse.Namespace) -> int:
+    """Write the folder that 'flwr run' takes."""
+    from ..experiments import flower_run
+
+    flower_run.write_app(options.folder)
+    print(f"{options.folder} is ready for 'flwr run'; docs/flower-engine.md has the steps.")
+    return 0
+
+
+def flower_node(options: argparse.Namespace) -> int:
+    """Be one client of a Flower deployment."""
+    from ..engines import own_file
+    from ..engines.flower import node
+
+    if options.task:
+        own_file.allow(options.task)
+    arguments = ["--superlink", options.superlink]
+    arguments += ["--node-config", f"partition-id={options.client} num-partitions={options.clients}"]
+    arguments += ["--insecure"] if options.insecure else []
+    arguments += ["--root-certificates", str(options.root_certificates)] if options.root_certificates else []
+    arguments += ["--auth-supernode-private-key", str(options.key)] if options.key else []
+    return node.main(arguments, options.poll)
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measure this machine's codecs."""
+    from ..experiments import bench
+    from ..threads import set_threads
+
+    if options.threads is not None and options.threads < 1:
+        _mistyped("bench --threads takes a whole number from 1.")
+    set_threads(options.threads)
+    rows = []
+    for row in bench.measure(bench.DIMENSIONS[:1] if options.quick else bench.DIMENSIONS):
+        rows.append(row)
+        print(f"measured d = {row.d:,}, s = {row.s}, {row.codec}", file=sys.stderr)
+    print(bench.table(rows))
+    return 0
+
+
+def inspect(options: argparse.Namespace) -> int:
+    """Show what is in a frame."""
+    from ..codecs.inspection import describe
+
+    try:
+        data = sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()
+    except OSError as error:
+        print(f"adaquantfl: {options.frame} cannot be read: {error.strerror}.", file=sys.stderr)
+        return 1
+    print(describe(data))
+    return 0
+
+
+def _starting(options: argparse.Namespace) -> None:
+    """Something to see at once: importing PyTorch takes seconds."""
+    if not options.quiet:
+        print("Starting: loading PyTorch, the data and the model.", file=sys.stderr, flush=True)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Says that the same command goes on where it was stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from here.", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _resumable(out: Path, engine: str) -> Iterator[None]:
+    """Says how to go on when a run is stopped or fails."""
+    go_on = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (out / "config.toml").is_file():
+            print(f"Stopped. Go on with: {go_on}", file=sys.stderr)
+        raise
+    except AdaQuantError:
+        if (out / "checkpoint").is_dir():
+            print(f"The finished rounds are kept. Go on with: {go_on}", file=sys.stderr)
+        raise
+
+
+def _mistyped(message: str) -> NoReturn:
+    print(f"adaquantfl: {message}", file=sys.stderr)
+    raise SystemExit(2)

@@ -1,0 +1,160 @@
+"""Examples of the user's own: tensors with a row an example, or a map-style data set of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import TaskError
+from .own import Data
+from .task import Examples, Indices
+
+_READ = 256  # examples at a time where all are read
+
+
+class Rows:
+    """Inputs and targets as two tensors."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        at = torch.from_numpy(np.asarray(indices))
+        return usual(self._x[at]), usual(self._y[at])
+
+    def labels(self) -> Indices:
+        return np.asarray(usual(self._y).numpy(), dtype=np.int64)
+
+
+class Items:
+    """A data set whose items are (input, target); they are read when they are needed."""
+
+    def __init__(self, dataset: Any, owner: str) -> None:
+        self._dataset, self._owner = dataset, owner
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        items = [self._item(int(index)) for index in indices]
+        inputs, targets = (
+            self._stacked([item[place] for item in items], indices, what)
+            for place, what in enumerate(("input", "target"))
+        )
+        return inputs, targets
+
+    def labels(self) -> Indices:
+        starts = range(0, len(self), _READ)
+        parts = [self.batch(np.arange(start, min(start + _READ, len(self))))[1] for start in starts]
+        return np.asarray(torch.cat(parts).numpy(), dtype=np.int64)
+
+    def _item(self, index: int) -> tuple[Any, Any]:
+        item = self._dataset[index]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise TaskError(
+                f"Item {index} of {self._owner} is a {type(item).__name__}, expected a tuple (input, target)."
+            )
+        return item[0], item[1]
+
+    def _stacked(self, values: list[Any], indices: Indices, what: str) -> Tensor:
+        tensors = [self._tensor(value, index, what) for value, index in zip(values, indices, strict=True)]
+        for tensor, index in zip(tensors, indices, strict=True):
+            if tensor.shape != tensors[0].shape:
+                raise TaskError(
+                    f"The {what}s of {self._owner} differ in shape: item {indices[0]} has {tuple(tensors[0].shape)}, "
+                    f"item {index} {tuple(tensor.shape)}. Pad or cut them to one shape in the data set."
+                )
+        return usual(torch.stack(tensors))
+
+    def _tensor(self, value: Any, index: int, what: str) -> Tensor:
+        try:
+            return torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TaskError(
+                f"The {what} of item {index} of {self._owner} is a {type(value).__name__} that cannot become a tensor "
+                f"({error}). Return tensors, arrays or numbers from the data set."
+            ) from None
+
+
+class Joined:
+    """Several sets of examples as one, numbered through."""
+
+    def __init__(self, sets: Sequence[Examples]) -> None:
+        self._sets = sets
+        self._ends = np.cumsum([len(one) for one in sets])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def parts(self) -> list[Indices]:
+        """The numbers of each set's examples."""
+        return [np.arange(end - len(one), end) for end, one in zip(self._ends, self._sets, strict=True)]
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        owners = np.searchsorted(self._ends, indices, side="right")
+        if (owners == owners[0]).all():
+            return self._of(int(owners[0]), indices)
+        order = np.argsort(owners, kind="stable")
+        pieces = [self._of(int(owner), indices[owners == owner]) for owner in np.unique(owners)]
+        back = torch.from_numpy(np.argsort(order))
+        x, y = (torch.cat(tensors)[back] for tensors in zip(*pieces, strict=True))
+        return x, y
+
+    def labels(self) -> Indices:
+        return np.concatenate([one.labels() for one in self._sets])
+
+    def _of(self, owner: int, indices: Indices) -> tuple[Tensor, Tensor]:
+        start = self._ends[owner] - len(self._sets[owner])
+        return self._sets[owner].batch(indices - start)
+
+
+def examples_of(data: Data, owner: str) -> Examples:
+    """What a user gave as someone's data; `owner` is the word for it in errors."""
+    pair = getattr(data, "tensors", data)  # of a TensorDataset
+    if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(one, Tensor | np.ndarray) for one in pair):
+        return _rows(pair[0], pair[1], owner)
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        hint = " Give the loader's data set: loader.dataset." if hasattr(data, "dataset") else ""
+        raise TaskError(
+            f"{owner[0].upper()}{owner[1:]} is a {type(data).__name__}, expected two tensors (inputs, targets) or a "
+            f"data set with len() and [number].{hint}"
+        )
+    return _not_empty(Items(data, owner), owner)
+
+
+def _rows(x: Any, y: Any, owner: str) -> Examples:
+    try:
+        inputs, targets = (torch.as_tensor(values).detach().cpu() for values in (x, y))
+    except TypeError as error:  # an array of objects
+        raise TaskError(
+            f"An array of {owner} cannot become a tensor ({error}). Rows that differ in shape must be padded or cut."
+        ) from None
+    if not inputs.ndim or not targets.ndim or len(inputs) != len(targets):
+        raise TaskError(
+            f"The inputs of {owner} have shape {tuple(inputs.shape)} and the targets {tuple(targets.shape)}, expected "
+            "as many rows of both: one an example."
+        )
+    return _not_empty(Rows(inputs, targets), owner)
+
+
+def _not_empty(examples: Examples, owner: str) -> Examples:
+    if not len(examples):
+        raise TaskError(
+            f"{owner[0].upper()}{owner[1:]} is empty, expected at least one example. Share the data out so that "
+            "everybody has some, or run with fewer clients: --set clients=N."
+        )
+    return examples
+
+
+def usual(tensor: Tensor) -> Tensor:
+    """Fractions as float32 and whole numbers as int64, the kinds that models and losses take."""
+    if tensor.is_floating_point():
+        return tensor.to(torch.float32)
+    return tensor if tensor.dtype == torch.bool or tensor.is_complex() else tensor.to(torch.int64)

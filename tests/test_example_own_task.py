@@ -1,0 +1,37 @@
+"""examples/own_task: a language model as a task of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from adaquantfl.cli import main
+from adaquantfl.config import load_config
+from adaquantfl.experiments import tables
+from adaquantfl.experiments.records import find_runs
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "own_task"
+
+
+def test_the_file_has_at_most_80_lines() -> None:
+    assert len((EXAMPLE / "next_character.py").read_text().splitlines()) <= 80
+
+
+def test_it_learns_on_few_bytes(tmp_path: Path) -> None:
+    changes = {"clients": 2, "rounds": 10, "workers": 1, "loss_samples": 256, "evaluate_every": 10}
+    options = [f"--set={key}={value}" for key, value in changes.items()]
+    assert main(["run", str(EXAMPLE / "next_character.toml"), *options, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["final_test_loss"] < 0.8 * summary["initial_test_loss"]
+    assert summary["wire_bytes_up"] < 2 * 10 * 4 * summary["dimension"] / 50
+
+
+def test_the_record_is_of_this_file_and_the_readme_shows_it() -> None:
+    runs = find_runs([ROOT / "results" / "own_task"])
+    for run in runs:
+        changes = {key: run.config[key] for key in ("method", "s0", "workers")}
+        assert load_config(run.path / "config.toml") == load_config(EXAMPLE / "next_character.toml", changes)
+    readme = (EXAMPLE / "README.md").read_text()
+    for measure in ("paper_bits", "wire_bytes_up"):
+        assert tables.to_markdown(tables.bits_table(runs, measure=measure)) in readme
