@@ -38,7 +38,16 @@ class CostAware(Schedule):
     loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on from
     there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s.
 
-    The first round has s = 1, or s0 where it is more: nothing is known then.
+    The first round has s = 1, or s0 where it is more: nothing is known then. A survey says what other levels would do:
+
+    >>> rule = CostAware(s0=0.5)
+    >>> state = rule.step(rule.init(), bits=0, dimension=100, loss=2.0, eta=0.1)
+    >>> levels = rule.candidates(state.s)
+    >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.001)
+    >>> round(rule.step(state, bits=300, dimension=100, loss=2.0, eta=0.1, survey=survey).s, 2)
+    0.5
+    >>> round(rule.step(state, bits=300, dimension=100, loss=0.5, eta=0.1, survey=survey).s, 2)
+    1.0
     """
 
     s0: float = 0.4
