@@ -189,9 +189,13 @@ def test_what_the_core_cannot_do_names_the_extra(core: Path, arguments: list[str
     assert list(tmp_path.iterdir()) == []
 
 
-def test_flower_asks_for_its_extra(core: Path, tmp_path: Path) -> None:
-    done = run([core, "-c", "import adaquantfl.flower"], tmp_path)
-    assert "pip install 'adaquantfl[flower]'" in done.stderr
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [("import adaquantfl.flower", "flower"), ("import adaquantfl as aq; aq.run('demo', 'mine')", "train")],
+)
+def test_a_name_that_needs_an_extra_asks_for_it(core: Path, code: str, extra: str, tmp_path: Path) -> None:
+    done = run([core, "-c", code], tmp_path)
+    assert done.stderr.splitlines()[-1].endswith(f"pip install 'adaquantfl[{extra}]'")
 
 
 def test_a_users_types_are_checked_against_the_wheel(core: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         QuantizeError,
         ScheduleError,
     )
+    from .experiments.play import run
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
@@ -44,6 +45,7 @@ _HOME = {
         "QuantizeError",
         "ScheduleError",
     ),
+    "experiments.play": ("run",),
     "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
@@ -80,6 +82,7 @@ __all__ = [
     "optimal_levels",
     "paper_bits",
     "quantize",
+    "run",
     "set_threads",
     "stream_key",
 ]
