@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import adaquantfl as aq
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook" / "adaquantfl.ipynb"
 
@@ -17,7 +20,9 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_it_runs_and_prints_what_it_was_committed_with(tmp_path: Path) -> None:
+def test_it_runs_and_prints_what_it_was_committed_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = [str(Path(aq.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, search)))  # the kernel takes the package that we test
     committed = nbformat.read(NOTEBOOK, as_version=4)
     again = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(again, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()  # raises on an error
