@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ScheduleError,
         TaskError,
     )
+    from .experiments.play import run
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
@@ -47,6 +48,7 @@ _HOME = {
         "ScheduleError",
         "TaskError",
     ),
+    "experiments.play": ("run",),
     "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
@@ -86,6 +88,7 @@ __all__ = [
     "optimal_levels",
     "paper_bits",
     "quantize",
+    "run",
     "set_threads",
     "stream_key",
 ]

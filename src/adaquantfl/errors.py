@@ -2,23 +2,57 @@
 
 
 class AdaQuantError(Exception):
-    """Base class of every exception that this package raises on purpose."""
+    """Base class of every exception that this package raises on purpose.
+
+    >>> import adaquantfl as aq
+    >>> try:
+    ...     aq.bucket_lengths(dimension=10, size=0)
+    ... except aq.AdaQuantError as error:
+    ...     print(error)
+    A bucket of 0 elements is not possible: use 1 or more.
+    """
 
 
 class QuantizeError(AdaQuantError, ValueError):
-    """The vector, the number of levels or the segments cannot be quantized."""
+    """The vector, the number of levels or the segments cannot be quantized.
+
+    >>> import numpy as np
+    >>> import adaquantfl as aq
+    >>> aq.quantize(np.array([0.5, np.nan]), s=3, key=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    adaquantfl.errors.QuantizeError: The vector has 1 NaN or infinite element(s), the first at index 1. Training has...
+    """
 
 
 class FrameError(AdaQuantError, ValueError):
-    """The bytes are not a well-formed frame, or not the frame that was expected."""
+    """The bytes are not a well-formed frame, or not the frame that was expected.
+
+    >>> import numpy as np
+    >>> import adaquantfl as aq
+    >>> aq.decode(aq.compress(np.array([3.0, -4.0]), s=5, key=1), dimension=3)
+    Traceback (most recent call last):
+    adaquantfl.errors.FrameError: The frame has dimension 2, expected 3: sender and receiver differ in model.
+    """
 
 
 class ScheduleError(AdaQuantError, ValueError):
-    """A schedule was set up or fed with something it has no defined answer for."""
+    """A schedule was set up or fed with something it has no defined answer for.
+
+    >>> import adaquantfl as aq
+    >>> aq.Fixed(bits=32)
+    Traceback (most recent call last):
+    adaquantfl.errors.ScheduleError: bits = 32: a fixed level has a whole number of bits from 1 to 16.
+    """
 
 
 class ConfigError(AdaQuantError, ValueError):
-    """A preset, a TOML file or an override is wrong."""
+    """A preset, a TOML file or an override is wrong.
+
+    >>> from adaquantfl.config import load_config
+    >>> load_config("demo", {"taus": 5})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? The valid names are: ...
+    """
 
 
 class TaskError(AdaQuantError):
@@ -26,12 +60,32 @@ class TaskError(AdaQuantError):
 
 
 class DataError(AdaQuantError):
-    """A data set is missing, damaged or cannot be fetched."""
+    """A data set is missing, damaged or cannot be fetched.
+
+    >>> from adaquantfl.tasks.catalogue import find
+    >>> find("cifar10")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    adaquantfl.errors.DataError: There is no data set named 'cifar10'. Did you mean 'cifar-10'? The valid names are: ...
+    """
 
 
 class CheckpointError(AdaQuantError):
-    """A run directory cannot be resumed."""
+    """A run directory cannot be resumed.
+
+    >>> from pathlib import Path
+    >>> from adaquantfl.federated.history import RunDirectory
+    >>> RunDirectory(Path("nowhere")).resume({})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    adaquantfl.errors.CheckpointError: nowhere holds no run (no config.toml). Name the run's folder, the one given ...
+    """
 
 
 class EngineError(AdaQuantError):
-    """An engine lost a worker or a client."""
+    """An engine lost a worker or a client.
+
+    >>> from adaquantfl.config import Config
+    >>> from adaquantfl.federated.quorum import check_quorum
+    >>> check_quorum({1: "no answer."}, asked=4, config=Config(min_clients=4), when="Round 3")
+    Traceback (most recent call last):
+    adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer.
+    """

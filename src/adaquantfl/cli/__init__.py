@@ -15,6 +15,12 @@ from .parser import build_parser
 
 __all__ = ["main"]
 
+# What the core does without, and the extra that brings it.
+_EXTRA = {
+    **dict.fromkeys(("torch", "matplotlib", "rich", "tomli_w", "PIL"), "train"),
+    **dict.fromkeys(("flwr", "httpx", "ray"), "train,flower"),
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
@@ -27,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"adaquantfl: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "matplotlib", "rich", "tomli_w", "PIL", "flwr"):
+        if error.name not in _EXTRA:
             raise
-        extra = "train,flower" if error.name == "flwr" else "train"
+        extra = _EXTRA[error.name]
         print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[{extra}]'", file=sys.stderr)
         return 1
     except OSError as error:

@@ -234,4 +234,5 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from .. import __version__
 
-        parser.exit(message=f"adaquantfl {__version__}\n")
+        print(f"adaquantfl {__version__}")
+        parser.exit()

@@ -114,7 +114,14 @@ class Accumulator:
         self._waiting_bytes = 0
 
     def check(self, frame: Bytes, weight: float) -> Checked:
-        """What `add` would take, looked at first: FrameError on anything malformed, the update's norm otherwise."""
+        """What `add` would take, looked at first: FrameError on anything malformed, the update's norm otherwise.
+
+        >>> total = Accumulator(2)
+        >>> update = total.check(compress(np.array([3.0, -4.0]), s=5, key=0), weight=0.5)
+        >>> update.s, update.norm
+        (5, 5.0)
+        >>> total.add(update)
+        """
         if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
             raise FrameError(f"The weight {weight!r} is not a finite float32.")
         # A buffer that the caller may use again is copied: the frame waits.
@@ -125,6 +132,12 @@ class Accumulator:
 
         order: 0, 1, 2, ... where frames arrive in any order; each number once, and all frames with one or none.
         A frame that `check` has seen has its weight already.
+
+        >>> total, frames = Accumulator(2), [compress(np.array([3.0, -4.0]), s=5, key=client) for client in range(2)]
+        >>> total.add(frames[1], weight=0.75, order=1)  # it came first, and waits for its turn
+        >>> total.add(frames[0], weight=0.25, order=0)
+        >>> total.result(), total.frames
+        (array([ 3., -4.], dtype=float32), 2)
         """
         if order is not None and (order < self._turn or order in self._held):
             raise FrameError(f"A frame with order {order} was added already, or the result has been read since.")
@@ -139,7 +152,11 @@ class Accumulator:
             self._turn += 1
 
     def result(self) -> npt.NDArray[np.float32]:
-        """The sum so far, as a copy. Frames still held are added in their order; who is missing is passed over."""
+        """The sum so far, as a copy. Frames still held are added in their order; who is missing is passed over.
+
+        >>> Accumulator(3).result()
+        array([0., 0., 0.], dtype=float32)
+        """
         for place in sorted(self._held):
             self._enqueue(self._held.pop(place))
             self._turn = place + 1
@@ -153,7 +170,14 @@ class Accumulator:
             self.flush()
 
     def flush(self) -> None:
-        """Decode and add what is waiting now; `result` does it too."""
+        """Decode and add what is waiting now; `result` does it too.
+
+        >>> total = Accumulator(2)
+        >>> total.add(compress(np.array([3.0, -4.0]), s=5, key=0))
+        >>> total.flush()  # the frame's memory is free again
+        >>> total.result()
+        array([ 3., -4.], dtype=float32)
+        """
         waiting, size = [frame.opened() for frame in self._waiting], self._waiting_bytes
         self._waiting, self._waiting_bytes = [], 0
         together = _TILES_TOGETHER if len(waiting) > 1 else self.dimension

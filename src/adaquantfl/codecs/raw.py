@@ -31,7 +31,12 @@ def encode_float32(x: npt.NDArray[np.float32]) -> bytes:
 
 
 def decode_float32(frame: Bytes, dimension: int | None = None) -> npt.NDArray[np.float32]:
-    """The values of a frame from `encode_float32`; FrameError on anything else."""
+    """The values of a frame from `encode_float32`; FrameError on anything else.
+
+    >>> frame = encode_float32(np.array([0.5, -2.0], dtype=np.float32))
+    >>> len(frame), decode_float32(frame, dimension=2)
+    (44, array([ 0.5, -2. ], dtype=float32))
+    """
     parsed = read_frame(frame, dimension)
     if parsed.header.quantizer != FLOAT32:
         raise FrameError("The frame carries quantized levels, not float32 values. Read it with aq.decode(frame).")

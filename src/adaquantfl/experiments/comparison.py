@@ -71,13 +71,18 @@ def carry_out_in_parallel(jobs: Sequence[Job], at_once: int, tell: Callable[[str
     return failures
 
 
+def play(job: Job, observer: Observer | None = None) -> None:
+    """Run it, or go on with it where it was interrupted; a finished run stays as it is."""
+    if RunDirectory(job.out).is_run:
+        check_same(job)
+        runner.resume(job.out, observer=observer)
+    else:
+        runner.run(job.config, job.out, observer)
+
+
 def _carry_out_one(job: Job, observer: Observer | None) -> str | None:
     try:
-        if RunDirectory(job.out).is_run:
-            check_same(job)
-            runner.resume(job.out, observer=observer)
-        else:
-            runner.run(job.config, job.out, observer)
+        play(job, observer)
     except CheckpointError:
         raise
     except AdaQuantError as error:  # one method's divergence does not take the others with it
@@ -117,7 +122,6 @@ def check_same(job: Job, but_for: Sequence[str] = ()) -> None:
     if different:
         key = different[0]
         raise CheckpointError(
-            f"{job.out} holds a run with {key} = {there.get(key)!r}, but this comparison has {key} = "
-            f"{wanted.get(key)!r}. "
-            "Choose another --out, or remove that folder."
+            f"{job.out} holds a run with {key} = {there.get(key)!r}, but this one has {key} = "
+            f"{wanted.get(key)!r}. Choose another folder, or remove that one."
         )

@@ -21,6 +21,12 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     Put it first in `mods`: the first is the last to touch the reply, and others want to see plain arrays.
 
     An update that cannot be quantized (NaN, infinite) becomes an error reply that says so; the round goes on without.
+
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[quantize_mod])
+    >>> @app.train()
+    ... def train(message: Message, context: Context) -> Message:
+    ...     ...  # as without it: train, and return all of the model's arrays
     """
     if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
         return call_next(message, context)

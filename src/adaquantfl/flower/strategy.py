@@ -27,7 +27,13 @@ _FORMAT = 1  # of state_dict
 
 @dataclass(frozen=True)
 class StrategyState:
-    """What goes from round to round. paper_bits: one client's uplink so far; bytes are sums over clients."""
+    """What goes from round to round. paper_bits: one client's uplink so far; bytes are sums over clients.
+
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> state = AdaQuantStrategy(FedAvg(), schedule=AdaQuant(s0=4)).state
+    >>> state.schedule.s, state.round, state.paper_bits, state.wire_bytes
+    (4, 0, 0, 0)
+    """
 
     schedule: ScheduleState
     round: int = 0
@@ -64,6 +70,11 @@ class AdaQuantStrategy(Strategy):
     of names of arrays that travel as they are, by default BatchNorm's statistics. loss_key: the clients' metric that
     is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in the train config, where
     the server changes it from round to round.
+
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> strategy = AdaQuantStrategy(FedAvg(fraction_train=0.5), schedule=AdaQuant(s0=2), max_update_norm="10x")
+    >>> strategy.state.schedule.s
+    2
     """
 
     def __init__(
@@ -175,11 +186,23 @@ class AdaQuantStrategy(Strategy):
             attributes.update(before)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state in plain numbers, for JSON: save it beside the model after a round."""
+        """The state in plain numbers, for JSON: save it beside the model after a round.
+
+        >>> from flwr.serverapp.strategy import FedAvg
+        >>> sorted(AdaQuantStrategy(FedAvg()).state_dict())
+        ['format', 'loss', 'paper_bits', 'payload_bytes', 'refused', 'round', 'schedule', 'wire_bytes']
+        """
         return {"format": _FORMAT, **asdict(self.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: levels, bits and randomness continue where they were."""
+        """Go on from a saved state: levels, bits and randomness continue where they were.
+
+        >>> from flwr.serverapp.strategy import FedAvg
+        >>> strategy = AdaQuantStrategy(FedAvg())
+        >>> strategy.load_state_dict({**strategy.state_dict(), "round": 7, "loss": 0.6})
+        >>> strategy.state.round
+        7
+        """
         try:
             fields = dict(state)
             if (found := fields.pop("format")) != _FORMAT:

@@ -24,6 +24,10 @@ class Levels:
     With the paper's quantizer, `uniform`, element i is scale * values[i] / s. `scale` is one float32, or with
     `segments` (their lengths) an array with one float32 for each segment. `key` is the stream key where a receiver
     needs it, `numbers` what else its quantizer sends.
+
+    >>> levels = Levels(values=np.array([3, -4], dtype=np.int8), scale=np.float32(10), s=5)
+    >>> levels.dequantize()
+    array([ 6., -8.], dtype=float32)
     """
 
     values: npt.NDArray[np.signedinteger]
@@ -37,21 +41,38 @@ class Levels:
 
     @property
     def dimension(self) -> int:
+        """How many elements it has.
+
+        >>> quantize(np.array([3.0, -4.0]), s=5, key=0).dimension
+        2
+        """
         return len(self.values)
 
     @property
     def scales(self) -> npt.NDArray[np.float32]:
-        """The scales as an array, also where there is only one."""
+        """The scales as an array, also where there is only one.
+
+        >>> [quantize(np.array([3.0, -4.0]), s=5, key=0, segments=each).scales.tolist() for each in (None, [1, 1])]
+        [[5.0], [3.0, 4.0]]
+        """
         return np.atleast_1d(np.asarray(self.scale, dtype=np.float32))
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Where the segments begin, and the dimension."""
+        """Where the segments begin, and the dimension.
+
+        >>> quantize(np.array([3.0, -4.0, 1.0]), s=5, key=0, segments=[2, 1]).offsets
+        array([0, 2, 3])
+        """
         return Segments.of(self.segments, self.dimension).offsets
 
     @property
     def top(self) -> int:
-        """The largest magnitude that a level may have: s for most quantizers."""
+        """The largest magnitude that a level may have: s for most quantizers.
+
+        >>> quantize(np.array([3.0, -4.0]), s=5, key=0).top
+        5
+        """
         return find(self.quantizer).top(self.s, self.numbers)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
@@ -63,7 +84,12 @@ class Levels:
         return load(self.quantizer).dequantize(self)
 
     def times(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-        """Each level times its segment's step, in double and rounded once: a level of s gives back the scale."""
+        """Each level times its segment's step, in double and rounded once: a level of s gives back the scale.
+
+        >>> levels = quantize(np.array([3.0, -4.0]), s=5, key=0)
+        >>> levels.times(levels.scales.astype(np.float64) / levels.s)
+        array([ 3., -4.], dtype=float32)
+        """
         each = steps[0] if self.segments is None else np.repeat(steps, self.segments)
         return (self.values * each).astype(np.float32)
 

@@ -22,6 +22,10 @@ class ScheduleState:
 
     s: the levels to use now, which need not be whole; None is float32, not quantized. f0, eta0: the start, as first
     seen. boundary: the paper bits a client must have sent before s is chosen anew. memory: what else a rule keeps.
+
+    >>> from adaquantfl import AdaQuant
+    >>> AdaQuant(s0=2).step(ScheduleState(s=2), bits=0, dimension=100, loss=2.3, eta=0.1)
+    ScheduleState(s=2, f0=2.3, eta0=0.1, boundary=1600.0, memory={})
     """
 
     s: float | None
@@ -46,6 +50,10 @@ class Survey:
     errors: the quantizer's variance as a share of the update's squared norm. costs: what the round would have cost.
     loss: on a sample of the clients' data, at the model that the round began with. harm: how much the noise of the
     levels that were in use raises it.
+
+    >>> survey = Survey(levels=(1, 2, 4), errors=(9.0, 3.0, 0.8), costs=(100, 180, 350), loss=1.2, harm=0.01)
+    >>> dict(zip(survey.levels, survey.costs))
+    {1: 100, 2: 180, 4: 350}
     """
 
     levels: tuple[float, ...]
@@ -56,7 +64,17 @@ class Survey:
 
 
 class Schedule(ABC):
-    """Chooses s for each round."""
+    """Chooses s for each round. A rule of your own has `init`, and `step` where s changes:
+
+    >>> class Doubling(Schedule):
+    ...     def init(self):
+    ...         return ScheduleState(s=1)
+    ...     def step(self, state, **_):
+    ...         return ScheduleState(s=2 * state.s)
+    >>> rule = Doubling()
+    >>> rule.step(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1).s
+    2
+    """
 
     clients_choose = False  # whether clients may have levels of their own
     balanced = False  # whether it spreads its levels over tensors by itself, where the scope is "tensor"

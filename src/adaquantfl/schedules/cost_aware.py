@@ -41,6 +41,17 @@ class CostAware(Schedule):
     there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round whose
     clients saw so many times the usual loss, or none that is a number, is taken back with the one before it, whose
     noise they trained on, and s doubles.
+
+    A survey says what other levels would do:
+
+    >>> rule = CostAware(s0=0.5)
+    >>> state = rule.step(rule.init(), bits=0, dimension=100, loss=2.0, eta=0.1)
+    >>> levels = rule.candidates(state.s)
+    >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.001)
+    >>> round(rule.step(state, bits=300, dimension=100, loss=2.0, eta=0.1, survey=survey).s, 2)
+    0.5
+    >>> round(rule.step(state, bits=300, dimension=100, loss=0.5, eta=0.1, survey=survey).s, 2)
+    1.0
     """
 
     s0: float = 0.4

@@ -1,0 +1,42 @@
+"""examples/notebook runs from top to bottom, and is committed with its outputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import adaquantfl as aq
+
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook" / "adaquantfl.ipynb"
+
+
+def printed(notebook: nbformat.NotebookNode) -> list[str]:
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return [output.text for output in outputs if output.output_type == "stream"]
+
+
+@pytest.mark.timeout(600)
+def test_it_runs_and_prints_what_it_was_committed_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = [str(Path(aq.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, search)))  # the kernel takes the package that we test
+    committed = nbformat.read(NOTEBOOK, as_version=4)
+    again = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(again, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()  # raises on an error
+    assert len(printed(again)) == 3
+    assert printed(again)[0] == printed(committed)[0]  # the codec's; a training's last digits may differ by processor
+    assert [text.count("\n") for text in printed(again)] == [text.count("\n") for text in printed(committed)]
+    assert list(tmp_path.iterdir()) == []  # it tidies up
+
+
+def test_it_can_be_read_without_running_it() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    pictures = [output for cell in code for output in cell.outputs if "image/png" in output.get("data", {})]
+    assert len(pictures) == 3
+    assert NOTEBOOK.stat().st_size < 300_000
