@@ -80,11 +80,11 @@ def _commands(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tupl
 
 def _section(command: tuple[argparse.ArgumentParser, str]) -> list[str]:
     parser, about = command
-    text = parser.description or f"{about[:1].upper()}{about[1:]}."
+    text = _plain(parser.description or f"{about}.")
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     rows = [_row(parser, action) for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     table = ["| argument | meaning |", "| --- | --- |", *rows, ""] if rows else []
-    after = [f"{parser.epilog[:1].upper()}{parser.epilog[1:]}", ""] if parser.epilog else []
+    after = [_plain(parser.epilog), ""] if parser.epilog else []
     return [f"## {parser.prog}", "", text, "", f"    {usage}", "", *table, *after]
 
 
@@ -92,6 +92,11 @@ def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     """One argument: what to write, and what the help says of it."""
     value = str(action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest))
     names = [f"{name} {value}" if action.nargs != 0 else name for name in action.option_strings] or [value]
-    text = parser._get_formatter()._expand_help(action) if action.help else ""
+    text = _plain(parser._get_formatter()._expand_help(action)) if action.help else ""
     shown = ", ".join(f"`{name}`" for name in names)
     return f"| {shown} | {text} |"
+
+
+def _plain(text: str) -> str:
+    """A sentence of the help: it begins with a capital, and its brackets are no links."""
+    return text[:1].upper() + re.sub(r"([][*_`])", r"\\\1", text[1:])

@@ -2,28 +2,157 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import subprocess
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from adaquantfl.config import KEYS, load_config, preset_names
+import adaquantfl
+from adaquantfl.cli import build_parser, main
+from adaquantfl.config import KEYS, config_of, load_config, parse_override, preset_names
+from adaquantfl.experiments import comparison
+from adaquantfl.experiments.methods import parse_list
+from support import pages
+from support.pages import PAGES, ROOT, Block
 
-ROOT = Path(__file__).parents[1]
+# Blocks that are not run, by page; above each its page says why.
+NOT_RUN = {
+    "docs/downlink.md": 1,
+    "docs/how-to/hosts.md": 1,
+    "docs/how-to/numpy.md": 1,
+    "docs/how-to/reproduce.md": 2,
+    "docs/how-to/torch-distributed.md": 1,
+    "docs/index.md": 1,
+    "docs/security.md": 2,
+    "docs/tutorial.md": 1,
+}
+LANGUAGES = {"python", "console", "bash", "toml", "text"}
+FLOWER_KEYS = {"address", "root-certificates", "insecure"}  # of a SuperLink in Flower's own configuration
 
 
-def python_blocks() -> list[tuple[str, str]]:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    return [
-        (f"{page.name}-{number}", code)
-        for page in pages
-        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
-    ]
+def runnable(page: Path) -> list[Block]:
+    return [one for one in pages.blocks(page) if one.language in ("python", "console", "bash") and not one.left_out]
 
 
-@pytest.mark.parametrize(("name", "code"), python_blocks())
-def test_every_python_block_runs(name: str, code: str) -> None:
-    exec(compile(code, name, "exec"), {})
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=pages.name)
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    printed = ""
+    for block in pages.blocks(page):
+        if block.language == "text" and block.mark == "output":
+            assert printed == block.code, f"{block.place}: this is what it prints now:\n{printed}"
+        elif block in runnable(page):
+            names = names if block.mark == "continued" else {}
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                run(block, names)
+            printed = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    if block.language == "python":
+        exec(compile(block.code, block.place, "exec"), names)
+        return
+    for command, *arguments in pages.lines(block.code):
+        assert command == "adaquantfl", f"{block.place}: say why {command} is not run, in a comment above the block"
+        # Training here takes one process: the result does not depend on it, and it starts at once.
+        alone = ["--set=workers=1"] if {"run", "compare"} & set(arguments) and "--resume" not in arguments else []
+        assert main([*arguments, *alone]) == 0, block.place
+
+
+def test_blocks_that_are_not_run_are_known_and_say_why() -> None:
+    left_out = {}
+    for page in PAGES:
+        marks = [block.mark for block in pages.blocks(page) if block.mark.startswith("not run: ")]
+        assert all(len(mark.split()) >= 4 for mark in marks), f"{pages.name(page)}: a reason is a sentence"
+        left_out |= {pages.name(page): len(marks)} if marks else {}
+    assert left_out == NOT_RUN
+
+
+def test_every_block_has_a_language_that_is_checked() -> None:
+    for page in PAGES:
+        for block in pages.blocks(page):
+            assert block.language in LANGUAGES, block.place
+            assert block.language != "text" or block.mark.startswith("output"), f"{block.place}: of what is it the output?"
+
+
+def test_excerpts_are_parts_of_the_files_that_they_name() -> None:
+    excerpts = [block for page in PAGES for block in pages.blocks(page) if block.mark.startswith("excerpt: ")]
+    assert len(excerpts) >= 3
+    for block in excerpts:
+        assert block.code in (ROOT / block.mark.removeprefix("excerpt: ")).read_text(), block.place
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if list(pages.commands(page))], ids=pages.name)
+def test_every_command_that_a_page_shows_is_one(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for place, (program, *arguments) in pages.commands(page):
+        if program == "make":
+            assert set(arguments) <= targets, place
+        elif "..." not in arguments and "--help" not in arguments and arguments[0] != "COMMAND":
+            check_command(place, arguments)
+
+
+def check_command(place: str, arguments: list[str]) -> None:
+    """It parses, and a preset with its changes makes a configuration."""
+    try:
+        options = build_parser().parse_args(arguments)
+    except SystemExit:
+        pytest.fail(f"{place}: {arguments} is mistyped")
+    if arguments[0] not in ("run", "compare") or options.preset not in preset_names():
+        return
+    changes = dict(parse_override(item) for item in options.set)
+    load_config(options.preset, changes)
+    if arguments[0] == "compare":
+        assert comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, Path("out")), place
+
+
+def test_every_toml_block_is_a_configuration() -> None:
+    found = [block for page in PAGES for block in pages.blocks(page) if block.language == "toml"]
+    assert found
+    for block in found:
+        values = tomllib.loads(block.code)
+        if "superlink" in values:
+            assert all(set(there) <= FLOWER_KEYS for there in values["superlink"].values()), block.place
+        else:
+            config_of(values)
+
+
+def test_bash_blocks_are_bash() -> None:
+    for page in PAGES:
+        for block in pages.blocks(page):
+            if block.language == "bash":
+                subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
+
+
+def test_the_tutorial_shows_what_make_demo_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = [block for block in pages.blocks(ROOT / "docs/tutorial.md") if block.mark.startswith("output of the demo")]
+    assert main(["report", str(ROOT / "results" / "demo"), "--out", str(tmp_path)]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    wanted = shown.code.splitlines()
+    assert printed[: len(wanted)] == wanted
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    import adaquantfl.flower
+
+    reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    elsewhere = {"error_bound", "optimal_levels", "paper_bits"}  # on the page of adaquantfl.theory
+    for name in (*adaquantfl.__all__, *(f"flower.{name}" for name in adaquantfl.flower.__all__), "theory"):
+        there = f"::: adaquantfl.{name}\n" in reference or f"`adaquantfl.{name}`" in reference or name in elsewhere
+        assert there, name
+    assert all(f"aq.{name}`" in reference for name in elsewhere)
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"^ +- (?:[^#\n]*: )?([\w/-]+\.md)$", text, re.MULTILINE))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
 
 
 def test_every_key_and_preset_is_documented() -> None:
@@ -40,6 +169,6 @@ def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
 
 
 def test_links_to_files_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,79 @@
+"""The documentation site: it builds without a warning, and reading it asks no other host for anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs")
+pytest.importorskip("websockets")
+
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+from support import browser
+from support.browser import Tab
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = browser.find()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder)))  # a warning ends it
+    return folder
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Tab]:
+    if PROGRAM is None:
+        pytest.skip(f"no browser: none of {', '.join(browser.NAMES)} is installed")
+    with browser.started(PROGRAM, tmp_path / "profile") as port:
+        tab = Tab(port)
+        tab.resize(1280, 800)
+        yield tab
+        tab.close()
+
+
+class _Loaded(HTMLParser):
+    """What a browser fetches by itself for a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        if tag != "a" and not (tag == "link" and given.get("rel") in ("canonical", "next", "prev")):
+            self.addresses += [given[name] or "" for name in ("src", "srcset", "href", "data", "poster") if name in given]
+
+
+def test_no_page_names_a_file_on_another_host(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        reader = _Loaded()
+        reader.feed(page.read_text())
+        outside = [address for address in reader.addresses if re.match(r"([a-z]+:)?//", address)]
+        assert outside == [], page.name
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", style.read_text()), style.name
+
+
+def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
+    for name in ("index.html", "demo.html", "reference/python.html"):
+        tab.open((site / name).as_uri())
+    tab.until("document.querySelector('.md-search__input') !== null")
+    tab.do("document.querySelector('#__search').click(); document.querySelector('.md-search__input').focus()")
+    for letter in "stochastic":
+        tab.press(letter)
+    tab.until("document.querySelectorAll('.md-search-result__link').length > 3")
+    found = tab.do("[...document.querySelectorAll('.md-search-result__link')].map(link => link.href)")
+    assert any("paper.html" in address or "wire-format.html" in address for address in found)
+    assert [address for address in tab.requests if not address.startswith(("file:", "data:", "about:", "blob:"))] == []
+    assert tab.complaints == []
