@@ -78,7 +78,9 @@ def test_every_block_has_a_language_that_is_checked() -> None:
     for page in PAGES:
         for block in pages.blocks(page):
             assert block.language in LANGUAGES, block.place
-            assert block.language != "text" or block.mark.startswith("output"), f"{block.place}: of what is it the output?"
+            assert block.language != "text" or block.mark.startswith("output"), (
+                f"{block.place}: of what is it the output?"
+            )
 
 
 def test_excerpts_are_parts_of_the_files_that_they_name() -> None:
@@ -131,7 +133,9 @@ def test_bash_blocks_are_bash() -> None:
 
 
 def test_the_tutorial_shows_what_make_demo_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shown,) = [block for block in pages.blocks(ROOT / "docs/tutorial.md") if block.mark.startswith("output of the demo")]
+    (shown,) = [
+        block for block in pages.blocks(ROOT / "docs/tutorial.md") if block.mark.startswith("output of the demo")
+    ]
     assert main(["report", str(ROOT / "results" / "demo"), "--out", str(tmp_path)]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     wanted = shown.code.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -15,6 +16,9 @@ pytest.importorskip("websockets")
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+import doctest_blocks
+import site_hooks
+from adaquantfl.cli import build_parser
 from support import browser
 from support.browser import Tab
 
@@ -50,7 +54,9 @@ class _Loaded(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         given = dict(attributes)
         if tag != "a" and not (tag == "link" and given.get("rel") in ("canonical", "next", "prev")):
-            self.addresses += [given[name] or "" for name in ("src", "srcset", "href", "data", "poster") if name in given]
+            self.addresses += [
+                given[name] or "" for name in ("src", "srcset", "href", "data", "poster") if name in given
+            ]
 
 
 def test_no_page_names_a_file_on_another_host(site: Path) -> None:
@@ -65,15 +71,33 @@ def test_no_page_names_a_file_on_another_host(site: Path) -> None:
         assert not re.search(r"(url\(|@import)\s*['\"]?(https?:)?//", style.read_text()), style.name
 
 
+def test_what_is_generated_is_there(site: Path) -> None:
+    commands = (site / "reference" / "command-line.html").read_text()
+    for command, _ in site_hooks._commands(build_parser()):
+        assert f"{command.prog}<" in commands
+        for name in (name for action in command._actions for name in action.option_strings):
+            assert name in commands, f"{command.prog} {name}"
+    core = (site / "reference" / "python.html").read_text()
+    assert 'id="adaquantfl.Accumulator.add"' in core
+    assert "A refused frame" in core
+    assert (site / site_hooks.REPORT).read_text() == site_hooks.report(ROOT / "results" / "demo")
+
+
+@pytest.mark.parametrize("module", [site_hooks, doctest_blocks])
+def test_the_hooks_do_what_their_examples_say(module: object) -> None:
+    result = doctest.testmod(module)  # type: ignore[arg-type]
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
 def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
     for name in ("index.html", "demo.html", "reference/python.html"):
         tab.open((site / name).as_uri())
     tab.until("document.querySelector('.md-search__input') !== null")
     tab.do("document.querySelector('#__search').click(); document.querySelector('.md-search__input').focus()")
-    for letter in "stochastic":
+    for letter in "entropy":
         tab.press(letter)
-    tab.until("document.querySelectorAll('.md-search-result__link').length > 3")
-    found = tab.do("[...document.querySelectorAll('.md-search-result__link')].map(link => link.href)")
-    assert any("paper.html" in address or "wire-format.html" in address for address in found)
+    found = "[...document.querySelectorAll('.md-search-result__link')].map(link => link.href)"
+    tab.until(f"{found}.some(address => address.includes('why-entropy-coding.html'))")
     assert [address for address in tab.requests if not address.startswith(("file:", "data:", "about:", "blob:"))] == []
     assert tab.complaints == []

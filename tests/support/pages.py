@@ -74,7 +74,9 @@ def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
     prose = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
     for script in _INDENTED.finditer(prose):
         place = f"{name(page)}:{prose.count(chr(10), 0, script.start()) + 1}"
-        shown = [line for line in script[0].replace("\\\n", " ").splitlines() if re.search(r"\b(adaquantfl|make) ", line)]
+        shown = [
+            line for line in script[0].replace("\\\n", " ").splitlines() if re.search(r"\b(adaquantfl|make) ", line)
+        ]
         yield from ((place, words) for line in shown for words in lines(line) if words[0] in ("adaquantfl", "make"))
     for found in _INLINE.finditer(prose):
         yield f"{name(page)}: `{found[1]}`", shlex.split(" ".join(found[1].split()))
