@@ -13,15 +13,8 @@ import griffe
 def fenced(text: str) -> str:
     """`text` with every doctest, from its first prompt to the blank line, in a fence.
 
-    >>> print(fenced("Adds up.\\n\\n>>> 1 + 1\\n2\\n\\nThat is all.").replace("`", "'"))
-    Adds up.
-    <BLANKLINE>
-    '''pycon
-    >>> 1 + 1
-    2
-    '''
-    <BLANKLINE>
-    That is all.
+    >>> fenced("Adds up.\\n\\n>>> 1 + 1\\n2\\n\\nThat is all.")
+    'Adds up.\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```\\n\\nThat is all.'
     """
     lines: list[str] = []
     inside = False

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import site_hooks
 
-import adaquantfl
+import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
 from adaquantfl.config import KEYS, config_of, load_config, parse_override, preset_names
-from adaquantfl.experiments import comparison
+from adaquantfl.experiments import comparison, tables
 from adaquantfl.experiments.methods import parse_list
+from adaquantfl.experiments.records import find_runs
 from support import pages
 from support.pages import PAGES, ROOT, Block
 
@@ -30,7 +32,9 @@ NOT_RUN = {
     "docs/index.md": 1,
     "docs/security.md": 2,
     "docs/tutorial.md": 1,
+    "docs/when-not-to.md": 1,
 }
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 LANGUAGES = {"python", "console", "bash", "toml", "text"}
 FLOWER_KEYS = {"address", "root-certificates", "insecure"}  # of a SuperLink in Flower's own configuration
 
@@ -91,13 +95,25 @@ def test_excerpts_are_parts_of_the_files_that_they_name() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(pages.commands(page))], ids=pages.name)
-def test_every_command_that_a_page_shows_is_one(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def test_every_command_in_a_block_is_one(page: Path) -> None:
     for place, (program, *arguments) in pages.commands(page):
         if program == "make":
-            assert set(arguments) <= targets, place
-        elif "..." not in arguments and "--help" not in arguments and arguments[0] != "COMMAND":
+            assert set(arguments) <= TARGETS, place
+        else:
             check_command(place, arguments)
+
+
+def test_every_command_in_a_sentence_is_one() -> None:
+    known = {command.prog: command.format_help() for command, _ in site_hooks._commands(build_parser())}
+    for page in PAGES:
+        for place, words in pages.mentions(page):
+            if words[0] == "make":
+                assert set(words[1:]) <= TARGETS, place
+            elif words[1] != "COMMAND":
+                helps = [text for prog, text in known.items() if f"{' '.join(words)} ".startswith(f"{prog} ")]
+                options = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
+                assert len(helps) == 1, place
+                assert all(re.search(rf"{option}\b", helps[0]) for option in options), place
 
 
 def check_command(place: str, arguments: list[str]) -> None:
@@ -132,22 +148,20 @@ def test_bash_blocks_are_bash() -> None:
                 subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
 
 
-def test_the_tutorial_shows_what_make_demo_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shown,) = [
-        block for block in pages.blocks(ROOT / "docs/tutorial.md") if block.mark.startswith("output of the demo")
-    ]
-    assert main(["report", str(ROOT / "results" / "demo"), "--out", str(tmp_path)]) == 0
-    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
-    wanted = shown.code.splitlines()
-    assert printed[: len(wanted)] == wanted
+def test_the_tutorial_shows_what_make_demo_prints() -> None:
+    blocks = pages.blocks(ROOT / "docs" / "tutorial.md")
+    (shown,) = [block.code for block in blocks if block.mark.startswith("output of the demo")]
+    runs = find_runs([ROOT / "results" / "demo"])
+    printed = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("paper_bits", "wire_bytes_up")]
+    assert [line.rstrip() for text in printed for line in text.splitlines() if line.strip()] == shown.splitlines()
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    import adaquantfl.flower
+    from adaquantfl import flower
 
     reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     elsewhere = {"error_bound", "optimal_levels", "paper_bits"}  # on the page of adaquantfl.theory
-    for name in (*adaquantfl.__all__, *(f"flower.{name}" for name in adaquantfl.flower.__all__), "theory"):
+    for name in (*aq.__all__, *(f"flower.{name}" for name in flower.__all__), "theory"):
         there = f"::: adaquantfl.{name}\n" in reference or f"`adaquantfl.{name}`" in reference or name in elsewhere
         assert there, name
     assert all(f"aq.{name}`" in reference for name in elsewhere)

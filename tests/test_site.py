@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("mkdocs")
 pytest.importorskip("websockets")
 
+import doctest_blocks
+import site_hooks
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-import doctest_blocks
-import site_hooks
 from adaquantfl.cli import build_parser
 from support import browser
 from support.browser import Tab

@@ -13,6 +13,8 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 _FENCE = re.compile(r"(?:<!-- ([^\n]*) -->\n)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
+PROGRAMS = ("adaquantfl", "make")
+_NAMED = re.compile(rf"\b({'|'.join(PROGRAMS)}) ")
 _INLINE = re.compile(r"`((?:adaquantfl|make) [^`]+)`")
 
 
@@ -66,17 +68,22 @@ def lines(script: str) -> list[list[str]]:
 
 
 def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """Every `adaquantfl` and `make` command that a page shows, with its place: in fences, indented, or in a sentence."""
-    text = page.read_text()
+    """Every `adaquantfl` and `make` command that a page shows in a block of its own, with its place."""
     for block in blocks(page):
         if block.language in ("console", "bash"):
-            yield from ((block.place, words) for words in lines(block.code) if words[0] in ("adaquantfl", "make"))
-    prose = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
+            yield from ((block.place, words) for words in lines(block.code) if words[0] in PROGRAMS)
+    prose = _without_fences(page)
     for script in _INDENTED.finditer(prose):
         place = f"{name(page)}:{prose.count(chr(10), 0, script.start()) + 1}"
-        shown = [
-            line for line in script[0].replace("\\\n", " ").splitlines() if re.search(r"\b(adaquantfl|make) ", line)
-        ]
-        yield from ((place, words) for line in shown for words in lines(line) if words[0] in ("adaquantfl", "make"))
-    for found in _INLINE.finditer(prose):
-        yield f"{name(page)}: `{found[1]}`", shlex.split(" ".join(found[1].split()))
+        shown = [line for line in script[0].replace("\\\n", " ").splitlines() if _NAMED.search(line)]
+        yield from ((place, words) for line in shown for words in lines(line) if words[0] in PROGRAMS)
+
+
+def mentions(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every command that a page names in a sentence, which need not be whole."""
+    for found in _INLINE.finditer(_without_fences(page)):
+        yield f"{name(page)}: `{found[1]}`", shlex.split(found[1])
+
+
+def _without_fences(page: Path) -> str:
+    return _FENCE.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
