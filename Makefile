@@ -44,6 +44,7 @@ bench: $(READY)  ## the figures of docs/performance.md, measured on this machine
 
 results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md and peers.md, from their records
 	$(BIN)/python scripts/results_page.py
+	$(BIN)/python scripts/paper_figure.py
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py
 	$(BIN)/python scripts/engines_page.py

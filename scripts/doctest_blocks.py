@@ -11,11 +11,7 @@ import griffe
 
 
 def fenced(text: str) -> str:
-    """`text` with every doctest, from its first prompt to the blank line, in a fence.
-
-    >>> fenced("Adds up.\\n\\n>>> 1 + 1\\n2\\n\\nThat is all.")
-    'Adds up.\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```\\n\\nThat is all.'
-    """
+    """`text` with every doctest, from its first prompt to the blank line, in a fence."""
     lines: list[str] = []
     inside = False
     for line in [*text.split("\n"), ""]:

@@ -24,7 +24,7 @@ _LINK = re.compile(r"\[([^]]+)]\(((?:\.\./)+[^)#:]*)(#[^)]*)?\)")
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """A page on its way into the site."""
-    text = without_links_out(markdown, PurePosixPath(page.file.src_uri).parent, config.repo_url)
+    text = without_links_out(markdown, PurePosixPath(page.file.src_uri).parent, config.extra["repository"])
     return text.replace(COMMANDS, command_line(build_parser())) if COMMANDS in text else text
 
 
@@ -35,15 +35,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def without_links_out(markdown: str, folder: PurePosixPath, repository: str | None) -> str:
-    """Links that leave docs/ lead into the repository, or without its address become the file's name.
-
-    >>> without_links_out("[one](../examples/one.py)", PurePosixPath("."), None)
-    '`examples/one.py`'
-    >>> without_links_out("[one](../../examples/one.py)", PurePosixPath("how-to"), "https://host/us/it/")
-    '[one](https://host/us/it/blob/main/examples/one.py)'
-    >>> without_links_out("[a page](../theory.md#top)", PurePosixPath("how-to"), None)
-    '[a page](../theory.md#top)'
-    """
+    """Links that leave docs/ lead into the repository, or without its address become the file's name."""
 
     def replaced(link: re.Match[str]) -> str:
         path = normpath(str("docs" / folder / link[2]))
@@ -64,10 +56,10 @@ def report(records: Path) -> str:
 
 def command_line(parser: argparse.ArgumentParser) -> str:
     """Every command with its options, as Markdown."""
-    return "\n".join(line for command in _commands(parser) for line in _section(command))
+    return "\n".join(line for command in commands(parser) for line in _section(command))
 
 
-def _commands(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
+def commands(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
     """The commands that do something, each with its line in the list of its parent."""
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not groups:
@@ -75,7 +67,7 @@ def _commands(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tupl
     for group in groups:
         lines = {choice.dest: choice.help or "" for choice in group._choices_actions}
         for name, child in group.choices.items():
-            yield from _commands(child, lines.get(name, ""))
+            yield from commands(child, lines.get(name, ""))
 
 
 def _section(command: tuple[argparse.ArgumentParser, str]) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -73,7 +72,7 @@ def test_no_page_names_a_file_on_another_host(site: Path) -> None:
 
 def test_what_is_generated_is_there(site: Path) -> None:
     commands = (site / "reference" / "command-line.html").read_text()
-    for command, _ in site_hooks._commands(build_parser()):
+    for command, _ in site_hooks.commands(build_parser()):
         assert f"{command.prog}<" in commands
         for name in (name for action in command._actions for name in action.option_strings):
             assert name in commands, f"{command.prog} {name}"
@@ -83,11 +82,18 @@ def test_what_is_generated_is_there(site: Path) -> None:
     assert (site / site_hooks.REPORT).read_text() == site_hooks.report(ROOT / "results" / "demo")
 
 
-@pytest.mark.parametrize("module", [site_hooks, doctest_blocks])
-def test_the_hooks_do_what_their_examples_say(module: object) -> None:
-    result = doctest.testmod(module)  # type: ignore[arg-type]
-    assert result.attempted > 0
-    assert result.failed == 0
+def test_links_out_of_docs_lead_into_the_repository_or_become_a_name() -> None:
+    text = "[one](../../examples/one.py#end), [a page](../theory.md#top)"
+    how_to = PurePosixPath("how-to")
+    assert site_hooks.without_links_out(text, how_to, None) == "`examples/one.py`, [a page](../theory.md#top)"
+    there = "[one](https://host/us/it/blob/main/examples/one.py#end), [a page](../theory.md#top)"
+    assert site_hooks.without_links_out(text, how_to, "https://host/us/it/") == there
+
+
+def test_examples_in_docstrings_are_shown_as_code() -> None:
+    text = "Adds up.\n\n>>> 1 + 1\n2\n\nThat is all."
+    assert doctest_blocks.fenced(text) == "Adds up.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nThat is all."
+    assert doctest_blocks.fenced(">>> 1\n1") == "```pycon\n>>> 1\n1\n```"
 
 
 def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
