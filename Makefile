@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench results clean
+.PHONY: help install demo test test-all lint docs format bench results clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,16 +20,19 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## AdaQuantFL against fixed levels on the bundled data: figures, tables and a page in demo/
 	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit --out demo
 
-test: lint  ## lint, types, and all but the long tests
+test: lint docs  ## lint, types, and all but the long tests
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: lint  ## with the long tests
+test-all: lint docs  ## with the long tests
 	$(BIN)/python -m pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY)  ## the documentation site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)  ## sort imports and format
 	$(BIN)/ruff check --fix .
@@ -41,6 +44,7 @@ bench: $(READY)  ## the figures of docs/performance.md, measured on this machine
 
 results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md and peers.md, from their records
 	$(BIN)/python scripts/results_page.py
+	$(BIN)/python scripts/paper_figure.py
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py
 	$(BIN)/python scripts/engines_page.py
@@ -50,4 +54,4 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/peers_page.py
 
 clean:  ## remove the virtual environment and what the tools left
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

@@ -2,29 +2,212 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import subprocess
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import site_hooks
 
-from adaquantfl.config import KEYS, load_config
+import adaquantfl as aq
+from adaquantfl.cli import build_parser, main
+from adaquantfl.config import KEYS, config_of, load_config, parse_override
+from adaquantfl.experiments import comparison, tables
+from adaquantfl.experiments.methods import parse_list
+from adaquantfl.experiments.records import find_runs
 from adaquantfl.presets import preset_names
+from support import pages
+from support.pages import PAGES, ROOT, Block
 
-ROOT = Path(__file__).parents[1]
+# Blocks that are not run, by page; above each its page says why.
+NOT_RUN = {
+    "docs/downlink.md": 1,
+    "docs/how-to/hosts.md": 1,
+    "docs/how-to/numpy.md": 1,
+    "docs/how-to/reproduce.md": 2,
+    "docs/how-to/torch-distributed.md": 1,
+    "docs/index.md": 1,
+    "docs/security.md": 2,
+    "docs/tutorial.md": 1,
+    "docs/when-not-to.md": 1,
+}
+# Figures that a page quotes of another one: the page, its words, the source, its words. A new record changes both.
+QUOTED = [
+    ("how-to/choose.md", "| 1 | 160 Mb | 304 kB | 0.435 |", "sensitivity.md", "| 160 ± 25 | 304 ± 39 | 0.435 "),
+    ("how-to/choose.md", "| 2 | 217 Mb | 609 kB | 0.404 |", "sensitivity.md", "| 217 ± 8 | 609 ± 41 | 0.404 "),
+    ("how-to/choose.md", "| 4 | 279 Mb | 1205 kB | 0.416 |", "sensitivity.md", "| 279 ± 17 | 1205 ± 101 | 0.416 "),
+    ("how-to/choose.md", "| 8 | 333 Mb | 2177 kB | 0.421 |", "sensitivity.md", "| 333 ± 20 | 2177 ± 183 | 0.421 "),
+    ("how-to/choose.md", "| 1 | 2.0002 | 0.0080 | 0.0111 |", "performance.md", "| 1.7 M | 1 | dense | 0.0111 |"),
+    ("how-to/choose.md", "| 15 | 5.0002 | 0.0859 | 0.0886 |", "performance.md", "| 1.7 M | 15 | dense | 0.0886 |"),
+    ("how-to/choose.md", "| 255 | 9.0002 | 0.7963 | 0.7904 |", "performance.md", "| 1.7 M | 255 | dense | 0.7904 |"),
+    (
+        "how-to/choose.md",
+        "| 65535 | 17.0002 | 13.2408 | 7.7194 |",
+        "performance.md",
+        "| 1.7 M | 65535 | dense | 7.7194 |",
+    ),
+    ("how-to/choose.md", "1/81 of float32's", "downlink.md", "| 1/81.5 |"),
+    ("how-to/reproduce.md", "3.05 s", "performance.md", "A round took\n3.05 s"),
+    ("index.md", "6.65 MB", "downlink.md", "| 6.65 MB | 6.65 MB | 1/1 |"),
+    ("index.md", "about 3 kB", "performance.md", "| 0 | tensor | 2 | 0.118% | 2,978 | 2,906 |"),
+    ("when-not-to.md", "0.73 s", "time.md", "A client computes for 0.73 s a round, 3.4 ms of it"),
+    ("when-not-to.md", "56 % of the time", "time.md", "(56%)"),
+    ("when-not-to.md", "89 % at 1000", "time.md", "(89%)"),
+    ("when-not-to.md", "3.20 GB in the place of 6.39 GB", "downlink.md", "| 3.20 GB |"),
+    ("when-not-to.md", "78.3 MB", "downlink.md", "| 78.3 MB |"),
+    ("when-not-to.md", "14 to 19 kB", "flower-engine.md", "14 to 19 kB a client"),
+    ("why-entropy-coding.md", "209 times", "performance.md", "| 209x |"),
+    ("why-entropy-coding.md", "294 times", "performance.md", "| 294x |"),
+    ("why-entropy-coding.md", "389 MB by its formula, [took 2.83 MB]", "performance.md", "took 2.83 MB, 138x less"),
+    ("why-entropy-coding.md", "20 times the bytes", "sensitivity.md", "take 20 times the bytes"),
+]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+LANGUAGES = {"python", "console", "bash", "toml", "text"}
+FLOWER_KEYS = {"address", "root-certificates", "insecure"}  # of a SuperLink in Flower's own configuration
 
 
-def python_blocks() -> list[tuple[str, str]]:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    return [
-        (f"{page.name}-{number}", code)
-        for page in pages
-        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
-    ]
+def runnable(page: Path) -> list[Block]:
+    return [one for one in pages.blocks(page) if one.language in ("python", "console", "bash") and not one.left_out]
 
 
-@pytest.mark.parametrize(("name", "code"), python_blocks())
-def test_every_python_block_runs(name: str, code: str) -> None:
-    exec(compile(code, name, "exec"), {})
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=pages.name)
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    printed = ""
+    for block in pages.blocks(page):
+        if block.language == "text" and block.mark == "output":
+            assert printed == block.code, f"{block.place}: this is what it prints now:\n{printed}"
+        elif block in runnable(page):
+            names = names if block.mark == "continued" else {}
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                run(block, names)
+            printed = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    if block.language == "python":
+        exec(compile(block.code, block.place, "exec"), names)
+        return
+    for command, *arguments in pages.lines(block.code):
+        assert command == "adaquantfl", f"{block.place}: say why {command} is not run, in a comment above the block"
+        # Training here takes one process: the result does not depend on it, and it starts at once.
+        alone = ["--set=workers=1"] if {"run", "compare"} & set(arguments) and "--resume" not in arguments else []
+        assert main([*arguments, *alone]) == 0, block.place
+
+
+def test_blocks_that_are_not_run_are_known_and_say_why() -> None:
+    left_out = {}
+    for page in PAGES:
+        marks = [block.mark for block in pages.blocks(page) if block.mark.startswith("not run: ")]
+        assert all(len(mark.split()) >= 4 for mark in marks), f"{pages.name(page)}: a reason is a sentence"
+        left_out |= {pages.name(page): len(marks)} if marks else {}
+    assert left_out == NOT_RUN
+
+
+def test_every_block_has_a_language_that_is_checked() -> None:
+    for page in PAGES:
+        for block in pages.blocks(page):
+            assert block.language in LANGUAGES or block.page == "docs/wire-format.md", block.place  # it shows bytes
+            assert block.language != "text" or block.mark.startswith("output"), f"{block.place}: the output of what?"
+
+
+def test_excerpts_are_parts_of_the_files_that_they_name() -> None:
+    excerpts = [block for page in PAGES for block in pages.blocks(page) if block.mark.startswith("excerpt: ")]
+    assert len(excerpts) >= 3
+    for block in excerpts:
+        assert block.code in (ROOT / block.mark.removeprefix("excerpt: ")).read_text(), block.place
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if list(pages.commands(page))], ids=pages.name)
+def test_every_command_in_a_block_is_one(page: Path) -> None:
+    for place, (program, *arguments) in pages.commands(page):
+        if program == "make":
+            assert set(arguments) <= TARGETS, place
+        else:
+            check_command(place, arguments)
+
+
+def test_every_command_in_a_sentence_is_one() -> None:
+    known = {command.prog: command.format_help() for command, _ in site_hooks.commands(build_parser())}
+    for page in PAGES:
+        for place, words in pages.mentions(page):
+            if words[0] == "make":
+                assert set(words[1:]) <= TARGETS, place
+            elif words[1] != "COMMAND":
+                helps = [text for prog, text in known.items() if f"{' '.join(words)} ".startswith(f"{prog} ")]
+                options = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
+                assert len(helps) == 1, place
+                assert all(re.search(rf"{option}\b", helps[0]) for option in options), place
+
+
+def check_command(place: str, arguments: list[str]) -> None:
+    """It parses, and a preset with its changes makes a configuration."""
+    try:
+        options = build_parser().parse_args(arguments)
+    except SystemExit:
+        pytest.fail(f"{place}: {arguments} is mistyped")
+    if arguments[0] not in ("run", "compare") or options.preset not in preset_names():
+        return
+    changes = dict(parse_override(item) for item in options.set)
+    load_config(options.preset, changes)
+    if arguments[0] == "compare":
+        assert comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, Path("out")), place
+
+
+def test_every_toml_block_is_a_configuration() -> None:
+    found = [block for page in PAGES for block in pages.blocks(page) if block.language == "toml"]
+    assert found
+    for block in found:
+        values = tomllib.loads(block.code)
+        if "superlink" in values:
+            assert all(set(there) <= FLOWER_KEYS for there in values["superlink"].values()), block.place
+        else:
+            config_of(values)
+
+
+def test_bash_blocks_are_bash() -> None:
+    for page in PAGES:
+        for block in pages.blocks(page):
+            if block.language == "bash":
+                subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
+
+
+def test_the_tutorial_shows_what_make_demo_prints() -> None:
+    blocks = pages.blocks(ROOT / "docs" / "tutorial.md")
+    (shown,) = [block.code for block in blocks if block.mark.startswith("output of the demo")]
+    runs = find_runs([ROOT / "results" / "demo"])
+    printed = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("paper_bits", "wire_bytes_up")]
+    assert [line.rstrip() for text in printed for line in text.splitlines() if line.strip()] == shown.splitlines()
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    from adaquantfl import flower
+
+    reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    elsewhere = {"error_bound", "optimal_levels", "paper_bits"}  # on the page of adaquantfl.theory
+    for name in (*aq.__all__, *(f"flower.{name}" for name in flower.__all__), "theory"):
+        there = f"::: adaquantfl.{name}\n" in reference or f"`adaquantfl.{name}`" in reference or name in elsewhere
+        assert there, name
+    assert all(f"aq.{name}`" in reference for name in elsewhere)
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"^ +- (?:[^#\n]*: )?([\w/-]+\.md)$", text, re.MULTILINE))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+
+
+@pytest.mark.parametrize(("page", "quote", "source", "figure"), QUOTED)
+def test_a_figure_that_a_page_quotes_is_the_one_that_was_measured(
+    page: str, quote: str, source: str, figure: str
+) -> None:
+    assert quote in (ROOT / "docs" / page).read_text()
+    assert figure in (ROOT / "docs" / source).read_text(), f"docs/{source} has changed: bring docs/{page} up to date"
 
 
 def test_every_key_and_preset_is_documented() -> None:
@@ -41,6 +224,6 @@ def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
 
 
 def test_links_to_files_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,94 @@
+"""What `mkdocs build` asks of us: links out of docs/, the command line's page, and the report that a reader can use.
+
+Nothing here is written into docs/, so that none of it can be out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from adaquantfl.cli import build_parser
+
+ROOT = Path(__file__).parents[1]
+REPORT = "demo-report.html"
+COMMANDS = "<!-- commands -->"
+_LINK = re.compile(r"\[([^]]+)]\(((?:\.\./)+[^)#:]*)(#[^)]*)?\)")
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
+    """A page on its way into the site."""
+    text = without_links_out(markdown, PurePosixPath(page.file.src_uri).parent, config.extra["repository"])
+    return text.replace(COMMANDS, command_line(build_parser())) if COMMANDS in text else text
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """All files, and the report of results/demo."""
+    files.append(File.generated(config, REPORT, content=report(ROOT / "results" / "demo")))
+    return files
+
+
+def without_links_out(markdown: str, folder: PurePosixPath, repository: str | None) -> str:
+    """Links that leave docs/ lead into the repository, or without its address become the file's name."""
+
+    def replaced(link: re.Match[str]) -> str:
+        path = normpath(str("docs" / folder / link[2]))
+        if path.startswith("docs/"):
+            return link[0]
+        return f"[{link[1]}]({repository.rstrip('/')}/blob/main/{path}{link[3] or ''})" if repository else f"`{path}`"
+
+    return _LINK.sub(replaced, markdown)
+
+
+def report(records: Path) -> str:
+    """The page that `adaquantfl report` writes for these runs."""
+    from adaquantfl.experiments.records import find_runs
+    from adaquantfl.experiments.report import content, render
+
+    return render(content(find_runs([records]), records))
+
+
+def command_line(parser: argparse.ArgumentParser) -> str:
+    """Every command with its options, as Markdown."""
+    return "\n".join(line for command in commands(parser) for line in _section(command))
+
+
+def commands(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """The commands that do something, each with its line in the list of its parent."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield parser, about
+    for group in groups:
+        lines = {choice.dest: choice.help or "" for choice in group._choices_actions}
+        for name, child in group.choices.items():
+            yield from commands(child, lines.get(name, ""))
+
+
+def _section(command: tuple[argparse.ArgumentParser, str]) -> list[str]:
+    parser, about = command
+    text = _plain(parser.description or f"{about}.")
+    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    rows = [_row(parser, action) for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    table = ["| argument | meaning |", "| --- | --- |", *rows, ""] if rows else []
+    after = [_plain(parser.epilog), ""] if parser.epilog else []
+    return [f"## {parser.prog}", "", text, "", f"    {usage}", "", *table, *after]
+
+
+def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """One argument: what to write, and what the help says of it."""
+    value = str(action.metavar or (f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest))
+    names = [f"{name} {value}" if action.nargs != 0 else name for name in action.option_strings] or [value]
+    text = _plain(parser._get_formatter()._expand_help(action)) if action.help else ""
+    shown = ", ".join(f"`{name}`" for name in names)
+    return f"| {shown} | {text} |"
+
+
+def _plain(text: str) -> str:
+    """A sentence of the help: it begins with a capital, and its brackets are no links."""
+    return text[:1].upper() + re.sub(r"([][*_`])", r"\\\1", text[1:])

@@ -1,0 +1,89 @@
+"""The pages of docs/ and README.md as a reader meets them: fenced blocks with what stands above them, and commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+_FENCE = re.compile(r"(?:<!-- ([^\n]*) -->\n)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
+PROGRAMS = ("adaquantfl", "make")
+_NAMED = re.compile(rf"\b({'|'.join(PROGRAMS)}) ")
+_INLINE = re.compile(r"`((?:adaquantfl|make) [^`]+)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `mark` is the comment above it: how it is to be taken."""
+
+    page: str
+    line: int
+    mark: str
+    language: str
+    code: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def left_out(self) -> bool:
+        """It is not run: it says so, or it is a part of a file that has its own test."""
+        return self.mark.startswith(("not run: ", "excerpt: "))
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    """Every fenced block of a page, in order."""
+    text = page.read_text()
+    return [
+        Block(name(page), text.count("\n", 0, found.start(3)) + 1, found[1] or "", found[3], found[4])
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def lines(script: str) -> list[list[str]]:
+    """A shell script's commands as words: continued lines joined; comments, prompts and variables before them gone.
+
+    >>> lines("$ RANK=0 adaquantfl run \\\\\\n  demo  # the server\\n")
+    [['adaquantfl', 'run', 'demo']]
+    """
+    found = []
+    for line in script.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.strip().removeprefix("$ "), comments=True)
+        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+            words = words[1:]
+        if words:
+            found.append([words[0].removeprefix(".venv/bin/"), *words[1:]])
+    return found
+
+
+def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every `adaquantfl` and `make` command that a page shows in a block of its own, with its place."""
+    for block in blocks(page):
+        if block.language in ("console", "bash"):
+            yield from ((block.place, words) for words in lines(block.code) if words[0] in PROGRAMS)
+    prose = _without_fences(page)
+    for script in _INDENTED.finditer(prose):
+        place = f"{name(page)}:{prose.count(chr(10), 0, script.start()) + 1}"
+        shown = [line for line in script[0].replace("\\\n", " ").splitlines() if _NAMED.search(line)]
+        yield from ((place, words) for line in shown for words in lines(line) if words[0] in PROGRAMS)
+
+
+def mentions(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every command that a page names in a sentence, which need not be whole."""
+    for found in _INLINE.finditer(_without_fences(page)):
+        yield f"{name(page)}: `{found[1]}`", shlex.split(found[1])
+
+
+def _without_fences(page: Path) -> str:
+    return _FENCE.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
