@@ -51,6 +51,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/flower_page.py
 	$(BIN)/python scripts/mean_page.py
 	$(BIN)/python scripts/rivals_page.py
+	$(BIN)/python scripts/readme_figure.py
 	$(BIN)/python scripts/peers_page.py
 
 clean:  ## remove the virtual environment and what the tools left

@@ -1,4 +1,4 @@
-"""Write docs/performance.md and the README's table of targets from the records of `make bench` in results/benchmarks.
+"""Write docs/performance.md from the records of `make bench` in results/benchmarks.
 
 python scripts/performance_tables.py
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-
-from marked import fill
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "benchmarks"
@@ -218,10 +216,7 @@ A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_
 {table(["s", "codec", "1 client", "8 clients", "64 clients"], memory_rows(memory["rows"]))}
 """
     (ROOT / "docs" / "performance.md").write_text(page)
-    readme = ROOT / "README.md"
-    block = targets(codec["rows"], start, round_, memory)
-    readme.write_text(fill(readme.read_text(), "targets", block))
-    print(block)
+    print(targets(codec["rows"], start, round_, memory))
 
 
 def real_run() -> str:

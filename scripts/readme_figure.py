@@ -1,4 +1,4 @@
-"""Draw the README's picture, docs/figures/bytes.png, from results/rivals: the same training in fewer and fewer bytes.
+"""Draw the README's picture, docs/figures/bytes.png, and write its table from results/rivals.
 
 python scripts/readme_figure.py
 """
@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from marked import fill
+
 from adaquantfl.experiments import tables
 from adaquantfl.experiments.figures import RC, SPARE, STYLES, Style
-from adaquantfl.experiments.records import RunRecord, find_runs
+from adaquantfl.experiments.records import find_runs
 from adaquantfl.experiments.rivals import OURS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "rivals" / "iid"
+README = ROOT / "README.md"
 OUT = ROOT / "docs" / "figures" / "bytes.png"
 
 
@@ -24,53 +27,96 @@ class Line:
 
     folder: str
     label: str
+    short: str  # in the picture, on two lines
     style: Style
     formula: bool = False  # the paper's bits in place of the bytes that were sent
 
 
 LINES = (
-    Line("fp32", "float32", STYLES["float32"]),
-    Line("adaquant", "AdaQuantFL, counted as in the paper", STYLES["2-bit"], formula=True),
-    Line("adaquant", "AdaQuantFL, this wire", STYLES["AdaQuantFL"]),
-    Line(OURS, "our rule and quantizer, this wire", SPARE[1]),
+    Line("fp32", "float32", "float32\n", STYLES["float32"]),
+    Line(
+        "adaquant", "AdaQuantFL, counted as in the paper", "AdaQuantFL,\npaper's count", STYLES["2-bit"], formula=True
+    ),
+    Line("adaquant", "AdaQuantFL, this wire", "AdaQuantFL,\nthis wire", STYLES["AdaQuantFL"]),
+    Line(OURS, "our rule and quantizer, this wire", "ours,\nthis wire", SPARE[1]),
 )
 
 
-def sent(run: RunRecord, formula: bool) -> list[tuple[float, float]]:
-    """(bytes of all clients, loss) wherever the loss was measured."""
-    clients = run.config["clients"]
-    return [
-        (line["paper_bits"] * clients / 8 if formula else line["wire_bytes_up"], line["loss"])
-        for line in run.history
-        if line.get("loss") is not None
-    ]
+@dataclass(frozen=True)
+class Curve:
+    """What had been sent, in bytes of all clients, whenever the loss was measured."""
+
+    line: Line
+    rounds: list[int]
+    sent: list[float]
+    loss: list[float]
+
+    @staticmethod
+    def of(line: Line) -> Curve:
+        run = find_runs([RECORDS / line.folder / "seed-0"])[0]
+        measured = [entry for entry in run.history if entry.get("loss") is not None]
+        by_formula = run.config["clients"] / 8
+        return Curve(
+            line,
+            [entry["round"] for entry in measured],
+            [entry["paper_bits"] * by_formula if line.formula else entry["wire_bytes_up"] for entry in measured],
+            [entry["loss"] for entry in measured],
+        )
+
+    def reached(self, level: float) -> int:
+        """Where the loss was first at or below the level."""
+        return next(place for place, loss in enumerate(self.loss) if loss <= level)
 
 
-def main() -> None:
+def curves() -> tuple[list[Curve], float]:
+    """All of them, and the lowest loss, to two digits, that all reached."""
+    found = [Curve.of(line) for line in LINES]
+    return found, tables.round_up(max(min(curve.loss) for curve in found))
+
+
+def table() -> str:
+    found, level = curves()
+    ours = found[-1].sent[found[-1].reached(level)]
+    grid = [[f"to training loss {level:g}", "rounds", "bytes", "times our bytes"]]
+    for curve in found:
+        place = curve.reached(level)
+        size = curve.sent[place]
+        grid.append([curve.line.label, str(curve.rounds[place]), tables.amount(size, "B"), f"{size / ours:,.1f}"])
+    return tables.markdown(grid)
+
+
+def draw() -> None:
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
+    found, level = curves()
     with matplotlib.rc_context(RC):
         picture = Figure(figsize=(8.6, 4.2), layout="constrained")
         axes = picture.add_subplot()
-        curves = {line: sent(find_runs([RECORDS / line.folder / "seed-0"])[0], line.formula) for line in LINES}
-        level = tables.round_up(max(min(loss for _, loss in points) for points in curves.values()))
-        for line, points in curves.items():
-            style = line.style
-            total = next(size for size, loss in points if loss <= level)
-            axes.plot(
-                *zip(*points, strict=True), color=style.colour, linestyle=style.dash, marker=style.marker,
-                markevery=5, lw=2.2, label=f"{line.label}: {tables.amount(total, 'B')}",
+        for curve in found:
+            style, place = curve.line.style, curve.reached(level)
+            look = {"color": style.colour, "linestyle": style.dash, "marker": style.marker}
+            axes.plot(curve.sent, curve.loss, markevery=5, lw=2.2, **look)
+            axes.plot(curve.sent[place], level, "o", color=style.colour, ms=9, mec="white", zorder=5)
+            text = f"{curve.line.short}\n{tables.amount(curve.sent[place], 'B')}"
+            axes.annotate(
+                text, (curve.sent[place], level), (0, -12), textcoords="offset points", ha="center", va="top",
+                color=style.colour, fontweight="bold",
             )  # fmt: skip
-            axes.plot([total], [level], "o", color=style.colour, ms=9, mec="white", zorder=5)
         axes.axhline(level, color="#9aa1ab", lw=0.8, zorder=0)
         axes.set(xscale="log", yscale="log", ylabel="Training loss", xlabel="Bytes sent by 8 clients, all in all")
+        axes.set_yticks([0.4, 0.6, 1, 1.5])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:.1g}" if value in (0.4, 0.6) else ""))
+        axes.minorticks_off()
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tables.amount(value, "B")))
-        axes.legend(title=f"Bytes to loss {level:g}", loc="upper right", alignment="left")
+        axes.set(ylim=(0.62 * level, 1.8), xlim=(None, 3 * max(found[0].sent)))
         picture.savefig(OUT, dpi=170)
+
+
+def main() -> None:
+    draw()
+    README.write_text(fill(README.read_text(encoding="utf-8"), "bytes-table", table()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import readme_figure
 import rivals_page
 
 from adaquantfl.experiments import rivals
@@ -53,3 +54,8 @@ def test_a_method_that_did_not_get_there_has_no_ratio() -> None:
 def test_the_page_says_what_the_records_say(records: Path) -> None:
     page = rivals_page.PAGE.read_text(encoding="utf-8")
     assert rivals_page.rules(records) in page, "run python scripts/rivals_page.py"
+
+
+def test_the_readmes_table_says_what_the_records_say() -> None:
+    text = readme_figure.README.read_text(encoding="utf-8")
+    assert readme_figure.table() in text, "run python scripts/readme_figure.py"
