@@ -98,7 +98,7 @@ def test_a_regression_is_reported_without_accuracy_and_classes(mine: Path, tmp_p
     assert main(["run", f"{mine}:task", "--out", str(tmp_path / "run"), *arguments()]) == 0
     assert main(["report", str(tmp_path / "run")]) == 0
     record = load_run(tmp_path / "run")
-    assert records.tested_with([record]) == "test_loss"
+    assert records.measure_of_test([record]) == "test_loss"
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     shown = re.sub(r"(?s)<script.*?</script>|<style.*?</style>", "", text)
     assert "AdaQuantFL report: mine.py:task" in shown

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..errors import DataError
-from .records import Floats, RunRecord, group_runs, tested_with
+from .records import Floats, RunRecord, group_runs, measure_of_test
 from .tables import si_unit
 
 if TYPE_CHECKING:  # matplotlib takes a second to import and is not needed to train
@@ -106,7 +106,7 @@ def draw(
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    measure = tested_with(runs)
+    measure = measure_of_test(runs)
     absent = {"accuracy" if measure is None else "", "" if timed(runs) else "time"}
     for name in (name for name in NAMES if name not in absent):
         picture = figure(name, runs, title=title, xscale=xscale)
@@ -139,7 +139,7 @@ def figure(
         raise ValueError(f"{name!r} is not a figure; expected one of {', '.join(NAMES)}.")
     if not any(run.history for run in runs):
         raise DataError("There is no finished round to draw; wait for the first one or give another run directory.")
-    measured = [measure] if (measure := tested_with(runs)) else []
+    measured = [measure] if (measure := measure_of_test(runs)) else []
     panels = {
         "loss": ["loss"],
         "accuracy": measured,

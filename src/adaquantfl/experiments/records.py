@@ -183,7 +183,7 @@ def group_runs(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     return groups
 
 
-def tested_with(runs: Sequence[RunRecord]) -> str | None:
+def measure_of_test(runs: Sequence[RunRecord]) -> str | None:
     """What was measured on the test set: "test_accuracy", or "test_loss" of tasks without one; None: nothing."""
     return next(
         (key for key in ("test_accuracy", "test_loss") if any(run.final(key) is not None for run in runs)), None

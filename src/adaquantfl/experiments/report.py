@@ -18,7 +18,7 @@ from typing import Any
 
 from . import holdings, tables
 from .page_data import embedded, plot_data
-from .records import CONFIG, RunRecord, differing_settings, group_runs, tested_with
+from .records import CONFIG, RunRecord, differing_settings, group_runs, measure_of_test
 
 _SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
 _SHARED = ("task", "dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
@@ -95,7 +95,7 @@ def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
 
 
 def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
-    measure = tested_with(runs)
+    measure = measure_of_test(runs)
     header = [
         "Run",
         "rounds",
