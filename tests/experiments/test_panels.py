@@ -79,6 +79,21 @@ def test_tables_have_a_column_for_every_method(make_run: MakeRun, tmp_path: Path
     assert panels.accuracies(found)[1][5] == "77.00% / 82.00%"
 
 
+def test_floors_and_accuracies_compare_the_rounds_that_all_have(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(f"{CNN}/adaquant", losses=[2.0, 1.0, 0.5])
+    make_run(f"{CNN}/16bit", "16bit", losses=[2.0, 0.9])
+    found = load_panels(tmp_path)
+    assert panels.floors(found)[1][0].endswith("2 of 600 rounds")
+    assert panels.floors(found)[1][1].startswith("1.00 /")
+    assert len(panels.accuracies(found)[1]) == 7
+
+
+def test_a_run_that_stopped_at_the_target_cuts_no_other_short(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run(f"{CNN}/adaquant", losses=[2.0, 0.02])
+    make_run(f"{CNN}/2bit", "2bit", losses=[2.0, 1.0, 0.5])
+    assert [run.rounds for run in load(tmp_path).same_rounds.runs] == [2, 3]
+
+
 def test_a_figure_has_a_column_a_panel_and_names_its_rounds(make_run: MakeRun, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name in (CNN, "fmnist-cnn-noniid"):

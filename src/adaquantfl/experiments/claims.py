@@ -146,6 +146,7 @@ def _lowest_floor(panels: Mapping[str, Panel]) -> Verdict:
     panel, where = panels.get("fmnist-cnn-noniid"), "figure 3 (c), CNN"
     if panel is None or panel.run("adaquant") is None or not panel.fixed:
         return _open(claim, where)
+    panel = panel.same_rounds
     outcome: Outcome = "not reproduced"
     texts = []
     for key, name in LOSSES.items():
@@ -160,7 +161,8 @@ def _lowest_floor(panels: Mapping[str, Panel]) -> Verdict:
 
 
 def _accuracy(panels: Mapping[str, Panel], name: str) -> Verdict:
-    paper, place, panel = ACCURACIES[name], PLACES[name], panels.get(name)
+    paper, place = ACCURACIES[name], PLACES[name]
+    panel = panels[name].same_rounds if name in panels else None
     claim = f"AdaQuantFL's test accuracy is {paper[0]:.2%}, that of 16 bits {paper[1]:.2%}"
     where = f"figure {place.accuracy_figure} ({place.letter}), {place.task.partition(' ')[0]}"
     here = [_best_accuracy(panel.run(method)) if panel else None for method in ("adaquant", "16bit")]

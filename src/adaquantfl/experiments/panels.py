@@ -91,6 +91,14 @@ class Panel:
         window = load_config(self.name).evaluate_every
         return Panel(self.name, tuple(run.smoothed("round_loss", window) for run in self.runs))
 
+    @property
+    def same_rounds(self) -> Panel:
+        """The runs as far as the shortest of them went that did not stop at its target loss."""
+        target = load_config(self.name).target_loss
+        cut_short = [run.rounds for run in self.runs if (run.final("loss") or target + 1) > target]
+        shortest = min(cut_short, default=self.budget)
+        return Panel(self.name, tuple(run.until(shortest) for run in self.runs))
+
     def common_level(self, key: str = "loss") -> float | None:
         """The lowest level, to two digits, that AdaQuantFL and every fixed level here reached."""
         lowest = [run.lowest(key) for run in self.quantized]
@@ -144,7 +152,8 @@ def floors(panels: Sequence[Panel]) -> list[list[str]]:
         values = (run.lowest("loss"), run.lowest("round_loss"))
         return " / ".join(tables.NOT_REACHED if value is None else tables.significant(value) for value in values)
 
-    return [_header("Lowest loss: global / round"), *([panel.title, *_cells(panel.smoothed, cell)] for panel in panels)]
+    rows = [[_shortened(panel), *_cells(panel.same_rounds.smoothed, cell)] for panel in panels]
+    return [_header("Lowest loss: global / round"), *rows]
 
 
 def accuracies(panels: Sequence[Panel]) -> list[list[str]]:
@@ -154,7 +163,8 @@ def accuracies(panels: Sequence[Panel]) -> list[list[str]]:
         _, values = run.series("test_accuracy")
         return f"{values[-1]:.2%} / {values.max():.2%}" if values.size else tables.NOT_REACHED
 
-    return [_header("Test accuracy: last / best"), *([panel.title, *_cells(panel, cell)] for panel in panels)]
+    rows = [[_shortened(panel), *_cells(panel.same_rounds, cell)] for panel in panels]
+    return [_header("Test accuracy: last / best"), *rows]
 
 
 def way_to_common_loss(panel: Panel) -> list[list[str]]:
@@ -173,6 +183,10 @@ def way_to_common_loss(panel: Panel) -> list[list[str]]:
         ratio = f"{bits / ours:.2f}x" if ours else tables.NOT_REACHED
         grid.append([run.label, str(rounds), span, f"{each:.2f}", tables.amount(bits), ratio])
     return grid
+
+
+def _shortened(panel: Panel) -> str:
+    return f"{panel.title}, {panel.same_rounds.extent}"
 
 
 def _header(first: str) -> list[str]:

@@ -100,6 +100,10 @@ class RunRecord:
         values = [float(line[key]) for line in self._measured(key) if np.isfinite(line[key])]
         return min(values, default=None)
 
+    def until(self, rounds: int) -> RunRecord:
+        """The first so many rounds of this run."""
+        return replace(self, history=[line for line in self.history if line["round"] <= rounds])
+
     def smoothed(self, key: str, rounds: int) -> RunRecord:
         """This run with `key` as its mean over the last `rounds` rounds; rounds before that have none."""
         history = []
