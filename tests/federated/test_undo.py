@@ -13,6 +13,8 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.config import Config
+from adaquantfl.engines.flower import records
+from adaquantfl.engines.gloo import messages as gloo
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.experiments import runner
 from adaquantfl.federated import server
@@ -112,3 +114,13 @@ def test_a_run_with_a_round_taken_back_resumes_to_the_same_model(config: Config,
     with pytest.raises(Enough):
         runner.run(config, tmp_path / "cut", stop, Ruined)
     assert runner.resume(tmp_path / "cut", connect=Ruined)["model_sha256"] == whole["model_sha256"]
+
+
+def test_a_training_that_diverged_is_told_on_every_engine() -> None:
+    call = ("train", (1, Plan(3, 0.7, 0.1, survey=True)))
+    diverged = Reply(1, b"", b"", math.nan, 1.0, 0.0)
+    header, body = gloo.encode_answer(9, call, diverged)
+    (by_flower,) = records.read_answers(records.write_answers([diverged]), [call])
+    for reply in (gloo.decode_answer(header, 9, call, 1000).answer(1, body), by_flower):
+        assert isinstance(reply, Reply)
+        assert (reply.client, reply.frame, math.isnan(reply.round_loss)) == (1, b"", True)
