@@ -20,6 +20,7 @@ from .messages import ANSWER_BYTES, END, PING, AnswerError, Follows, Refusal, de
 from .pair import SERVER, Pair, address_facing
 
 _log = logging.getLogger("adaquantfl")
+_A_WORD = 10.0  # seconds for a few bytes to somebody who listens; on a connection that was just ended gloo waits them out
 _WHILE_ASKED = 7 * 86_400.0  # seconds; the deadlines that matter are the engine's, this one ends the connection
 _DOOR_SECONDS = 0.1
 
@@ -96,10 +97,10 @@ class Link:
                 try:
                     question = self._questions.get(timeout=PING_SECONDS)
                 except Empty:
-                    self._pair.send(encode_call(0, (PING, ())), _WHILE_ASKED)
+                    self._pair.send(encode_call(0, (PING, ())), _A_WORD)
                     continue
                 if question is None:
-                    self._pair.send(encode_call(0, (END, ())), _WHILE_ASKED)
+                    self._pair.send(encode_call(0, (END, ())), _A_WORD)
                     return
                 self._report(Answered(self, question.number, self._put(question)))
                 del question  # and with it the model, while there is nothing to do
