@@ -20,7 +20,7 @@ from .messages import ANSWER_BYTES, END, PING, AnswerError, Follows, Refusal, de
 from .pair import SERVER, Pair, address_facing
 
 _log = logging.getLogger("adaquantfl")
-_A_WORD = 10.0  # seconds for a few bytes to somebody who listens; on a connection that was just ended gloo waits them out
+_A_WORD = 10.0  # seconds for a few bytes to somebody who listens; gloo waits them out if the connection was just ended
 _WHILE_ASKED = 7 * 86_400.0  # seconds; the deadlines that matter are the engine's, this one ends the connection
 _DOOR_SECONDS = 0.1
 
