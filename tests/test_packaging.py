@@ -36,7 +36,8 @@ total.result()
 rule = aq.AdaQuant(s0=2)
 state = rule.step(rule.init(), bits=0, dimension=3000, loss=2.3, eta=0.1)
 from adaquantfl.schedules.registry import RULES
-from adaquantfl.config import load_config, preset_names
+from adaquantfl.config import load_config
+from adaquantfl.presets import preset_names
 assert all(load_config(name).schedule().init() for name in preset_names())
 print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(RULES) > 20, aq.__file__)
 open("frame", "wb").write(aq.encode_float32(x))  # `inspect` compiles nothing for it
@@ -113,7 +114,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
 def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     about = metadata(wheel)
     assert about["Version"] == PROJECT["version"]
-    assert about.get_all("Provides-Extra") == ["dev", "flower", "train"]
+    assert about.get_all("Provides-Extra") == ["dev", "docs", "flower", "train"]
     needed = [line for line in about.get_all("Requires-Dist") or [] if "extra ==" not in line]
     assert sorted(re.split(r"[<>=]", line)[0] for line in needed) == ["numba", "numpy"]
     assert about.get_all("License-File") == ["LICENSE", "NOTICE"]

@@ -56,7 +56,13 @@ class ConfigError(AdaQuantError, ValueError):
 
 
 class TaskError(AdaQuantError):
-    """A file with a model and data of the user's own is missing, has changed, or does not give a task."""
+    """A file with a model and data of the user's own is missing, has changed, or does not give a task.
+
+    >>> from adaquantfl.config import load_config
+    >>> load_config("no_such_file.py:task")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    adaquantfl.errors.TaskError: ...
+    """
 
 
 class DataError(AdaQuantError):

@@ -182,7 +182,7 @@ def test_the_run_ends_at_the_target_or_at_its_rounds(small: Config) -> None:
 
 
 def test_a_diverged_client_stops_the_round_with_a_sentence(small: Config) -> None:
-    with pytest.raises(aq.QuantizeError, match="lower the learning rate"):
+    with pytest.raises(aq.EngineError, match="lower the learning rate"):
         play(replace(small, eta=1e30), 2)
 
 
