@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## AdaQuantFL against fixed levels on the bundled data: figures, tables and a page in demo/
 	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit --out demo
 
-test: lint docs  ## lint, types, and all but the long tests
+test: lint docs  ## lint, types, documentation, and all but the long tests
 	$(BIN)/python -m pytest -m "not slow"
 
 test-all: lint docs  ## with the long tests

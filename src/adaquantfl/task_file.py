@@ -56,7 +56,7 @@ class TaskFile:
         except FileNotFoundError:
             raise TaskError(
                 f"There is no file {self.path}, which the task is in. Check its name; where clients run on several "
-                "hosts, it must be at this path on each of them."
+                "hosts, each of them needs it."
             ) from None
         except OSError as error:
             raise TaskError(f"{self.path}, which the task is in, cannot be read: {error.strerror}.") from None

@@ -33,7 +33,7 @@ def _fixed(bits: int) -> Rule:
     return Rule(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
-COST_AWARE_START = {"centroid": 0.1}  # as harmful as 0.4 of the paper's quantizer
+COST_AWARE_START = {"centroid": 0.1}  # found on the preset rivals: its noise is smaller at the same s
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 RULES: dict[str, Rule] = {
     "adaquant": Rule(
