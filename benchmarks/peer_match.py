@@ -36,14 +36,17 @@ class Choice:
         return ", ".join([where, *(f"{value}" for value in self.extra.values())])
 
 
-# A new quantizer is one more line: Choice("whole", {"quantizer": "dithered"}).
+# Large levels of a long vector need buckets: s = 65535 of one norm may be too coarse.
+LONG = Choice(65_536, {"quantizer": "dithered"})
 CHOICES = (
-    Choice("whole"),
-    Choice("tensor"),
-    Choice(65_536),
-    Choice(4096),
-    Choice(512),
-    Choice(64),
+    *(
+        Choice(scope, {"quantizer": name})
+        for name in ("uniform", "dithered", "centroid")
+        for scope in ("whole", "tensor")
+    ),
+    LONG,
+    *(Choice(length, {"quantizer": "uniform", "norm": "linf"}) for length in (4096, 512, 64)),
+    *(Choice(length, {"quantizer": "dithered", "norm": "linf"}) for length in (512, 64)),
 )
 
 
@@ -165,15 +168,14 @@ def curves(x: Vector, tensors: Sequence[int], choices: Sequence[Choice] = CHOICE
     ]
 
 
-def picks(found: Sequence[Match], limit: int) -> dict[str, Match]:
-    """The smallest, and the smallest with the fixed code if that is no larger than the peer's `limit`."""
+def picks(x: Vector, found: Sequence[Match], limit: int) -> dict[str, Match]:
+    """The smallest, and of those that are no larger than the peer's `limit` the fastest."""
     chosen: dict[str, Match] = {}
-    small = [match for match in found if match.sender.codec == "auto"]
-    fast = [match for match in found if match.sender.codec == "fixed" and match.bytes <= limit]
-    if small:
-        chosen["small"] = min(small, key=lambda match: match.bytes)
-    if fast:
-        chosen["fast"] = min(fast, key=lambda match: match.bytes)
+    if found:
+        chosen["small"] = min(found, key=lambda match: match.bytes)
+    fitting = [match for match in found if match.bytes <= limit]
+    if fitting:
+        chosen["fast"] = min(fitting, key=lambda match: Timed(x, match.sender).both())
     return chosen
 
 
@@ -191,6 +193,10 @@ class Timed:
             "encode": cpu(lambda: self.sender.compress(self.x)),
             "decode": cpu(self._add),
         }
+
+    def both(self) -> float:
+        """Seconds to encode and to decode, the lower of two trials."""
+        return min(times["encode"] + times["decode"] for times in (self.seconds(), self.seconds()))
 
     def _add(self) -> None:
         self.total.add(self.frame, self.sender.weight)

@@ -28,7 +28,7 @@ from adaquantfl.tasks import cache
 from common import cnn_updates as updates
 from common import record
 from peer_env import STEPS, build, failures, python_of, without_folders
-from peer_match import KEY, Choice, Curve, Match, Timed, TimedLevels, curves, picks
+from peer_match import KEY, LONG, Curve, Match, Timed, TimedLevels, curves, picks
 
 HERE = Path(__file__).parent
 D, LARGE = 1_663_370, 11_181_642
@@ -160,7 +160,7 @@ def row(
         found_by_curve = (
             curve.matches(found["error"], biased, limit, guesses.get(curve.choice.title, 0.0)) for curve in tried
         )
-        best = picks([match for several in found_by_curve for match in several], limit)
+        best = picks(x, [match for several in found_by_curve for match in several], limit)
     measured = compare(worker, {who: Timed(x, match.sender) for who, match in best.items()})
     return {**base, **found, "ours": {who: match.to_dict() for who, match in best.items()}, "seconds": measured}
 
@@ -170,11 +170,14 @@ def guesses_for(near: dict[str, Any], longer: float) -> dict[str, float]:
 
     Long buckets are tried too: one norm of everything, which grows like the root of the length, may be too coarse.
 
-    >>> guesses_for({"small": {"choice": "whole", "s": 100.0}}, 4.0)
-    {'whole': 200.0, 'buckets of 65536': 0.0}
+    >>> guesses_for({"small": {"choice": "whole, dithered", "s": 100.0}}, 4.0)
+    {'whole, dithered': 200.0, 'buckets of 65536, dithered': 0.0}
     """
-    found = {ours["choice"]: ours["s"] * (longer**0.5 if ours["choice"] == "whole" else 1.0) for ours in near.values()}
-    return {**found, **{title: found.get(title, 0.0) for title in (Choice(65_536).title,)}}
+    found = {
+        ours["choice"]: ours["s"] * (longer**0.5 if ours["choice"].startswith("whole") else 1.0)
+        for ours in near.values()
+    }
+    return {**found, LONG.title: found.get(LONG.title, 0.0)}
 
 
 def level_row(

@@ -59,13 +59,18 @@ def test_a_frame_scaled_down_by_its_receiver_has_the_error_that_is_promised(x: p
     assert error == pytest.approx(plain / (1 + plain), rel=0.05)  # the noise of an unbiased rounding, shrunk
 
 
-def test_the_smallest_match_wins_and_a_fixed_code_larger_than_the_peer_is_left_out(x: peer_match.Vector) -> None:
+def test_the_smallest_match_wins_and_the_fastest_of_those_no_larger_than_the_peer(
+    x: peer_match.Vector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = all_matches(x, 1e-3)
-    smallest = min(match.bytes for match in found if match.sender.codec == "auto")
-    fixed = min(match.bytes for match in found if match.sender.codec == "fixed")
-    assert peer_match.picks(found, limit=fixed)["small"].bytes == smallest
-    assert peer_match.picks(found, limit=fixed)["fast"].bytes == fixed
-    assert "fast" not in peer_match.picks(found, limit=fixed - 1)
+    smallest = min(match.bytes for match in found)
+    limit = sorted(match.bytes for match in found)[len(found) // 2]
+    seconds = {id(match.sender): 1.0 + number for number, match in enumerate(reversed(found))}  # the last is fastest
+    monkeypatch.setattr(peer_match.Timed, "both", lambda timed: seconds[id(timed.sender)])
+    chosen = peer_match.picks(x, found, limit)
+    assert chosen["small"].bytes == smallest
+    assert chosen["fast"] is [match for match in found if match.bytes <= limit][-1]
+    assert "fast" not in peer_match.picks(x, found, smallest - 1)
 
 
 def test_ratios_are_of_the_same_turn() -> None:

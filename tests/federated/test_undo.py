@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,29 @@ def test_the_model_before_the_ruined_one_comes_back_with_finer_levels(config: Co
     assert not np.array_equal(states[4].model.weights, states[3].model.weights)
     assert states[3].schedule.s == 2 * lines[2]["s"]
     assert lines[2]["wire_bytes_up"] > lines[1]["wire_bytes_up"]
+
+
+class Sharp(LocalEngine):
+    """The noise of the first two rounds doubles the loss, say the clients."""
+
+    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
+        for reply in super().train(model, plan, clients):
+            assert isinstance(reply, Reply)
+            felt = struct.pack("<2f", 1.0, 1.0 if plan.round < 2 else 0.0)
+            yield replace(reply, survey=felt + reply.survey[len(felt) :]) if plan.survey else reply
+
+
+@pytest.mark.parametrize("loss", ["full", "round"])
+@pytest.mark.parametrize("downlink", ["model", "exact"])
+def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(config: Config, loss: str, downlink: str) -> None:
+    config = replace(config, rule_s0=0.25, loss=loss, downlink=downlink)
+    states, lines = played(config, Sharp(config), 4)
+    assert [line.get("undone", False) for line in lines] == [True, True, False, False]
+    for state in states[:3]:
+        np.testing.assert_array_equal(state.model.weights, states[0].model.weights)
+    assert not np.array_equal(states[3].model.weights, states[0].model.weights)
+    assert [line["s"] for line in lines[:3]] == pytest.approx([0.25, 0.5, 1.0])
+    assert 0 < lines[0]["wire_bytes_up"] < lines[1]["wire_bytes_up"] < lines[2]["wire_bytes_up"]
 
 
 def test_without_such_a_rule_a_training_that_diverges_stops_with_a_sentence(config: Config) -> None:

@@ -177,8 +177,8 @@ def test_after_a_blow_up_the_rule_stays_on_the_safe_side() -> None:
     assert chosen[3:] == pytest.approx([math.sqrt(2) * chosen[1]] * 2, rel=0.03)
 
 
-def heard(rule: CostAware, losses: list[float]) -> tuple[list[bool], float]:
-    """Which rounds with these losses are taken back, and s after them."""
+def heard(rule: CostAware, losses: list[float]) -> tuple[list[int], float]:
+    """How many rounds are taken back after each of these losses, and s in the end."""
     state, undone = rule.init(), []
     for loss in losses:
         state, back = rule.hear(state, loss)
@@ -188,18 +188,18 @@ def heard(rule: CostAware, losses: list[float]) -> tuple[list[bool], float]:
 
 
 def test_a_round_that_ruins_the_training_is_taken_back_and_s_doubles() -> None:
-    assert heard(CostAware(s0=0.5), [2.0, 1.5, 2.9, 1.4, 0.5, 3.1]) == ([False] * 6, 0.5)
-    assert heard(CostAware(s0=0.5), [2.0, 1.0, 20.0, 1.0]) == ([False, False, True, False], 1.0)
+    assert heard(CostAware(s0=0.5), [2.0, 1.5, 2.9, 1.4, 0.5, 3.1]) == ([0] * 6, 0.5)
+    assert heard(CostAware(s0=0.5), [2.0, 1.0, 20.0, 1.0]) == ([0, 0, 2, 0], 1.0)
     for lost in (float("inf"), float("nan")):
-        assert heard(CostAware(s0=0.5), [2.0, lost, lost, 1.0]) == ([False, True, True, False], 2.0)
+        assert heard(CostAware(s0=0.5), [2.0, lost, lost, 1.0]) == ([0, 2, 2, 0], 2.0)
 
 
 def test_the_first_rounds_have_nothing_to_be_compared_with() -> None:
-    assert heard(CostAware(s0=0.5), [float("inf"), 2.0]) == ([False, False], 0.5)
+    assert heard(CostAware(s0=0.5), [float("inf"), 2.0]) == ([0, 0], 0.5)
 
 
 def test_a_training_that_diverges_without_noise_is_given_up() -> None:
-    assert heard(CostAware(s0=0.5), [2.0, *[50.0] * 7])[0] == [False, *[True] * 6, False]
+    assert heard(CostAware(s0=0.5), [2.0, *[50.0] * 7])[0] == [0, *[2] * 6, 0]
 
 
 def test_s_stays_finer_after_a_round_was_taken_back() -> None:
@@ -207,10 +207,47 @@ def test_s_stays_finer_after_a_round_was_taken_back() -> None:
     state = rule.step(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
     state, _ = rule.hear(state, 2.0)
     state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 0.7))
-    state, undone = rule.hear(state, 90.0)
+    state, back = rule.hear(state, 90.0)
     state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 1.4))
-    assert undone
+    assert back == 2
     assert state.s == pytest.approx(math.sqrt(2) * 0.7, rel=0.05)
+
+
+def searched(rule: CostAware, harms: list[float]) -> tuple[list[int], list[float]]:
+    """How many rounds are taken back, and s, in rounds at whose start noise does this harm to a loss of 2."""
+    state, taken, chosen, survey = rule.init(), [], [], None
+    for harm in harms:
+        state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=survey)
+        assert state.s is not None
+        assert rule.wants_survey(state)
+        survey = replace(sparse_survey(rule, state.s), loss=2.0, harm=harm)
+        state, back = rule.hear(state, 2.0, survey)
+        taken.append(back)
+        chosen.append(state.s)
+    return taken, chosen
+
+
+def test_a_start_whose_noise_does_harm_is_taken_back_until_the_levels_are_fine_enough() -> None:
+    rule = CostAware(s0=0.1, every=1, harm=0.03)
+    taken, chosen = searched(rule, [2.0, math.nan, 0.2, 0.05, 0.05])
+    assert taken == [1, 1, 1, 0, 0]  # 0.05 is 2.5 % of the loss
+    assert chosen[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+    assert chosen[4] == pytest.approx(chosen[3], rel=0.02)  # the bound goes on from there, not from s0
+
+
+def test_a_start_whose_noise_does_none_is_kept() -> None:
+    assert searched(CostAware(s0=0.1, every=1), [0.0, -0.01]) == ([0, 0], pytest.approx([0.1, 0.1], rel=0.02))
+
+
+def test_harm_takes_nothing_back_once_training_has_started() -> None:
+    taken, chosen = searched(CostAware(s0=0.1, every=1), [0.0, 2.0, 2.0])
+    assert taken == [0, 0, 0]
+    assert chosen[2] == pytest.approx(2 * chosen[1])
+
+
+def test_the_finest_levels_are_not_taken_back() -> None:
+    rule = CostAware(s0=60_000.0, every=1)
+    assert searched(rule, [2.0, 2.0])[0] == [1, 0]
 
 
 def test_a_survey_is_there_after_the_first_round_and_whenever_the_loss_is() -> None:

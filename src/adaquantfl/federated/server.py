@@ -90,18 +90,19 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     engine.downlink = state.downlink
     answers = engine.train(state.model, plan, chosen.clients)
     collected = collect(answers, chosen, plan, config, federation, ledger)
-    lost = collected.diverged and not enough(collected.missing, len(chosen.clients), config)
-    schedule, undone = rule.hear(schedule, math.inf if lost else collected.round_loss)
-    undone = undone and state.previous is not None
-    if not undone:
+    complete = enough(collected.missing, len(chosen.clients), config)
+    survey = _priced(collected, config, parcels) if complete else None
+    lost = collected.diverged and not complete
+    schedule, back = rule.hear(schedule, math.inf if lost else collected.round_loss, survey)
+    if not back:
         check_quorum(collected.missing, len(chosen.clients), config, f"Round {state.round + 1}")
 
     # w_{k+1} = w_k + sum of p_i Q(update_i)                                                               (eq. 3)
     applied = time.perf_counter()
     segments = scope_segments(config.scope, federation.tensors)
     ledger = collected.ledger.after_round(d, collected.levels, 1 if segments is None else len(segments))
-    after = replace(state, ledger=ledger)
-    after = _take_back(after) if undone else _apply(after, collected, config, rule, loss, eta)
+    after = replace(state, ledger=ledger, round_loss=_seen(state, collected, config) if back < 2 else state.round_loss)
+    after = _take_back(after, back) if back else _apply(after, collected, config, rule, loss, eta)
     after = replace(after, downlink=_held(after.downlink, chosen.clients, collected.missing))
     ended = time.perf_counter()
     aggregate = collected.aggregate_seconds + ended - applied
@@ -115,7 +116,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         "bits_per_element": _bits(collected.levels, plan),
         "lr": eta,
         "round_loss": collected.round_loss if collected.heard else None,
-        **({"undone": True} if undone else {}),
+        **({"undone": True} if back else {}),
         **vars(after.ledger),
         "clients": len(collected.heard),
         **({"missing": collected.missing} if collected.missing else {}),
@@ -131,7 +132,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         after,
         round=state.round + 1,
         schedule=schedule,
-        survey=None if undone else _priced(collected, config, parcels),
+        survey=survey if back < 2 else None,
         seconds=state.seconds + ended - began,
         simulated_seconds=simulated,
     )
@@ -146,20 +147,24 @@ def _parcels(state: RunState, clients: Sequence[int]) -> dict[int, int]:
     return {client: Plan.BYTES + way.size(way.holds.get(client), state.model) for client in clients}
 
 
-def _take_back(state: RunState) -> RunState:
-    """The model before this one again: its noise, or that of the one that would have come, ruined the training."""
-    assert state.previous is not None
-    way = state.downlink and state.downlink.after_round(state.model, state.previous, None)
-    return replace(state, model=state.previous, downlink=way)
+def _take_back(state: RunState, rounds: int) -> RunState:
+    """The model of one or two rounds ago again: the noise of those since would ruin the training, or has."""
+    model = state.previous if rounds == 2 and state.previous is not None else state.model
+    way = state.downlink and state.downlink.after_round(state.model, model, None)
+    return replace(state, model=model, downlink=way)
+
+
+def _seen(state: RunState, collected: Collected, config: Config) -> float:
+    """The mean mini-batch loss that the round's clients saw, smoothed over the rounds before."""
+    smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
+    return smoothing * (state.round_loss or 0.0) + (1 - smoothing) * collected.round_loss
 
 
 def _apply(
     state: RunState, collected: Collected, config: Config, rule: Schedule, loss: float | None, eta: float
 ) -> RunState:
-    """The new model, what leads to it, and the loss that its clients saw."""
-    smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
-    smoothed = smoothing * (state.round_loss or 0.0) + (1 - smoothing) * collected.round_loss
-    state = replace(state, round_loss=smoothed, previous=state.model if rule.undoes else None)
+    """The new model, and what leads to it."""
+    state = replace(state, previous=state.model if rule.undoes else None)
     update, relay, ledger, d = collected.update, collected.relay, state.ledger, len(collected.update)
     if state.remainder is None or state.downlink_schedule is None:
         model = Model(state.model.weights + update, collected.buffers)

@@ -109,12 +109,13 @@ class Schedule(ABC):
         """
         return state
 
-    def hear(self, state: ScheduleState, round_loss: float) -> tuple[ScheduleState, bool]:
-        """The state after a round with this mean mini-batch loss, and whether the round is taken back.
+    def hear(self, state: ScheduleState, round_loss: float, survey: Survey | None = None) -> tuple[ScheduleState, int]:
+        """The state after a round with this mean mini-batch loss and this survey, and how many rounds are taken back.
 
-        The loss is infinite where training has diverged on so many clients that the round cannot go on without them.
+        0: none. 1: this one, so that its model stays. 2: also the one before, whose noise its clients trained on. The
+        loss is infinite where training has diverged on so many clients that the round cannot go on without them.
         """
-        return state, False
+        return state, 0
 
     def candidates(self, s: float) -> tuple[float, ...]:
         """The numbers of levels that a survey looks at when s is in use."""

@@ -34,13 +34,14 @@ _PATIENCE = 6  # rounds taken back in a row: with 64 times the levels it is not 
 class CostAware(Schedule):
     """The cost-aware rule.
 
-    s0: levels at the start, not necessarily whole; on average, since the rule gives small tensors more and large ones
-    fewer (`quantizers.uniform.balanced_stretch`). every: rounds from one survey to the next. harm: how much of the loss
-    the noise of a round may add to it; the clients measure it, and s is never so small that it would be more. brake: a
-    loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on from
-    there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round whose
-    clients saw so many times the usual loss, or none that is a number, is taken back with the one before it, whose
-    noise they trained on, and s doubles.
+    s0: levels to try first, not necessarily whole; on average, since the rule gives small tensors more and large ones
+    fewer (`quantizers.uniform.balanced_stretch`). Where their noise would do more than `harm` from the start, the round
+    is taken back and tried with more, until it does not. every: rounds from one survey to the next. harm: how much of
+    the loss the noise of a round may add to it; the clients measure it, and s is never so small that it would be more.
+    brake: a loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on
+    from there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round
+    whose clients saw so many times the usual loss, or none that is a number, is taken back with the one before it,
+    whose noise they trained on, and s doubles.
 
     A survey says what other levels would do:
 
@@ -79,6 +80,7 @@ class CostAware(Schedule):
             "usual": None,
             "undone": 0,
             "pressed": False,
+            "settled": False,
         }
         return ScheduleState(s=self.s0, memory=memory)
 
@@ -113,26 +115,37 @@ class CostAware(Schedule):
             return state
         assert state.s is not None
         curve = Curve.of(survey)
-        if memory["mu"] is None:
-            memory["mu"] = curve.exchange_rate(self.s0)
-        memory["sharpness"] = self._sharpness(memory["sharpness"], survey, curve.error_at(state.s))
+        settled = memory.get("settled", True)
+        if not settled:  # the levels in use are the optimum at the start, unless their noise does harm
+            memory["mu"] = curve.exchange_rate(state.s)
+            memory["settled"] = not self._refuses(state, survey)
+        before = memory["sharpness"] if settled else None
+        memory["sharpness"] = self._sharpness(before, survey, curve.error_at(state.s))
         memory["pressed"] = False
         if loss is not None and not loss <= self.brake * memory["lowest"]:  # also where it is not a number
             return self._finer(state)
         bound = curve.best(memory["mu"] / self._weight(state, eta))
         safe = curve.least(self.harm / memory["sharpness"]) if memory["sharpness"] > 0 else 0.0
         s = max(bound, safe)
-        memory["pressed"] = s > 0.99 * max(survey.levels)  # even more may be right: look again at once
+        pressed = s > 0.99 * max(survey.levels)  # even more may be right: look again at once
+        memory["pressed"] = pressed or not memory.get("settled", True)
         return replace(state, s=s)
 
-    def hear(self, state: ScheduleState, round_loss: float) -> tuple[ScheduleState, bool]:
+    def hear(self, state: ScheduleState, round_loss: float, survey: Survey | None = None) -> tuple[ScheduleState, int]:
         memory, usual = dict(state.memory), state.memory["usual"]
         if usual is None or round_loss <= self.undo * usual or memory["undone"] >= _PATIENCE:
             if math.isfinite(round_loss):
                 memory["usual"] = round_loss if usual is None else (1 - _USUAL) * usual + _USUAL * round_loss
-            return replace(state, memory={**memory, "undone": 0}), False
+            return replace(state, memory={**memory, "undone": 0}), int(self._refuses(state, survey))
         memory["undone"] += 1
-        return self._finer(replace(state, memory=memory)), True
+        return self._finer(replace(state, memory=memory)), 2
+
+    def _refuses(self, state: ScheduleState, survey: Survey | None) -> bool:
+        """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""
+        if survey is None or state.memory.get("settled", True):
+            return False
+        assert state.s is not None
+        return bool(state.s < MAX_LEVELS and not survey.harm <= self.harm * survey.loss)
 
     def _finer(self, state: ScheduleState) -> ScheduleState:
         """Twice the levels until the next survey, and a larger mu: sqrt(2) times the levels from then on.
