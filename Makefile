@@ -39,7 +39,7 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
-	cd benchmarks && for name in codec round memory coldstart sizes real_updates scale mean_estimation; do \
+	cd benchmarks && for name in codec round memory coldstart sizes real_updates scale mean_estimation few_bytes; do \
 	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
 
 results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md and peers.md, from their records

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments.tables import amount, markdown
 
@@ -77,14 +77,6 @@ def time(gloo: dict[str, Any]) -> str:
 def blocks() -> dict[str, str]:
     gloo = read()["gloo"]
     return {"gloo-bytes": traffic(gloo), "gloo-time": time(gloo)}
-
-
-def write(page: Path, texts: dict[str, str]) -> None:
-    """Fill the marked places of a page."""
-    text = page.read_text(encoding="utf-8")
-    for name, block in texts.items():
-        text = fill(text, name, block)
-    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engines_page import read, table, write
+from engines_page import read, table
+from marked import write
 
 from adaquantfl.experiments.tables import amount, markdown
 

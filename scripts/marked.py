@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 
 def fill(page: str, name: str, text: str) -> str:
@@ -14,3 +16,15 @@ def fill(page: str, name: str, text: str) -> str:
             f"The page has {count} places for {name}, expected one: <!-- {name}: ... --> <!-- /{name} -->."
         )
     return filled
+
+
+def written(page: str, texts: Mapping[str, str]) -> str:
+    """`page` with each text between the marks of its name."""
+    for name, text in texts.items():
+        page = fill(page, name, text)
+    return page
+
+
+def write(page: Path, texts: Mapping[str, str]) -> None:
+    """The same in a file."""
+    page.write_text(written(page.read_text(encoding="utf-8"), texts), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write the tables of docs/rivals.md from the registry and from results/benchmarks/mean_estimation.json.
+"""Write the tables of docs/rivals.md on quantizers, from the registry, mean_estimation.json and few_bytes.json.
 
 python scripts/mean_page.py
 """
@@ -9,15 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments.tables import markdown, significant
 from adaquantfl.quantizers.registry import QUANTIZERS
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "benchmarks" / "mean_estimation.json"
+FEW = ROOT / "results" / "benchmarks" / "few_bytes.json"
 PAGE = ROOT / "docs" / "rivals.md"
-BITS = (0.5, 1.0, 2.0, 3.0, 4.0)
 EDEN = {1: 0.570, 2: 0.133, 4: 0.0357, 8: 0.0096}  # s: what its authors print for 1 to 4 bits
 QUIC_FL = (1.47, 0.217, 0.0433, 0.0097)  # what its authors print for 1 to 4 bits
 OURS = ("centroid", "dithered")
@@ -26,8 +26,8 @@ WITHIN = 1.05  # of EDEN's error, at 1 bit and below
 Row = dict[str, Any]
 
 
-def rows() -> list[Row]:
-    found: list[Row] = json.loads(RECORD.read_text(encoding="utf-8"))["rows"]
+def rows(record: Path = RECORD) -> list[Row]:
+    found: list[Row] = json.loads(record.read_text(encoding="utf-8"))["rows"]
     return [row for row in found if has_its_bits(row)]
 
 
@@ -55,16 +55,17 @@ def label(row: Row) -> str:
     return f"`{row['quantizer']}`{', ' + row['norm'] if both else ''}{biased}"
 
 
-def errors(kind: str) -> str:
+def errors(kind: str, found: list[Row]) -> str:
     """One row a quantizer, one column a number of bits; the least of the unbiased in bold."""
-    mine = [row for row in rows() if row["kind"] == kind and row["wanted"] in BITS and "beside" not in row]
+    mine = [row for row in found if row["kind"] == kind and row["wanted"] and "beside" not in row]
+    columns = sorted({row["wanted"] for row in mine})
     cells = {(label(row), row["wanted"]): row for row in mine}
     fair = [row for row in mine if QUANTIZERS[row["quantizer"]].unbiased]
-    best = {bits: min(row["error"] for row in fair if row["wanted"] == bits) for bits in BITS}
-    grid = [[kind, *(f"{bits:g} bit{'s' if bits > 1 else ''}" for bits in BITS)]]
+    best = {bits: min(row["error"] for row in fair if row["wanted"] == bits) for bits in columns}
+    grid = [[kind, *(f"{bits:g} bit{'s' if bits > 1 else ''}" for bits in columns)]]
     for name in dict.fromkeys(label(row) for row in mine):
         line = [name]
-        for bits in BITS:
+        for bits in columns:
             row = cells.get((name, bits))
             text = significant(row["error"]) if row else ""
             line.append(f"**{text}**" if row and row in fair and row["error"] == best[bits] else text)
@@ -135,7 +136,7 @@ def verdict(met: bool) -> str:
 
 def mean() -> str:
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    tables = "\n\n".join(errors(kind) for kind in kinds())
+    tables = "\n\n".join(errors(kind, rows()) for kind in kinds())
     return (
         f"Synthetic vectors have {record['d']:,} elements and one scale (or one for each block). The CNN's updates are "
         f"those of one client after {' and '.join(str(done) for done in record['rounds'])} rounds on the bundled "
@@ -148,16 +149,31 @@ def mean() -> str:
     )
 
 
+def few() -> str:
+    found = rows(FEW)
+    tables = [errors(kind, found) for kind in dict.fromkeys(row["kind"] for row in found)]
+    ratios = [ours["error"] / paper["error"] for paper, ours in beside(found, "uniform", "centroid")]
+    span = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return "\n\n".join([*tables, f"At equal bytes `centroid` errs {span} times as much as the paper's rounding."])
+
+
+def beside(found: list[Row], one: str, other: str) -> list[tuple[Row, Row]]:
+    """Rows of two quantizers, with their first norm, on the same vector at the same bits."""
+    place = {
+        (row["quantizer"], row["kind"], row["wanted"]): row
+        for row in found
+        if row["norm"] == (*QUANTIZERS[row["quantizer"]].norms, None)[0]
+    }
+    keys = [(kind, bits) for name, kind, bits in place if name == one and (other, kind, bits) in place]
+    return [(place[one, *key], place[other, *key]) for key in keys]
+
+
 def blocks() -> dict[str, str]:
-    return {"quantizers": quantizers(), "mean": mean()}
+    return {"quantizers": quantizers(), "mean": mean(), "few": few()}
 
 
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name, block in blocks().items():
-        page = fill(page, name, block)
-        print(block, end="\n\n")
-    PAGE.write_text(page, encoding="utf-8")
+    write(PAGE, blocks())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments import tables
 from adaquantfl.experiments.figures import RC, SPARE, STYLES, Style
@@ -116,7 +116,7 @@ def draw() -> None:
 
 def main() -> None:
     draw()
-    README.write_text(fill(README.read_text(encoding="utf-8"), "bytes-table", table()), encoding="utf-8")
+    write(README, {"bytes-table": table()})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments import records, tables
 
@@ -64,8 +64,7 @@ def main() -> None:
         f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a big tensor "
         "nearly every level is 0."
     )
-    readme = ROOT / "README.md"
-    readme.write_text(fill(readme.read_text(), "demo-table", text))
+    write(ROOT / "README.md", {"demo-table": text})
     print(text)
 
 

@@ -8,10 +8,10 @@ written by hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments import claims, panels, sensitivity, tables
 from adaquantfl.experiments.panels import Panel
@@ -131,13 +131,6 @@ def draw(found: Sequence[Panel], folder: Path) -> None:
         panels.figure(group, rows, x).savefig(folder / f"{name}.png", dpi=110)
 
 
-def written(page: str, parts: Mapping[str, str]) -> str:
-    """The page as the records have it."""
-    for name, text in parts.items():
-        page = fill(page, name, text)
-    return page
-
-
 def pages() -> dict[Path, dict[str, str]]:
     """The pages and their generated parts."""
     return {
@@ -148,7 +141,7 @@ def pages() -> dict[Path, dict[str, str]]:
 
 def main() -> None:
     for page, parts in pages().items():
-        page.write_text(written(page.read_text(), parts))
+        write(page, parts)
     draw(panels.load_panels(PAPER), ROOT / "docs" / FIGURES)
     sensitivity.figure(sensitivity.load(SETTINGS)).savefig(ROOT / "docs" / FIGURES / "sensitivity.png", dpi=110)
     print(headlines(panels.load_panels(PAPER)))

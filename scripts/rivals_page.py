@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments import rivals
 from adaquantfl.experiments.rivals import Groups
@@ -67,10 +67,7 @@ def verdict(groups: Groups) -> str:
 
 
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for mark, records in STUDIES.items():
-        page = fill(page, mark, rules(records))
-    PAGE.write_text(page, encoding="utf-8")
+    write(PAGE, {mark: rules(records) for mark, records in STUDIES.items()})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from marked import fill
+from marked import write
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -257,11 +257,7 @@ def figure() -> Figure:
 
 
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name, block in blocks().items():
-        page = fill(page, name, block)
-        print(block, end="\n\n")
-    PAGE.write_text(page, encoding="utf-8")
+    write(PAGE, blocks())
     figure().savefig(ROOT / "docs" / "figures" / "scale.png", dpi=110)
 
 

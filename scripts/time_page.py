@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments import panels, tables, timing
 from adaquantfl.experiments.records import RunRecord, load_run
@@ -58,11 +58,7 @@ def parts() -> dict[Path, dict[str, str]]:
 
 def main() -> None:
     for page, blocks in parts().items():
-        text = page.read_text(encoding="utf-8")
-        for name, block in blocks.items():
-            text = fill(text, name, block)
-            print(block, end="\n\n")
-        page.write_text(text, encoding="utf-8")
+        write(page, blocks)
     timing.figure(runs(), work(), DRAWN).savefig(ROOT / "docs" / "figures" / "time.png", dpi=110)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import results_page
-from marked import fill
+from marked import fill, written
 
 from adaquantfl.experiments.panels import load_panels
 
@@ -16,7 +16,7 @@ MakeRun = Callable[..., Path]
 def test_the_page_is_what_the_records_say(name: str) -> None:
     page = results_page.ROOT / "docs" / name
     text = page.read_text()
-    assert text == results_page.written(text, results_page.pages()[page]), "run: make results"
+    assert text == written(text, results_page.pages()[page]), "run: make results"
 
 
 def test_every_figure_is_there() -> None:
@@ -26,16 +26,16 @@ def test_every_figure_is_there() -> None:
 
 def test_the_page_can_be_written_with_any_records(make_run: MakeRun, tmp_path: Path) -> None:
     page = (results_page.ROOT / "docs" / "results.md").read_text()
-    results_page.written(page, results_page.blocks(load_panels(tmp_path)))
+    written(page, results_page.blocks(load_panels(tmp_path)))
     make_run("fmnist-cnn-iid/adaquant")
-    alone = results_page.written(page, results_page.blocks(load_panels(tmp_path)))
+    alone = written(page, results_page.blocks(load_panels(tmp_path)))
     assert "60 of 600 rounds" in alone
     assert "figures/figure-3.png" in alone
     assert "figures/figure-2.png" not in alone
     make_run("fmnist-cnn-iid/2bit", "2bit")
     make_run("cifar-resnet18-iid-decay/4bit", "4bit", losses=[2.0])
     found = load_panels(tmp_path)
-    assert "**missed**" in results_page.written(page, results_page.blocks(found))
+    assert "**missed**" in written(page, results_page.blocks(found))
     results_page.draw(found, tmp_path / "figures")
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == set(results_page.pictures(found))
 
