@@ -18,7 +18,7 @@ from adaquantfl.quantizers.uniform import whole_levels
 Vector = npt.NDArray[np.float32]
 KEY = aq.stream_key(seed=0, round=0, client=0)
 FINEST, COARSEST = 65_535.0, 0.05
-_CLOSE = 0.97  # a search ends when the error is so near the target, or s is known to a thousandth
+_CLOSE = 0.99  # a search ends when the error is so near the target, or s is known to a thousandth
 
 _SLIGHT = 1e-3  # an error below which a weight gains nothing that float32 sums could tell
 
@@ -45,6 +45,7 @@ CHOICES = (
         for scope in ("whole", "tensor")
     ),
     LONG,
+    *(Choice(scope, {"quantizer": "lattice"}) for scope in ("whole", 65_536)),
     *(Choice(length, {"quantizer": "uniform", "norm": "linf"}) for length in (4096, 512, 64)),
     *(Choice(length, {"quantizer": "dithered", "norm": "linf"}) for length in (512, 64)),
 )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from marked import fill
+from marked import write
 
 from adaquantfl.experiments.tables import markdown, significant
 
@@ -67,15 +67,17 @@ def setting(ours: Row) -> str:
     """AdaQuantFL's setting in words."""
     s = f"{ours['s']:.0f}" if ours["s"] >= 20 else significant(ours["s"], 2)
     weight = "" if ours["weight"] > 0.99 else f", weight {ours['weight']:.2f}"
-    return f"{ours['choice']}, s = {s}{weight}"
+    code = ", fixed code" if ours["codec"] == "fixed" else ""
+    return f"{ours['choice']}, s = {s}{weight}{code}"
 
 
-def pair(row: Row, who: str) -> list[str]:
-    """Our bytes over the peer's, and how many times as fast we encode and decode."""
+def against(row: Row, who: str) -> list[str]:
+    """Our setting, its bytes over the peer's, and how many times as fast we encode and decode."""
     if who not in row["ours"]:
-        return [NONE, NONE, NONE]
+        return ["not reached" if who == "small" else "none", NONE, NONE, NONE]
     seconds = row["seconds"][who]
     return [
+        setting(row["ours"][who]),
         share(row["ours"][who]["bytes"] / row["bytes"]),
         times(seconds["encode_times"]),
         times(seconds["decode_times"]) if decodes(row) else NONE,
@@ -93,28 +95,19 @@ def vector_table(record: dict[str, Any], name: str) -> str:
             f"{VECTORS[name]}",
             "error",
             "bits an element",
-            "ours at its error",
-            "our bytes / its",
+            "our smallest at its error",
+            "bytes / its",
             "encode",
             "decode",
-            "fixed code: bytes / its",
+            "our fastest that is no larger",
+            "bytes / its",
             "encode",
             "decode",
         ]
     ]
     for row in of_vector(record, name):
-        small = row["ours"].get("small")
-        ours = setting(small) if small else "not reached"
-        grid.append(
-            [
-                title(row),
-                f"{row['error']:.1e}",
-                bits(row["bytes"], row["d"]),
-                ours,
-                *pair(row, "small"),
-                *pair(row, "fast"),
-            ]
-        )
+        about = [title(row), f"{row['error']:.1e}", bits(row["bytes"], row["d"])]
+        grid.append([*about, *against(row, "small"), *against(row, "fast")])
     return markdown(grid)
 
 
@@ -126,10 +119,10 @@ def speeds(record: dict[str, Any]) -> str:
             "copy",
             "encode",
             "decode",
-            "ours encodes",
-            "ours decodes",
-            "fixed encodes",
-            "fixed decodes",
+            "our smallest encodes",
+            "decodes",
+            "our fastest encodes",
+            "decodes",
         ]
     ]
     for row in of_vector(record, "large"):
@@ -187,7 +180,7 @@ def ahead(row: Row, who: str) -> bool:
 
 
 def behind(record: dict[str, Any]) -> str:
-    """Where a peer is ahead, by method: bytes over all vectors, speed of whichever of our codes is the faster."""
+    """Where a peer is ahead, by method: bytes over all vectors, speed of whichever of our two is the faster."""
     grid = [["a peer is ahead", "in bytes", "in encoding", "in decoding"]]
     for name in dict.fromkeys(title(row) for vector in VECTORS for row in of_vector(record, vector)):
         rows = [row for vector in VECTORS for row in of_vector(record, vector) if title(row) == name]
@@ -278,10 +271,7 @@ def blocks() -> dict[str, str]:
 
 
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name, block in blocks().items():
-        page = fill(page, name, block)
-    PAGE.write_text(page, encoding="utf-8")
+    write(PAGE, blocks())
 
 
 if __name__ == "__main__":

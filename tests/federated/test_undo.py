@@ -18,6 +18,7 @@ from adaquantfl.engines.flower import records
 from adaquantfl.engines.gloo import messages as gloo
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.experiments import runner
+from adaquantfl.experiments.progress import numbers
 from adaquantfl.federated import server
 from adaquantfl.federated.messages import Absence, Model, Plan, Reply
 
@@ -93,6 +94,14 @@ def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(config: Config
     assert not np.array_equal(states[3].model.weights, states[0].model.weights)
     assert [line["s"] for line in lines[:3]] == pytest.approx([0.25, 0.5, 1.0])
     assert 0 < lines[0]["wire_bytes_up"] < lines[1]["wire_bytes_up"] < lines[2]["wire_bytes_up"]
+    assert [line["harm"] for line in lines[:3]] == [1.0, 1.0, 0.0]
+    assert [numbers(*seen).endswith("taken back") for seen in zip(states[1:], lines, strict=True)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert " s 0.5 " in numbers(states[2], lines[1])
 
 
 def test_without_such_a_rule_a_training_that_diverges_stops_with_a_sentence(config: Config) -> None:

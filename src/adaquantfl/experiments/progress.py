@@ -71,7 +71,9 @@ def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     latest = state.latest
     tested = "" if latest.accuracy is None else f"accuracy {latest.accuracy:.1%}  "
     tested += "" if latest.test_loss is None else f"test loss {_number(latest.test_loss)}  "
-    return f"loss {_number(latest.loss)}  {tested}s {'—' if s is None else s}  sent {amount(state.ledger.paper_bits)}"
+    levels = "—" if s is None else f"{s:.3g}" if s < 100 else f"{s:.0f}"
+    undone = "  taken back" if line and line.get("undone") else ""
+    return f"loss {_number(latest.loss)}  {tested}s {levels}  sent {amount(state.ledger.paper_bits)}{undone}"
 
 
 class _Display(Progress):

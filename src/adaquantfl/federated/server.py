@@ -117,6 +117,7 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
         "lr": eta,
         "round_loss": collected.round_loss if collected.heard else None,
         **({"undone": True} if back else {}),
+        **({"harm": survey.harm / survey.loss} if survey and survey.loss > 0 else {}),
         **vars(after.ledger),
         "clients": len(collected.heard),
         **({"missing": collected.missing} if collected.missing else {}),
