@@ -17,7 +17,9 @@ import adaquantfl as aq
 from adaquantfl.config import Config, load_config
 from adaquantfl.experiments import runner
 from adaquantfl.federated import checkpoint
+from adaquantfl.federated.client import Trainer
 from adaquantfl.federated.history import RunDirectory
+from adaquantfl.federated.messages import Model, Plan, Reply
 
 SMALL = {
     "model": "mlp",
@@ -94,6 +96,40 @@ def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config,
         assert state.round == stop  # nothing that was finished is lost
         assert runner.resume(folder)["model_sha256"] == whole["model_sha256"]
         assert without_times(folder) == without_times(tmp_path / "whole")
+
+
+@pytest.fixture
+def stc(small: Config) -> Config:
+    return replace(small, quantizer="stc", method="1bit", sparsity=50, rounds=6)
+
+
+def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of_a_round(
+    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = runner.run(stc, tmp_path / "whole")
+    train = Trainer.train
+
+    def cut(self: Trainer, client: int, model: Model, plan: Plan) -> Reply:
+        if (plan.round, client) == (3, 2):  # two clients have played this round, and have new remainders
+            raise KeyboardInterrupt
+        return train(self, client, model, plan)
+
+    monkeypatch.setattr(Trainer, "train", cut)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(stc, tmp_path / "cut")
+    monkeypatch.undo()
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+
+
+def test_a_run_whose_remainders_are_gone_is_not_resumed_to_another_model(stc: Config, tmp_path: Path) -> None:
+    runner.run(replace(stc, rounds=3), tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoint"
+    state = checkpoint.load(folder)
+    assert state is not None
+    checkpoint.save(replace(state, kept={}), folder)
+    with pytest.raises(aq.CheckpointError, match="error feedback"):
+        runner.resume(tmp_path / "run", {"rounds": 6})
+    assert (tmp_path / "run" / "summary.json").is_file()  # nothing is lost
 
 
 def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_what_stc_leaves_out_comes_later() -> None:
     state = server.start(config, engine)
     for _ in range(3):
         state, _ = server.play_round(state, config, engine)
-    kept = engine.trainer._remainders
+    kept = engine.kept()
     engine.close()
     assert sorted(kept) == [0, 1, 2]
     assert all(np.abs(remainder).max() > 0 for remainder in kept.values())

@@ -7,14 +7,15 @@ carries calls there and answers back (`carry`), and says which ones failed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
+from ..errors import EngineError
 from ..federated.client import Trainer
 from ..federated.downlink import Downlink
-from ..federated.messages import Absence, Evaluation, Model, Plan, Reply
+from ..federated.messages import Absence, Evaluation, Model, Plan, Reply, Vector
 from ..federated.quorum import check_quorum
 from ..tasks.task import Task
 
@@ -70,6 +71,13 @@ class CallEngine(ABC):
         loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(answers[:shared])
         mean = sum(answers[shared:]) / tests if tests else None
         return Evaluation(loss, mean) if self.task.accuracy else Evaluation(loss, None, mean)
+
+    def kept(self) -> dict[int, Vector]:
+        return {}  # clients in processes of their own have it there
+
+    def restore(self, kept: Mapping[int, Vector]) -> None:
+        if kept:
+            raise EngineError(f"Only the local engine can go on with this run: what {len(kept)} clients kept is here.")
 
     def _mean_loss(self, answers: list[Any]) -> float:
         missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..config import Config
-from ..federated.messages import Model
+from ..federated.messages import Model, Vector
 from ..federated.quorum import reason_of
 from ..threads import cores
 from .calls import Call, CallEngine, Failure, perform
@@ -36,6 +36,12 @@ class LocalEngine(CallEngine):
                 yield perform(self.trainer, call, model)
             except Exception as error:  # a client's code is the user's; whatever it raises concerns that client
                 yield Failure(reason_of(error))
+
+    def kept(self) -> dict[int, Vector]:
+        return dict(self.trainer.remainders)
+
+    def restore(self, kept: Mapping[int, Vector]) -> None:
+        self.trainer.remainders = dict(kept)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from ..config import RESUMABLE, Config, load_config
 from ..engines.calls import CallEngine
 from ..engines.local import LocalEngine
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
 from ..federated import server
 from ..federated.history import RunDirectory
 from ..federated.messages import Engine
@@ -88,6 +88,8 @@ def resume(
         tracking.check(config)
         engine = connect(config)  # before anything is changed: its task may be gone, or another
         try:
+            if state is not None:
+                _give_back(state, config, engine)
             directory.reopen()
             return _play(config, state, engine, directory, observer)
         finally:
@@ -109,7 +111,7 @@ def _play(
                 after, line = server.play_round(state, config, engine)
                 after, line = server.evaluate(after, line, config, engine)
                 directory.append(line)
-                state = after  # from here on the round counts
+                state = replace(after, kept=engine.kept())  # from here on the round counts
                 if state.round % config.checkpoint_every == 0:
                     directory.save(state)
                     saved = state.round
@@ -124,6 +126,16 @@ def _play(
     summary = summarise(state, engine)
     directory.finish(summary)
     return summary
+
+
+def _give_back(state: RunState, config: Config, engine: Engine) -> None:
+    """Clients that keep something from round to round get it back; where it is gone the run cannot be the same."""
+    if config.quantizer == "stc" and state.round > 0 and not state.kept:
+        raise CheckpointError(
+            "What quantizer 'stc' left out of updates so far (error feedback) was in its clients' processes and is "
+            "gone with them. Start the run again; the local engine keeps it in its checkpoints."
+        )
+    engine.restore(state.kept)
 
 
 def _test_losses(state: RunState) -> dict[str, float]:

@@ -45,6 +45,7 @@ def save(state: RunState, folder: Path) -> Path:
         arrays["previous_weights"], arrays["previous_buffers"] = state.previous.weights, state.previous.buffers
     if state.remainder is not None:
         arrays["remainder"] = state.remainder
+    arrays |= {f"kept_{client}": vector for client, vector in state.kept.items()}
     if state.downlink is not None:
         way = state.downlink
         meta["downlink"] = {"round": way.round, "digest": way.digest.hex(), "steps": [len(step) for step in way.steps]}
@@ -71,6 +72,7 @@ def load(folder: Path) -> RunState | None:
             remainder = file.get("remainder")
             before = (file["previous_weights"], file["previous_buffers"]) if "previous_weights" in file else None
             downlink = _downlink(meta["downlink"], file["steps"], file["holds"]) if "downlink" in meta else None
+            kept = {int(name[5:]): file[name] for name in file.files if name.startswith("kept_")}
             second = meta.get("downlink_schedule")
         if meta["format"] != _FORMAT:
             raise CheckpointError(f"{path} has format {meta['format']}; this version reads {_FORMAT}.")
@@ -89,6 +91,7 @@ def load(folder: Path) -> RunState | None:
             downlink=downlink,
             remainder=remainder,
             downlink_schedule=ScheduleState(**second) if second else None,
+            kept=kept,
             seconds=meta["seconds"],
             simulated_seconds=meta.get("simulated_seconds", 0.0),
             targets=meta["targets"],

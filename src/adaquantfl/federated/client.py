@@ -48,7 +48,7 @@ class Trainer:
         self.federation = Federation(first, tensors, tuple(len(part) for part in task.parts))
         self._segments = scope_segments(config.scope, tensors)
         self._rule = config.schedule()
-        self._remainders: dict[int, Vector] = {}  # of quantizers that are meant for error feedback
+        self.remainders: dict[int, Vector] = {}  # of quantizers that are meant for error feedback
         self._pool: npt.NDArray[np.int64] | None = None
 
     def train(self, client: int, model: Model, plan: Plan) -> Reply:
@@ -134,9 +134,9 @@ class Trainer:
 
     def _with_remainder(self, update: Vector, s: int, key: int, client: int) -> bytes:
         """Send what is large of the update and of what was left over before; keep the rest (error feedback)."""
-        wanted = update + self._remainders.get(client, np.float32(0))
+        wanted = update + self.remainders.get(client, np.float32(0))
         levels = quantize(wanted, s, key, self._segments, quantizer=self.config.quantizer)
-        self._remainders[client] = remainder(wanted, levels)
+        self.remainders[client] = remainder(wanted, levels)
         return encode(levels, self.config.codec)
 
     def _survey(self, model: Model, update: Vector, frame: bytes, client: int, plan: Plan) -> bytes:

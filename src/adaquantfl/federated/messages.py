@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -118,6 +118,12 @@ class Engine(Protocol):
 
     def evaluate(self, model: Model, test: bool = True) -> Evaluation:
         """f(w) over the clients' data, and the accuracy on the test set."""
+
+    def kept(self) -> dict[int, Vector]:
+        """What clients in this process keep from round to round: the remainders of error feedback."""
+
+    def restore(self, kept: Mapping[int, Vector]) -> None:
+        """Give it back to them, before the first round of a run that goes on."""
 
     def close(self) -> None:
         """Let go of processes and memory. May be called twice."""

@@ -46,6 +46,7 @@ class RunState:
     downlink: Downlink | None = None  # None: the model itself is sent in every round
     remainder: Vector | None = None  # what the lossy downlink still owes the clients
     downlink_schedule: ScheduleState | None = None
+    kept: Mapping[int, Vector] = field(default_factory=dict)  # by clients in this process: `Engine.kept`
     seconds: float = 0.0
     simulated_seconds: float = 0.0
     targets: dict[str, dict[str, int]] = field(default_factory=dict)  # loss level -> what it took
