@@ -38,32 +38,44 @@ def verdicts(records: Path) -> str:
     """The targets, partition by partition."""
     lines = []
     for folder, groups in rivals.load(records).items():
-        if {rivals.OURS, PAPER, DADAQUANT} <= set(groups):
-            lost = len(rivals.stopped(records, folder).get(rivals.OURS, []))
-            but = f" **But {lost} of our own seeds diverged**, so that the target is missed." if lost else ""
-            lines.append(f"- {TITLES[folder]}: {verdict(groups)}{but}")
+        lost = {name: len(runs) for name, runs in rivals.stopped(records, folder).items()}
+        if {rivals.OURS, PAPER} <= set(groups) and (DADAQUANT in groups or DADAQUANT in lost):
+            but = f" **But {lost[rivals.OURS]} of our own seeds diverged.**" if rivals.OURS in lost else ""
+            beside = [beside_paper(groups), beside_dadaquant(groups, lost.get(DADAQUANT, 0))]
+            lines.append(f"- {TITLES[folder]}: {'; '.join(beside)}.{but}")
     text = (
         f"Targets, at the lowest loss that all runs of a partition reached: at least {FEWER:g} times fewer bytes than "
         f"AdaQuantFL with s0 = 2; no more bytes and rounds than DAdaQuant, and ahead in one of them by {AHEAD:g}."
     )
-    return "\n".join([text, "", *lines])
+    return "\n".join([text, "", *lines]) if lines else text
 
 
-def verdict(groups: Groups) -> str:
-    level, groups = rivals.level(groups), rivals.same_seeds(groups, (rivals.OURS, PAPER, DADAQUANT))
-    seeds = len(groups[PAPER])
-    sent, rounds = (
-        {name: rivals.mean(groups[name], level, key) for name in (rivals.OURS, PAPER, DADAQUANT)}
+def beside_paper(groups: Groups) -> str:
+    (fewer, _), seeds = ratios(groups, PAPER)
+    return f"AdaQuantFL takes {fewer:.1f} times our bytes ({verdict(fewer >= FEWER)}, {seeds} of {rivals.SEEDS} seeds)"
+
+
+def beside_dadaquant(groups: Groups, lost: int) -> str:
+    if DADAQUANT not in groups:
+        return f"DAdaQuant diverged with {lost} of {rivals.SEEDS} seeds"
+    (less, sooner), seeds = ratios(groups, DADAQUANT)
+    met = verdict(less >= 1 and sooner >= 1 and max(less, sooner) >= AHEAD)
+    both = f"DAdaQuant {less:.2f} times our bytes and {sooner:.2f} times our rounds"
+    return f"{both} ({met}, {seeds} of {rivals.SEEDS} seeds)"
+
+
+def ratios(groups: Groups, rival: str) -> tuple[list[float], int]:
+    """A rival's mean bytes and rounds over ours, on the seeds that both have, and how many those are."""
+    level, shared = rivals.level(groups), rivals.same_seeds(groups, (rivals.OURS, rival))
+    means = [
+        rivals.mean(shared[rival], level, key) / rivals.mean(shared[rivals.OURS], level, key)
         for key in ("wire_bytes_up", "round")
-    )
-    fewer = sent[PAPER] / sent[rivals.OURS]
-    less, sooner = sent[DADAQUANT] / sent[rivals.OURS], rounds[DADAQUANT] / rounds[rivals.OURS]
-    ahead = less >= 1 and sooner >= 1 and max(less, sooner) >= AHEAD
-    return (
-        f"AdaQuantFL takes {fewer:.1f} times our bytes ({'met' if fewer >= FEWER else '**missed**'}); DAdaQuant "
-        f"{less:.2f} times our bytes and {sooner:.2f} times our rounds ({'met' if ahead else '**missed**'}); "
-        f"{seeds} of {rivals.SEEDS} seeds."
-    )
+    ]
+    return means, len(shared[rival])
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.config import Config, load_config
+from adaquantfl.engines.calls import CallEngine
+from adaquantfl.engines.local import LocalEngine
 from adaquantfl.experiments import runner
 from adaquantfl.federated import checkpoint
 from adaquantfl.federated.client import Trainer
@@ -130,6 +132,15 @@ def test_a_run_whose_remainders_are_gone_is_not_resumed_to_another_model(stc: Co
     with pytest.raises(aq.CheckpointError, match="error feedback"):
         runner.resume(tmp_path / "run", {"rounds": 6})
     assert (tmp_path / "run" / "summary.json").is_file()  # nothing is lost
+
+
+def test_an_engine_without_its_clients_state_does_not_go_on_with_such_a_run(stc: Config, tmp_path: Path) -> None:
+    class Elsewhere(LocalEngine):
+        kept, restore = CallEngine.kept, CallEngine.restore
+
+    runner.run(replace(stc, rounds=3), tmp_path / "run")
+    with pytest.raises(aq.EngineError, match=r"3 clients .* --engine local"):
+        runner.resume(tmp_path / "run", {"rounds": 6}, connect=Elsewhere)
 
 
 def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, tmp_path: Path) -> None:

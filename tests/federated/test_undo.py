@@ -84,7 +84,7 @@ class Sharp(LocalEngine):
 
 
 @pytest.mark.parametrize("loss", ["full", "round"])
-@pytest.mark.parametrize("downlink", ["model", "exact"])
+@pytest.mark.parametrize("downlink", ["model", "exact", "lossy"])
 def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(config: Config, loss: str, downlink: str) -> None:
     config = replace(config, rule_s0=0.25, loss=loss, downlink=downlink)
     states, lines = played(config, Sharp(config), 4)
@@ -94,6 +94,8 @@ def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(config: Config
     assert not np.array_equal(states[3].model.weights, states[0].model.weights)
     assert [line["s"] for line in lines[:3]] == pytest.approx([0.25, 0.5, 1.0])
     assert 0 < lines[0]["wire_bytes_up"] < lines[1]["wire_bytes_up"] < lines[2]["wire_bytes_up"]
+    if states[2].downlink is not None:
+        assert states[2].downlink.digest == states[0].downlink.digest  # type: ignore[union-attr]
     assert [line["harm"] for line in lines[:3]] == [1.0, 1.0, 0.0]
     assert [numbers(*seen).endswith("taken back") for seen in zip(states[1:], lines, strict=True)] == [
         True,

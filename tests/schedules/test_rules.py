@@ -25,7 +25,7 @@ from adaquantfl.schedules import (
 )
 from adaquantfl.schedules.dadaquant import client_levels
 from adaquantfl.schedules.registry import RULES
-from adaquantfl.theory import adaptive_levels
+from adaquantfl.theory import MAX_LEVELS, adaptive_levels
 
 UPDATE = np.array([0.3, -0.4, 0.0], dtype=np.float32)
 
@@ -149,9 +149,10 @@ def test_s0_is_the_optimum_at_the_start_whatever_the_curves_are() -> None:
 
 
 def test_noise_never_adds_more_to_the_loss_than_it_may() -> None:
-    chosen = surveyed(CostAware(s0=0.3, every=5, harm=0.05), [2.0] * 6, sharp_survey)
-    assert chosen[:3] == pytest.approx([0.3, 0.6, 1.2])  # a survey every round while more may be right
-    assert chosen[3:] == pytest.approx([1 / 12 / 0.05] * 3, rel=0.02)
+    surveys = iter([sparse_survey, *[sharp_survey] * 9])  # harmless at the start, and then no longer
+    chosen = surveyed(CostAware(s0=0.3, every=2, harm=0.05), [2.0] * 16, lambda rule, s: next(surveys)(rule, s))
+    assert chosen[1:4] == pytest.approx([0.3, 0.6, 1.2], rel=0.02)  # a survey every round while more may be right
+    assert chosen[-1] == pytest.approx(1 / 12 / 0.05, rel=0.02)
     assert surveyed(CostAware(s0=3.0, every=1, harm=0.05), [2.0] * 3, sharp_survey)[-1] == pytest.approx(3, rel=0.02)
 
 
@@ -213,11 +214,11 @@ def test_s_stays_finer_after_a_round_was_taken_back() -> None:
     assert state.s == pytest.approx(math.sqrt(2) * 0.7, rel=0.05)
 
 
-def searched(rule: CostAware, harms: list[float]) -> tuple[list[int], list[float]]:
+def searched(rule: CostAware, harms: list[float], losses: list[float] | None = None) -> tuple[list[int], list[float]]:
     """How many rounds are taken back, and s, in rounds at whose start noise does this harm to a loss of 2."""
     state, taken, chosen, survey = rule.init(), [], [], None
-    for harm in harms:
-        state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=survey)
+    for harm, loss in zip(harms, losses or [2.0] * len(harms), strict=True):
+        state = rule.step(state, bits=0, dimension=1, loss=loss, eta=0.1, survey=survey)
         assert state.s is not None
         assert rule.wants_survey(state)
         survey = replace(sparse_survey(rule, state.s), loss=2.0, harm=harm)
@@ -235,6 +236,11 @@ def test_a_start_whose_noise_does_harm_is_taken_back_until_the_levels_are_fine_e
     assert chosen[4] == pytest.approx(chosen[3], rel=0.02)  # the bound goes on from there, not from s0
 
 
+def test_the_next_try_is_clearly_finer_where_the_harm_is_only_just_too_much() -> None:
+    _, chosen = searched(CostAware(s0=1.0, every=1, harm=0.03), [0.0601, 0.0])
+    assert chosen[1] > 1.2 * chosen[0]
+
+
 def test_a_start_whose_noise_does_none_is_kept() -> None:
     assert searched(CostAware(s0=0.1, every=1), [0.0, -0.01]) == ([0, 0], pytest.approx([0.1, 0.1], rel=0.02))
 
@@ -245,9 +251,33 @@ def test_harm_takes_nothing_back_once_training_has_started() -> None:
     assert chosen[2] == pytest.approx(2 * chosen[1])
 
 
-def test_the_finest_levels_are_not_taken_back() -> None:
-    rule = CostAware(s0=60_000.0, every=1)
-    assert searched(rule, [2.0, 2.0])[0] == [1, 0]
+def test_a_loss_that_rises_does_not_end_the_search_for_a_start() -> None:
+    taken, chosen = searched(CostAware(s0=0.1, every=5), [2.0] * 4, losses=[2.0, 2.0, 2.8, 2.0])
+    assert taken == [1] * 4
+    assert chosen == pytest.approx([0.1, 0.2, 0.4, 0.8])
+
+
+def test_the_finest_levels_are_not_taken_back_and_never_exceeded() -> None:
+    taken, chosen = searched(CostAware(s0=40_000.0, every=1), [2.0] * 4)
+    assert (taken[0], taken[-1]) == (1, 0)
+    assert chosen[-1] == MAX_LEVELS
+
+
+def test_a_start_is_kept_where_more_levels_would_not_help() -> None:
+    rule = CostAware(s0=1.0, every=1)
+    state = rule.step(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
+    assert state.s is not None
+    flat = replace(sparse_survey(rule, state.s), errors=(3.0,) * 5, loss=2.0, harm=2.0)
+    assert rule.hear(state, 2.0, flat)[1] == 0
+
+
+def test_a_checkpoint_from_before_the_search_for_a_start_goes_on() -> None:
+    rule = CostAware(s0=0.5, every=1)
+    state = rule.step(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
+    del state.memory["settled"]
+    state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 0.5))
+    assert state.s == pytest.approx(0.5, rel=0.02)
+    assert state.memory["settled"]
 
 
 def test_a_survey_is_there_after_the_first_round_and_whenever_the_loss_is() -> None:

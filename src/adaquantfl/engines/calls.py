@@ -1,6 +1,7 @@
 """What every engine asks of its clients, and how the answers become replies and evaluations.
 
-A call is a pure function of (config, model, call): who carries it out, and where, does not matter. An engine only
+A call is a pure function of (config, model, call): who carries it out, and where, does not matter. (But for error
+feedback: what a client left out stays with the process that plays it.) An engine only
 carries calls there and answers back (`carry`), and says which ones failed.
 """
 
@@ -77,7 +78,10 @@ class CallEngine(ABC):
 
     def restore(self, kept: Mapping[int, Vector]) -> None:
         if kept:
-            raise EngineError(f"Only the local engine can go on with this run: what {len(kept)} clients kept is here.")
+            raise EngineError(
+                f"The checkpoint holds what {len(kept)} clients left out of their updates (error feedback), which only "
+                "the local engine can give back to them: resume with --engine local."
+            )
 
     def _mean_loss(self, answers: list[Any]) -> float:
         missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}

@@ -67,7 +67,7 @@ def closing_line(summary: dict[str, Any], out: Path) -> str:
 
 def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     """The figures of a round."""
-    s = state.schedule.s
+    s = line["s"] if line else state.schedule.s
     latest = state.latest
     tested = "" if latest.accuracy is None else f"accuracy {latest.accuracy:.1%}  "
     tested += "" if latest.test_loss is None else f"test loss {_number(latest.test_loss)}  "

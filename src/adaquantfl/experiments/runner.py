@@ -86,10 +86,10 @@ def resume(
         if done is not None and state is not None and server.finished(state, config):
             return done
         tracking.check(config)
+        _check_kept(state, config)
         engine = connect(config)  # before anything is changed: its task may be gone, or another
         try:
-            if state is not None:
-                _give_back(state, config, engine)
+            engine.restore(state.kept if state else {})
             directory.reopen()
             return _play(config, state, engine, directory, observer)
         finally:
@@ -128,14 +128,13 @@ def _play(
     return summary
 
 
-def _give_back(state: RunState, config: Config, engine: Engine) -> None:
-    """Clients that keep something from round to round get it back; where it is gone the run cannot be the same."""
-    if config.quantizer == "stc" and state.round > 0 and not state.kept:
+def _check_kept(state: RunState | None, config: Config) -> None:
+    """Where what clients kept from round to round is gone, the run could not go on to the same model."""
+    if config.quantizer == "stc" and state is not None and state.round > 0 and not state.kept:
         raise CheckpointError(
             "What quantizer 'stc' left out of updates so far (error feedback) was in its clients' processes and is "
             "gone with them. Start the run again; the local engine keeps it in its checkpoints."
         )
-    engine.restore(state.kept)
 
 
 def _test_losses(state: RunState) -> dict[str, float]:

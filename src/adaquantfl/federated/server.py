@@ -91,9 +91,9 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     engine.downlink = state.downlink
     answers = engine.train(state.model, plan, chosen.clients)
     collected = collect(answers, chosen, plan, config, federation, ledger)
-    complete = enough(collected.missing, len(chosen.clients), config)
-    survey = _priced(collected, config, parcels) if complete else None
-    lost = collected.diverged and not complete
+    quorum = enough(collected.missing, len(chosen.clients), config)
+    survey = _priced(collected, config, parcels) if quorum else None
+    lost = collected.diverged and not quorum
     schedule, back = rule.hear(schedule, math.inf if lost else collected.round_loss, survey)
     if not back:
         check_quorum(collected.missing, len(chosen.clients), config, f"Round {state.round + 1}")
@@ -102,7 +102,9 @@ def play_round(state: RunState, config: Config, engine: Engine) -> tuple[RunStat
     applied = time.perf_counter()
     segments = scope_segments(config.scope, federation.tensors)
     ledger = collected.ledger.after_round(d, collected.levels, 1 if segments is None else len(segments))
-    after = replace(state, ledger=ledger, round_loss=_seen(state, collected, config) if back < 2 else state.round_loss)
+    after = replace(
+        state, ledger=ledger, round_loss=_smoothed_loss(state, collected, config) if back < 2 else state.round_loss
+    )
     after = _take_back(after, back) if back else _apply(after, collected, config, rule, loss, eta)
     after = replace(after, downlink=_held(after.downlink, chosen.clients, collected.missing))
     ended = time.perf_counter()
@@ -156,7 +158,7 @@ def _take_back(state: RunState, rounds: int) -> RunState:
     return replace(state, model=model, downlink=way)
 
 
-def _seen(state: RunState, collected: Collected, config: Config) -> float:
+def _smoothed_loss(state: RunState, collected: Collected, config: Config) -> float:
     """The mean mini-batch loss that the round's clients saw, smoothed over the rounds before."""
     smoothing = 0.0 if state.round_loss is None else config.loss_smoothing
     return smoothing * (state.round_loss or 0.0) + (1 - smoothing) * collected.round_loss

@@ -27,6 +27,7 @@ _REACH = 2.0  # a survey looks from s / 2 to 2 s, so that s at most doubles or h
 _POINTS = 5
 _LEAST = 1 / 64
 _USUAL = 0.3  # how much the last round counts in what a round's loss usually is
+_AIM = 0.7  # of the harm that is allowed: what the next try at a start is to do
 _PATIENCE = 6  # rounds taken back in a row: with 64 times the levels it is not the noise
 
 
@@ -106,6 +107,7 @@ class CostAware(Schedule):
         survey: Survey | None = None,
     ) -> ScheduleState:
         memory = {**state.memory, "round": state.memory["round"] + 1}
+        memory.setdefault("settled", memory["mu"] is not None)  # in checkpoints of older versions
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if loss is not None and math.isfinite(loss):
             if state.f0 is None:
@@ -115,20 +117,21 @@ class CostAware(Schedule):
             return state
         assert state.s is not None
         curve = Curve.of(survey)
-        settled = memory.get("settled", True)
-        if not settled:  # the levels in use are the optimum at the start, unless their noise does harm
-            memory["mu"] = curve.exchange_rate(state.s)
-            memory["settled"] = not self._refuses(state, survey)
-        before = memory["sharpness"] if settled else None
-        memory["sharpness"] = self._sharpness(before, survey, curve.error_at(state.s))
+        error = curve.error_at(state.s)
+        if not memory["settled"]:
+            memory["mu"] = curve.exchange_rate(state.s)  # the levels in use are the optimum at the start ...
+            if self._refuses(state, survey):  # ... unless their noise does harm
+                safe = curve.least(_AIM * self.harm / self._sharpness(None, survey, error))
+                return replace(state, s=safe, memory={**memory, "pressed": True})
+            memory["settled"] = True
+        memory["sharpness"] = self._sharpness(memory["sharpness"], survey, error)
         memory["pressed"] = False
         if loss is not None and not loss <= self.brake * memory["lowest"]:  # also where it is not a number
             return self._finer(state)
         bound = curve.best(memory["mu"] / self._weight(state, eta))
         safe = curve.least(self.harm / memory["sharpness"]) if memory["sharpness"] > 0 else 0.0
         s = max(bound, safe)
-        pressed = s > 0.99 * max(survey.levels)  # even more may be right: look again at once
-        memory["pressed"] = pressed or not memory.get("settled", True)
+        memory["pressed"] = s > 0.99 * max(survey.levels)  # even more may be right: look again at once
         return replace(state, s=s)
 
     def hear(self, state: ScheduleState, round_loss: float, survey: Survey | None = None) -> tuple[ScheduleState, int]:
@@ -142,10 +145,10 @@ class CostAware(Schedule):
 
     def _refuses(self, state: ScheduleState, survey: Survey | None) -> bool:
         """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""
-        if survey is None or state.memory.get("settled", True):
+        if survey is None or state.memory["settled"]:
             return False
-        assert state.s is not None
-        return bool(state.s < MAX_LEVELS and not survey.harm <= self.harm * survey.loss)
+        more_would_help = survey.errors[-1] < 0.9 * survey.errors[len(survey.errors) // 2]
+        return more_would_help and not survey.harm <= self.harm * survey.loss
 
     def _finer(self, state: ScheduleState) -> ScheduleState:
         """Twice the levels until the next survey, and a larger mu: sqrt(2) times the levels from then on.
@@ -203,7 +206,7 @@ class Curve:
         """The s with the smallest C(s) + mu q(s) among those surveyed and between."""
         x = np.linspace(self.low, self.high, 401)
         total = np.exp(np.polyval(self.cost, x)) + mu * np.exp(np.polyval(self.error, x))
-        return float(np.exp(x[np.argmin(total)]))
+        return self._levels(x[np.argmin(total)])
 
     def error_at(self, s: float) -> float:
         return float(np.exp(np.polyval(self.error, math.log(s))))
@@ -212,7 +215,10 @@ class Curve:
         """The smallest s among those surveyed and between whose error is not larger; the largest where none is."""
         x = np.linspace(self.low, self.high, 401)
         fine = x[np.exp(np.polyval(self.error, x)) <= error]
-        return float(np.exp(fine[0] if len(fine) else x[-1]))
+        return self._levels(fine[0] if len(fine) else x[-1])
+
+    def _levels(self, x: float) -> float:
+        return min(float(np.exp(x)), float(MAX_LEVELS))
 
     @staticmethod
     def _slope(s: float, parabola: npt.NDArray[np.float64]) -> float:
