@@ -19,10 +19,13 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 import adaquantfl as aq
-from adaquantfl.errors import CheckpointError, ConfigError, FrameError, QuantizeError
+from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, FrameError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.plan import EXACT, Plan
 from adaquantfl.flower.update import NAME, Model, pack
+from adaquantfl.quantizers.by_rule import by_rule
+from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.schedules import Cosine
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
 MODEL: Arrays = {
@@ -119,16 +122,30 @@ def test_arrays_of_all_types_reach_the_wrapped_strategy_unharmed() -> None:
                 np.testing.assert_allclose(array, expected, atol=1e-3 if name == "half" else 2e-5)
 
 
-def test_the_mean_is_the_one_that_the_accumulator_computes() -> None:
-    strategy = AdaQuantStrategy(FedAvg(), seed=5)
+@pytest.mark.parametrize("quantizer", [name for name, kind in QUANTIZERS.items() if kind.follows_rule])
+@pytest.mark.parametrize("s0", [2, 0.4])
+def test_the_mean_is_the_one_that_the_accumulator_computes(quantizer: str, s0: float) -> None:
+    strategy = AdaQuantStrategy(FedAvg(), schedule=Cosine(s0=s0, s_end=9), quantizer=quantizer, seed=5)
     model = {"a": MODEL["conv"], "b": MODEL["conv"][:3]}
-    after = final(run(strategy, FakeGrid(clients()), model=model))
+    result = run(strategy, FakeGrid(clients()), model=model)
     total, weights = aq.Accumulator(690), np.arange(10, 14) / 46
+    s, stretch = by_rule(QUANTIZERS[quantizer], s0, np.array([600, 90]))
     for number, weight in enumerate(weights):
         update = np.concatenate([(step(number)(name, array) - array).ravel() for name, array in model.items()])
-        total.add(aq.compress(update, 2, aq.stream_key(5, 0, number), segments=[600, 90]), weight)
+        key = aq.stream_key(5, 0, number)
+        total.add(aq.compress(update, s, key, segments=[600, 90], stretch=stretch, quantizer=quantizer), weight)
     expected = np.concatenate([array.ravel() for array in model.values()]) + total.result()
-    np.testing.assert_allclose(np.concatenate([array.ravel() for array in after.values()]), expected, atol=1e-6)
+    after = np.concatenate([array.ravel() for array in final(result).values()])
+    np.testing.assert_allclose(after, expected, atol=1e-6)
+    metrics = result.train_metrics_clientapp[1]
+    assert metrics["aq_s"] == pytest.approx(s0)
+    assert metrics["aq_paper_bits"] == aq.paper_bits(690, s, 2)
+
+
+@pytest.mark.parametrize(("quantizer", "says"), [("stc", "no levels"), ("centroids", "centroid")])
+def test_a_quantizer_that_no_schedule_can_drive_is_refused_at_once(quantizer: str, says: str) -> None:
+    with pytest.raises(AdaQuantError, match=says):
+        AdaQuantStrategy(FedAvg(), quantizer=quantizer)
 
 
 def test_the_new_model_is_unbiased() -> None:

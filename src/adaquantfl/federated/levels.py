@@ -1,16 +1,15 @@
-"""How a rule's number of levels, whole or not, becomes what a quantizer takes."""
+"""How a rule's number of levels, whole or not, becomes what the configuration's quantizer takes for an update."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import Config
+from ..quantizers.by_rule import by_rule
 from ..quantizers.centroid import like_uniform
 from ..quantizers.registry import find
-from ..quantizers.uniform import balanced_stretch, whole_levels
+from ..quantizers.uniform import balanced_stretch
 from ..quantizers.vectors import Stretch
 
 
@@ -21,17 +20,10 @@ def levels_of(
     kind = find(config.quantizer)
     if not kind.follows_rule:
         return (config.sparsity if kind.name == "stc" else 1), 1.0
-    if not kind.stretches:
-        return min(max(1, math.floor(s + 0.5)), kind.most), 1.0
-    balanced = config.spread == "balanced" and segments is not None
+    if config.spread != "balanced" or segments is None or not kind.stretches:
+        return by_rule(kind, s, np.array([len(update)]) if segments is None else segments)
     if kind.name == "centroid":
-        lengths = np.array([len(update)]) if segments is None else segments
-        whole, stretch = like_uniform(s, lengths, balanced)
-    elif balanced:
-        assert segments is not None
-        whole, stretch = balanced_stretch(update, s, segments)
+        whole, stretch = like_uniform(s, segments, balanced=True)
     else:
-        whole, stretch = whole_levels(s)
-    if whole <= kind.most:
-        return whole, stretch
-    return kind.most, stretch if balanced else 1.0
+        whole, stretch = balanced_stretch(update, s, segments)
+    return min(whole, kind.most), stretch

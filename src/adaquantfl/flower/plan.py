@@ -13,12 +13,14 @@ from flwr.app import ConfigRecord, Message
 
 from ..codecs.registry import by_name
 from ..errors import ConfigError
+from ..quantizers.by_rule import by_rule
+from ..quantizers.registry import find
 from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
-from ..quantizers.vectors import check_levels
+from ..theory import MAX_LEVELS
 
 KEY = "adaquantfl"  # of the entry; its value is the plan as JSON
-_FORMAT = 1
+_FORMAT = 2
 
 # BatchNorm's statistics in PyTorch and Keras: a variance with noise on it can be negative. FedAvg turns the counts of
 # batches, which are integers, into floats.
@@ -29,19 +31,22 @@ EXACT = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean"
 class Plan:
     """How the clients quantize in this round.
 
-    s: None where they do not. exact: patterns of names of arrays that travel as they are.
+    s: None where they do not; it need not be whole. exact: patterns of names of arrays that travel as they are.
     """
 
     round: int
-    s: int | None
+    s: float | None
     seed: int = 0
     scope: str | int = "tensor"
     codec: str = "auto"
     exact: tuple[str, ...] = EXACT
+    quantizer: str = "uniform"
 
     def __post_init__(self) -> None:
-        if self.s is not None:
-            check_levels(self.s)
+        if self.s is not None and not 0 < self.s <= MAX_LEVELS:
+            raise ConfigError(f"s = {self.s}: the number of levels is above 0 and at most {MAX_LEVELS}.")
+        if not find(self.quantizer).follows_rule:
+            raise ConfigError(f"quantizer = {self.quantizer!r}: it has no levels that a schedule could choose.")
         by_name(self.codec)
         self.segments([1])
         self.key(0)
@@ -60,6 +65,12 @@ class Plan:
     def segments(self, sizes: Sequence[int]) -> npt.NDArray[np.int64] | None:
         """The lengths that share a norm, for arrays of these sizes."""
         return scope_segments(self.scope, sizes)
+
+    def levels(self, sizes: Sequence[int]) -> tuple[int, float]:
+        """s and stretch, as `compress` takes them, for arrays of these sizes."""
+        assert self.s is not None
+        segments = self.segments(sizes)
+        return by_rule(find(self.quantizer), self.s, np.array([sum(sizes)]) if segments is None else segments)
 
     def key(self, client: int) -> int:
         """The client's random stream in this round; a node id is an unsigned 64-bit number."""

@@ -81,8 +81,11 @@ def pack(record: ArrayRecord, model: Model, plan: Plan, client: int) -> ArrayRec
             others[name] = array
     if plan.s is None or not updates:
         return None
-    segments = plan.segments([len(update) for update in updates])
-    frame = compress(np.concatenate(updates), plan.s, plan.key(client), plan.codec, segments)
+    sizes = [len(update) for update in updates]
+    s, stretch = plan.levels(sizes)
+    frame = compress(
+        np.concatenate(updates), s, plan.key(client), plan.codec, plan.segments(sizes), stretch, plan.quantizer
+    )
     data = _HEAD.pack(client, len(entries)) + np.array(entries, dtype=_ENTRY).tobytes() + frame
     return ArrayRecord({**others, NAME: Array("uint8", (len(data),), STYPE, data)})
 
@@ -110,8 +113,8 @@ def unpack(record: Mapping[str, Array], model: Model, plan: Plan) -> Opened:
     sizes = [array.size for _, array in chosen]
     total = Accumulator(sum(sizes))
     checked = total.check(frame, weight=1.0)
-    if checked.s != plan.s:
-        raise FrameError(f"It has s = {checked.s}, but the round's plan says s = {plan.s}.")
+    if plan.s is not None and checked.s != (s := plan.levels(sizes)[0]):
+        raise FrameError(f"It has s = {checked.s}, but the round's plan says s = {s}.")
     total.add(checked)
     updates = iter(np.split(total.result(), np.cumsum(sizes)[:-1]))
     as_they_are = iter(others.items())
