@@ -9,7 +9,7 @@ million elements, 0.002 to 0.005 bits each.
 from __future__ import annotations
 
 from common import options, record
-from mean_estimation import DRAWS, ROUNDS, SEARCHED, row, search, vectors
+from mean_estimation import DRAWS, ROUNDS, searched, vectors
 
 BITS = (0.002, 0.005, 0.02, 0.1)
 
@@ -18,9 +18,6 @@ if __name__ == "__main__":
     rows = []
     for vector in vectors():
         if vector.kind.startswith("CNN"):
-            for name, norm in SEARCHED:
-                for wanted in BITS:
-                    if (found := search(vector, name, norm, wanted)) is not None:
-                        rows.append(row(vector, name, norm, *found, wanted))
-                print(vector.kind, name, norm or "", flush=True)
+            print(vector.kind, flush=True)
+            rows += searched(vector, BITS)
     record(arguments.out, {"draws": DRAWS, "rounds": list(ROUNDS), "rows": rows}, quiet=True)

@@ -10,7 +10,7 @@ exactly those bytes. Synthetic vectors have one scale, the CNN's updates one for
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,11 +100,16 @@ def row(vector: Vector, name: str, norm: str | None, s: int, stretch: float, wan
     return shown | {"bits": float(np.mean(sizes)), "error": float(np.mean(errors)), "errors": errors}
 
 
-def measure(vector: Vector) -> Iterator[dict[str, Any]]:
+def searched(vector: Vector, bits: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """Every quantizer but EDEN, at each of these bits that its frames can have."""
     for name, norm in SEARCHED:
-        for wanted in BITS:
+        for wanted in bits:
             if (found := search(vector, name, norm, wanted)) is not None:
                 yield row(vector, name, norm, *found, wanted)
+
+
+def measure(vector: Vector) -> Iterator[dict[str, Any]]:
+    yield from searched(vector, BITS)
     for s in EDEN:
         eden = row(vector, "eden", None, s, 1.0, None)
         yield eden

@@ -75,13 +75,12 @@ class CostAware(Schedule):
     def init(self) -> ScheduleState:
         memory = {
             "round": 0,
-            "mu": None,
+            "mu": None,  # until a start is found
             "lowest": None,
             "sharpness": None,
             "usual": None,
             "undone": 0,
             "pressed": False,
-            "settled": False,
         }
         return ScheduleState(s=self.s0, memory=memory)
 
@@ -107,7 +106,6 @@ class CostAware(Schedule):
         survey: Survey | None = None,
     ) -> ScheduleState:
         memory = {**state.memory, "round": state.memory["round"] + 1}
-        memory.setdefault("settled", memory["mu"] is not None)  # in checkpoints of older versions
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if loss is not None and math.isfinite(loss):
             if state.f0 is None:
@@ -118,12 +116,11 @@ class CostAware(Schedule):
         assert state.s is not None
         curve = Curve.of(survey)
         error = curve.error_at(state.s)
-        if not memory["settled"]:
-            memory["mu"] = curve.exchange_rate(state.s)  # the levels in use are the optimum at the start ...
-            if self._refuses(state, survey):  # ... unless their noise does harm
+        if memory["mu"] is None:
+            if self._refuses(state, survey):
                 safe = curve.least(_AIM * self.harm / self._sharpness(None, survey, error))
                 return replace(state, s=safe, memory={**memory, "pressed": True})
-            memory["settled"] = True
+            memory["mu"] = curve.exchange_rate(state.s)  # the levels in use are the optimum at the start
         memory["sharpness"] = self._sharpness(memory["sharpness"], survey, error)
         memory["pressed"] = False
         if loss is not None and not loss <= self.brake * memory["lowest"]:  # also where it is not a number
@@ -145,7 +142,7 @@ class CostAware(Schedule):
 
     def _refuses(self, state: ScheduleState, survey: Survey | None) -> bool:
         """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""
-        if survey is None or state.memory["settled"]:
+        if survey is None or state.memory["mu"] is not None:
             return False
         more_would_help = survey.errors[-1] < 0.9 * survey.errors[len(survey.errors) // 2]
         return more_would_help and not survey.harm <= self.harm * survey.loss
