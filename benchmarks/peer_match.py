@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
+from adaquantfl.quantizers.registry import QUANTIZERS
 from adaquantfl.quantizers.segments import scope_segments
 from adaquantfl.quantizers.uniform import whole_levels
 
@@ -48,6 +49,8 @@ CHOICES = (
     *(Choice(scope, {"quantizer": "lattice"}) for scope in ("whole", 65_536)),
     *(Choice(length, {"quantizer": "uniform", "norm": "linf"}) for length in (4096, 512, 64)),
     *(Choice(length, {"quantizer": "dithered", "norm": "linf"}) for length in (512, 64)),
+    # Only against methods that are biased too.
+    *(Choice(scope, {"quantizer": "nearest", "norm": "linf"}) for scope in ("whole", "tensor", 4096, 512, 256, 64)),
 )
 
 
@@ -114,14 +117,19 @@ class Curve:
         return Match(sender, size, shrunk if biased else plain)
 
     def matches(self, target: float, biased: bool, limit: float = math.inf, guess: float = 0.0) -> list[Match]:
-        """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`."""
+        """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`.
+
+        The fixed code has room for 2^b - 1 levels; fewer take as many bytes.
+        """
+        if not biased and not QUANTIZERS[self.choice.extra["quantizer"]].unbiased:
+            return []
         first = [min(guess * step, FINEST) for step in (0.99, 1.01) if guess > 0]
         s = coarsest(lambda s: self.look(s, biased).error, target, [*self._seen, *first])
         if s is None:
             return []
-        width = whole_levels(s)[0].bit_length() + 1
-        fits = len(self.x) * width <= 8 * limit
-        return [self.look(s, biased), *([self.look(s, biased, "fixed")] if fits else [])]
+        width = whole_levels(s)[0].bit_length()
+        fits = len(self.x) * (width + 1) <= 8 * limit
+        return [self.look(s, biased), *([self.look(2.0**width - 1, biased, "fixed")] if fits else [])]
 
 
 def coarsest(error: Callable[[float], float], target: float, seen: Sequence[float] = ()) -> float | None:

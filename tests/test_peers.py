@@ -16,6 +16,7 @@ import peer_match
 import peer_methods
 import peer_worker
 import peers
+from adaquantfl.quantizers.uniform import whole_levels
 
 recorded = pytest.mark.skipif(not peers_page.RECORD.is_file(), reason="a source distribution has no records")
 
@@ -34,7 +35,8 @@ def test_the_coarsest_levels_meet_the_target_and_slightly_coarser_ones_do_not(x:
     found = all_matches(x, target)
     assert {match.sender.codec for match in found} == {"auto", "fixed"}
     for match in found:
-        assert 0.9 * target < match.error <= target
+        assert 0.9 * target < match.error <= target or match.sender.codec == "fixed"
+        assert match.error <= target
         assert match.sender.weight == 1.0
 
 
@@ -43,7 +45,14 @@ def test_a_search_that_begins_from_earlier_ones_meets_its_target_too(x: peer_mat
     for target in (1e-2, 1e-3, 3e-3, 1e-2):
         small, fixed = curve.matches(target, biased=False)
         assert 0.9 * target < small.error <= target
-        assert small.error == fixed.error
+        assert fixed.error <= small.error
+        assert fixed.sender.s + 1 == 2 ** whole_levels(small.sender.s)[0].bit_length()  # all that there is room for
+
+
+def test_nearest_is_only_tried_against_methods_that_are_biased_too(x: peer_match.Vector) -> None:
+    assert not any("nearest" in match.sender.choice.title for match in all_matches(x, 1e-3))
+    fair = [match for curve in peer_match.curves(x, [len(x)]) for match in curve.matches(1e-3, biased=True)]
+    assert any("nearest" in match.sender.choice.title for match in fair)
 
 
 def test_an_error_out_of_reach_has_no_match(x: peer_match.Vector) -> None:

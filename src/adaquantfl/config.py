@@ -168,6 +168,11 @@ class Config:
             raise ConfigError(
                 f"quantizer = {kind.name!r} has no levels that a rule could choose: use it with method = '1bit'."
             )
+        if self.method == "cost-aware" and not kind.unbiased:
+            raise ConfigError(
+                f"quantizer = {kind.name!r} does not go with method = 'cost-aware', which measures noise that averages "
+                "out over the clients: choose one that is unbiased."
+            )
         if self.method == "feddq" and self.norm != "linf":
             raise ConfigError("method = 'feddq' measures an update by its largest element: set norm = 'linf'.")
 

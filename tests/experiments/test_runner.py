@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import adaquantfl as aq
@@ -22,6 +23,7 @@ from adaquantfl.federated import checkpoint
 from adaquantfl.federated.client import Trainer
 from adaquantfl.federated.history import RunDirectory
 from adaquantfl.federated.messages import Model, Plan, Reply
+from adaquantfl.quantizers.levels import Levels
 
 SMALL = {
     "model": "mlp",
@@ -103,6 +105,16 @@ def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config,
 @pytest.fixture
 def stc(small: Config) -> Config:
     return replace(small, quantizer="stc", method="1bit", sparsity=50, rounds=6)
+
+
+def test_an_adaptive_rule_drives_plain_rounding_and_feedback_does_what_it_alone_does_not(
+    small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coarse = replace(small, quantizer="nearest", rounds=40)
+    kept = runner.run(coarse, tmp_path / "kept")
+    monkeypatch.setattr(Levels, "remainder", lambda levels, x: np.zeros_like(x))
+    lost = runner.run(coarse, tmp_path / "lost")
+    assert kept["final_loss"] < 0.9 * lost["final_loss"]
 
 
 def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of_a_round(

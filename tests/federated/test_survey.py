@@ -190,8 +190,9 @@ def test_a_rule_drives_every_quantizer_that_has_levels(quantizer: str, method: s
     assert np.isfinite(state.latest.loss)
 
 
-def test_what_stc_leaves_out_comes_later() -> None:
-    config = small(quantizer="stc", method="1bit", sparsity=50)
+@pytest.mark.parametrize("quantizer", ["stc", "nearest"])
+def test_what_is_left_out_is_kept_for_later(quantizer: str) -> None:
+    config = small(quantizer=quantizer, method="1bit", sparsity=50)
     engine = LocalEngine(config)
     state = server.start(config, engine)
     for _ in range(3):
@@ -208,6 +209,7 @@ def test_what_stc_leaves_out_comes_later() -> None:
         ({"quantizer": "dither"}, "dithered"),
         ({"quantizer": "eden", "norm": "l2"}, "norm"),
         ({"quantizer": "stc"}, "1bit"),
+        ({"quantizer": "nearest", "method": "cost-aware"}, "unbiased"),
         ({"quantizer": "rotated", "scope": "balanced"}, "balanced"),
         ({"method": "feddq"}, "linf"),
     ],

@@ -42,6 +42,8 @@ def test_tags_are_the_wire_formats() -> None:
         11: ("natural", "l2"),
         12: ("natural", "linf"),
         13: ("stc", ""),
+        14: ("nearest", "linf"),
+        15: ("nearest", "l2"),
     }
 
 

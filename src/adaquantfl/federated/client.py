@@ -16,8 +16,8 @@ from ..codecs.messages import compress, decode, encode
 from ..codecs.raw import encode_float32
 from ..config import Config
 from ..quantizers.levels import quantize
+from ..quantizers.registry import find
 from ..quantizers.segments import scope_segments
-from ..quantizers.stc import remainder
 from ..quantizers.streams import stream_key
 from ..tasks.chance import repeatable
 from ..tasks.task import Examples, Task
@@ -127,16 +127,13 @@ class Trainer:
         key = stream_key(self.config.seed, plan.round, client)
         chosen = self._rule.client_levels(plan.s, self.federation.weights, client, update)
         s, stretch = levels_of(update, chosen, self._segments, self.config)
-        if self.config.quantizer == "stc":
-            return self._with_remainder(update, s, key, client)
         kind, norm = self.config.quantizer, self.config.norm or None
-        return compress(update, s, key, self.config.codec, self._segments, stretch, kind, norm)
-
-    def _with_remainder(self, update: Vector, s: int, key: int, client: int) -> bytes:
-        """Send what is large of the update and of what was left over before; keep the rest (error feedback)."""
+        if not find(kind).feedback:
+            return compress(update, s, key, self.config.codec, self._segments, stretch, kind, norm)
+        # Error feedback: what is sent is of the update and of what was left over before; the rest is kept.
         wanted = update + self.remainders.get(client, np.float32(0))
-        levels = quantize(wanted, s, key, self._segments, quantizer=self.config.quantizer)
-        self.remainders[client] = remainder(wanted, levels)
+        levels = quantize(wanted, s, key, self._segments, stretch, kind, norm)
+        self.remainders[client] = levels.remainder(wanted)
         return encode(levels, self.config.codec)
 
     def _survey(self, model: Model, update: Vector, frame: bytes, client: int, plan: Plan) -> bytes:

@@ -45,8 +45,14 @@ class Plan:
     def __post_init__(self) -> None:
         if self.s is not None and not 0 < self.s <= MAX_LEVELS:
             raise ConfigError(f"s = {self.s}: the number of levels is above 0 and at most {MAX_LEVELS}.")
-        if not find(self.quantizer).follows_rule:
+        kind = find(self.quantizer)
+        if not kind.follows_rule:
             raise ConfigError(f"quantizer = {self.quantizer!r}: it has no levels that a schedule could choose.")
+        if kind.feedback:
+            raise ConfigError(
+                f"quantizer = {self.quantizer!r} needs clients that keep what they left out from round to round, and a "
+                "mod keeps nothing: choose one that is unbiased."
+            )
         by_name(self.codec)
         self.segments([1])
         self.key(0)

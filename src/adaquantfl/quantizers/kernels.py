@@ -1,4 +1,4 @@
-"""Numba kernels of the uniform quantizer: sums of squares, random bits, and the stochastic rounding of one element."""
+"""Numba kernels of the uniform quantizer: sums of squares, maxima, random bits, and the rounding of one element."""
 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..jit import inline, kernel, reduction
 WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spread over the whole range
 _M1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
 _M2 = np.uint32(0x846CA68B)
+_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _TWO31 = np.float32(2.0**31)
 SINGLE_LEVELS = 4_095
 ROW = 64
@@ -31,6 +32,20 @@ def square_sums(x, bounds, sums, first, last):
         for i in range(len(piece)):
             total += np.float64(piece[i]) * np.float64(piece[i])
         sums[p] = total
+
+
+@kernel
+def largest_bits(bits, bounds, largest, first, last):
+    """largest[p] = the largest magnitude in piece p, as the bits of a float32, which are ordered like the values.
+
+    Infinity and NaN come last.
+    """
+    for p in range(first, last):
+        piece = bits[bounds[p] : bounds[p + 1]]
+        top = np.uint32(0)
+        for i in range(len(piece)):
+            top = max(top, np.uint32(piece[i] & _MAGNITUDE))
+        largest[p] = top
 
 
 @inline

@@ -83,6 +83,15 @@ class Levels:
         """
         return load(self.quantizer).dequantize(self)
 
+    def remainder(self, x: FloatVector) -> npt.NDArray[np.float32]:
+        """What quantizing left out of x: error feedback adds it to the next vector.
+
+        >>> x = np.array([1.0, -5.0, 2.0, 0.0], dtype=np.float32)
+        >>> quantize(x, s=4, key=0, quantizer="stc").remainder(x)
+        array([1., 0., 2., 0.], dtype=float32)
+        """
+        return (x - self.dequantize()).astype(np.float32)
+
     def times(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         """Each level times its segment's step, in double and rounded once: a level of s gives back the scale.
 

@@ -53,6 +53,7 @@ class Quantizer:
     follows_rule: bool = True  # whether s is a number of levels, which a schedule can choose
     stretches: bool = True
     unbiased: bool = True
+    feedback: bool = False  # whether a client keeps what it left out and adds it to its next update
     linear: bool = False  # whether an element is its level times a step of its segment
     divides: bool = True  # whether that step is scale / s, or the scale itself
     keyed: bool = False  # whether a receiver needs the stream key
@@ -183,15 +184,25 @@ _ALL = (
     ),
     Quantizer(
         "stc",
-        "the largest 1/s of the elements, at plus or minus their mean size (biased; for error feedback)",
+        "the largest 1/s of the elements, at plus or minus their mean size (biased; with error feedback)",
         "Sattler, Wiedemann, Mueller, Samek 2019, STC",
         {NO_NORM: 13},
         follows_rule=False,
         stretches=False,
         unbiased=False,
+        feedback=True,
         linear=True,
         divides=False,
         reach=(0, 1),
+    ),
+    Quantizer(
+        "nearest",
+        "uniform's steps, rounded to the nearest: no random numbers (biased; with error feedback)",
+        "plain rounding, what int8 casts and group-wise quantizers do",
+        {LINF: 14, L2: 15},
+        unbiased=False,
+        feedback=True,
+        linear=True,
     ),
 )
 QUANTIZERS: dict[str, Quantizer] = {quantizer.name: quantizer for quantizer in _ALL}

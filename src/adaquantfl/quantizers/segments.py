@@ -59,6 +59,8 @@ class Segments:
     @cached_property
     def pieces(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Boundaries of the pieces, and for each piece its segment."""
+        if self.lengths.max() <= PIECE:
+            return self.offsets, np.arange(self.count, dtype=np.int64)
         per_segment = -(-self.lengths // PIECE)
         owner = np.repeat(np.arange(self.count, dtype=np.int64), per_segment)
         first = np.cumsum(per_segment) - per_segment  # index of each segment's first piece

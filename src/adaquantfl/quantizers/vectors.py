@@ -61,16 +61,28 @@ def scaled(
 
 def norms(x: npt.NDArray[np.float32], segments: Segments, norm: str) -> npt.NDArray[np.float32]:
     """The norm of each segment, l2 or linf. NaN, infinite elements and norms beyond float32 are refused."""
+    if norm == LINF:
+        return largest(x, segments)
     euclidean = np.sqrt(square_sums(x, segments))
     if euclidean.max() > np.finfo(np.float32).max:
         raise QuantizeError(
             f"The vector's norm, {euclidean.max():g}, is beyond the range of float32. Scale it down first."
         )
-    if norm == LINF:
-        largest: npt.NDArray[np.float32] = np.maximum.reduceat(np.abs(x), segments.offsets[:-1])
-        return largest
     # A norm below the smallest float32 rounds to 0 and its segment to zeros.
     return euclidean.astype(np.float32)
+
+
+def largest(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float32]:
+    """The largest magnitude of each segment; NaN and infinite elements are refused."""
+    bounds, owner = segments.pieces
+    found, bits = np.empty(len(owner), dtype=np.uint32), x.view(np.uint32)
+    over_ranges(lambda first, last: kernels.largest_bits(bits, bounds, found, first, last), len(owner), smallest=4)
+    if len(owner) > segments.count:
+        found = np.maximum.reduceat(found, np.searchsorted(owner, np.arange(segments.count)))
+    sizes = found.view(np.float32)
+    if not np.isfinite(sizes).all():
+        raise _not_finite(x)
+    return sizes
 
 
 def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float64]:
@@ -79,12 +91,16 @@ def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[n
     sums = np.empty(len(owner), dtype=np.float64)
     over_ranges(lambda first, last: kernels.square_sums(x, bounds, sums, first, last), len(owner), smallest=4)
     if not np.isfinite(sums).all():
-        bad = np.flatnonzero(~np.isfinite(x))
-        raise QuantizeError(
-            f"The vector has {len(bad):,} NaN or infinite element(s), the first at index {bad[0]:,}. "
-            "Training has probably diverged: lower the learning rate or clip the update."
-        )
+        raise _not_finite(x)
     return per_segment(sums, segments)
+
+
+def _not_finite(x: npt.NDArray[np.float32]) -> QuantizeError:
+    bad = np.flatnonzero(~np.isfinite(x))
+    return QuantizeError(
+        f"The vector has {len(bad):,} NaN or infinite element(s), the first at index {bad[0]:,}. "
+        "Training has probably diverged: lower the learning rate or clip the update."
+    )
 
 
 def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:

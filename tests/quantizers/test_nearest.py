@@ -1,0 +1,68 @@
+"""Plain rounding: half a step at most, half of random rounding's error, and feedback that makes up for the bias."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+
+
+def back(x: np.ndarray, s: int, **options: object) -> np.ndarray:
+    return aq.quantize(x, s, 0, quantizer="nearest", **options).dequantize()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("s", [1, 7, 127, 4095, 4096, 65_535])
+def test_no_element_is_off_by_more_than_half_a_step(s: int, norm: str, rng: np.random.Generator) -> None:
+    x = rng.standard_t(3, 5000).astype(np.float32)
+    scale = np.abs(x).max() if norm == "linf" else np.linalg.norm(x.astype(np.float64))
+    step = scale / s
+    assert np.abs(back(x, s, norm=norm) - x).max() <= (0.5 + 0.01) * step  # 0.01: float32 at s = 65535
+
+
+def test_ties_go_to_the_even_level() -> None:
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 8.0], dtype=np.float32)
+    assert aq.quantize(x, 8, 0, quantizer="nearest").values.tolist() == [0, 2, 2, 0, -2, 8]
+
+
+def test_every_segment_has_steps_of_its_own_and_stretch_widens_them() -> None:
+    x = np.array([1.0, 0.3, 100.0, 30.0], dtype=np.float32)
+    np.testing.assert_allclose(back(x, 10, segments=[2, 2]), x, rtol=1e-6)
+    levels = aq.quantize(x, 10, 0, [2, 2], np.array([1.0, 2.0]), quantizer="nearest")
+    assert levels.values.tolist() == [10, 3, 5, 2]  # 1.5 is a tie
+    np.testing.assert_allclose(levels.dequantize(), [1.0, 0.3, 100.0, 40.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-42, 1e-35, 1e38])
+def test_vectors_at_both_ends_of_float32_come_back(size: float) -> None:
+    x = (np.array([-1.0, 0.5, 0.25]) * size).astype(np.float32)
+    np.testing.assert_allclose(back(x, 60_000), x, atol=size / 60_000)
+
+
+def test_in_fine_steps_the_error_is_half_of_random_roundings(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(100_000).astype(np.float32)
+    random = aq.quantize(x, 100, 1, norm="linf").dequantize()
+    step = float(np.abs(x).max()) / 100
+    assert np.mean((back(x, 100) - x) ** 2) == pytest.approx(step**2 / 12, rel=0.02)
+    assert np.mean((random - x) ** 2) == pytest.approx(step**2 / 6, rel=0.02)
+
+
+def test_what_is_left_out_comes_with_a_later_update(rng: np.random.Generator) -> None:
+    update = rng.standard_normal(1000).astype(np.float32)
+    sent, left = np.zeros(1000), np.zeros(1000, dtype=np.float32)
+    for k in range(200):
+        wanted = update + left
+        levels = aq.quantize(wanted, 1, k, quantizer="nearest")
+        left = levels.remainder(wanted)
+        sent += levels.dequantize()
+    np.testing.assert_allclose(sent / 200, update, atol=0.05)
+    alone = aq.quantize(update, 1, 0, quantizer="nearest").dequantize()
+    assert np.abs(alone - update).max() > 1  # without feedback the same part is lost in every round
+
+
+def test_the_key_changes_nothing_but_has_to_be_one(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(100).astype(np.float32)
+    assert aq.compress(x, 3, 1, quantizer="nearest") == aq.compress(x, 3, 2, quantizer="nearest")
+    with pytest.raises(aq.QuantizeError, match="stream_key"):
+        aq.quantize(x, 3, -1, quantizer="nearest")
