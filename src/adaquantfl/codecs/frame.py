@@ -6,7 +6,6 @@ docs/wire-format.md is the specification. A change of these bytes is a new VERSI
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..quantizers.levels import Levels
 from ..quantizers.registry import BY_TAG, FLOAT32_TAG, MOST_BLOCK, MOST_SCALE, Quantizer, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
+from .checksum import crc32
 
 MAGIC = b"AQFL"
 VERSION = 1
@@ -90,7 +90,7 @@ def write_frame(header: Header, body_size: int) -> tuple[npt.NDArray[np.uint8], 
 
 def seal(frame: npt.NDArray[np.uint8]) -> bytes:
     """Write the checksum behind a filled frame and return it as bytes."""
-    frame[-_CRC.size :] = np.frombuffer(_CRC.pack(zlib.crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
+    frame[-_CRC.size :] = np.frombuffer(_CRC.pack(crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
     return frame.tobytes()
 
 
@@ -113,7 +113,7 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     if body_size > len(view):  # before the checksum, so that truncation is called by its name
         raise FrameError(f"Truncated: the body should have {body_size:,} bytes, the whole message has {len(view):,}.")
     (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
-    if zlib.crc32(view[: -_CRC.size]) != crc:
+    if crc32(view[: -_CRC.size]) != crc:
         raise FrameError("The checksum does not match: the frame was truncated or altered on its way. Send it again.")
     if quantizer not in BY_TAG and quantizer != FLOAT32:
         raise FrameError(f"Quantizer tag {quantizer} is unknown; known are {[*sorted(BY_TAG), FLOAT32]}.")
