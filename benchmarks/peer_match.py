@@ -117,19 +117,22 @@ class Curve:
         return Match(sender, size, shrunk if biased else plain)
 
     def matches(self, target: float, biased: bool, limit: float = math.inf, guess: float = 0.0) -> list[Match]:
-        """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`.
-
-        The fixed code has room for 2^b - 1 levels; fewer take as many bytes.
-        """
-        if not biased and not QUANTIZERS[self.choice.extra["quantizer"]].unbiased:
+        """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`."""
+        kind = QUANTIZERS[self.choice.extra["quantizer"]]
+        if not biased and not kind.unbiased:
             return []
         first = [min(guess * step, FINEST) for step in (0.99, 1.01) if guess > 0]
         s = coarsest(lambda s: self.look(s, biased).error, target, [*self._seen, *first])
         if s is None:
             return []
-        width = whole_levels(s)[0].bit_length()
-        fits = len(self.x) * (width + 1) <= 8 * limit
-        return [self.look(s, biased), *([self.look(2.0**width - 1, biased, "fixed")] if fits else [])]
+        found, width = [self.look(s, biased)], whole_levels(s)[0].bit_length()
+        if len(self.x) * (width + 1) > 8 * limit:
+            return found
+        if kind.linear:  # the fixed code has room for 2^width - 1 of its levels; fewer take as many bytes
+            found.append(self.look(2.0**width - 1, biased, "fixed"))
+        if len(found) == 1 or found[-1].error > target:
+            found[1:] = [self.look(s, biased, "fixed")]
+        return found
 
 
 def coarsest(error: Callable[[float], float], target: float, seen: Sequence[float] = ()) -> float | None:

@@ -59,8 +59,7 @@ RIVALS: dict[str, tuple[str, str, str, int, list[int], list[float], list[int] | 
     "natural-l2": ("natural", "l2", "fixed", 10, [10, -9, 0, 1], [3.0], None, None),
     "natural-linf": ("natural", "linf", "fixed", 127, [127, -126, 0, 1], [1.0], None, None),
     "stc": ("stc", "", "sparse", 400, [0] * 500 + [1, -1], [0.01], None, None),
-    "nearest-linf": ("nearest", "linf", "fixed", 127, [127, -126, 0, 1], [1.0, 0.5], [3, 1], None),
-    "nearest-l2": ("nearest", "l2", "dense", 2, SMALL, [1.0], None, None),
+    "nearest": ("nearest", "linf", "fixed", 127, [127, -126, 0, 1], [1.0, 0.5], [3, 1], None),
 }
 FLOAT32 = [0.0, 1.5, -2.0, 1e-45, -3.4028234663852886e38]
 

@@ -181,6 +181,11 @@ class Config:
         return RULES[self.method].build(self)
 
     @property
+    def feedback(self) -> bool:
+        """Whether clients keep what they left out of an update and add it to the next."""
+        return find(self.quantizer).feedback and self.method != "fp32"
+
+    @property
     def spread(self) -> str | int:
         """The scope, with levels spread over the tensors where the rule does so and the quantizer can."""
         own = self.scope == "tensor" and self.schedule().balanced and find(self.quantizer).spreads

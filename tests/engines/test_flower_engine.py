@@ -7,6 +7,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from adaquantfl.engines.flower.engine import FlowerEngine
 from adaquantfl.engines.flower.identity import KEY
 from adaquantfl.engines.flower.records import Questions, read_answers, read_question
 from adaquantfl.engines.local import LocalEngine
+from adaquantfl.experiments import flower_run
 from adaquantfl.experiments.runner import Request
 from adaquantfl.federated.downlink import Downlink, open_parcel
 from adaquantfl.federated.messages import Absence, Model, Plan, Reply
@@ -396,3 +398,13 @@ def test_what_haste_replaces_in_flower_is_there() -> None:
 def test_a_stop_ends_the_wait() -> None:
     with pytest.raises(KeyboardInterrupt):
         FlowerEngine(small(), NodesHere(0), stopped=lambda: True)
+
+
+@pytest.mark.parametrize("quantizer", ["stc", "nearest"])
+def test_error_feedback_is_refused_where_a_client_may_be_any_process(quantizer: str, tmp_path: Path) -> None:
+    config = small(quantizer=quantizer, method="1bit")
+    with pytest.raises(aq.ConfigError, match="--engine local or gloo"):
+        FlowerEngine(config, NodesHere(3))
+    with pytest.raises(aq.ConfigError, match="--engine local or gloo"):
+        flower_run.simulate(Request(tmp_path / "run", config))  # before any process is started
+    FlowerEngine(replace(config, method="fp32"), NodesHere(3)).close()  # which leaves nothing out

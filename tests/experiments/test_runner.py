@@ -146,6 +146,11 @@ def test_a_run_whose_remainders_are_gone_is_not_resumed_to_another_model(stc: Co
     assert (tmp_path / "run" / "summary.json").is_file()  # nothing is lost
 
 
+def test_float32_leaves_nothing_out_and_is_resumed_with_any_quantizer(stc: Config, tmp_path: Path) -> None:
+    runner.run(replace(stc, method="fp32", rounds=2), tmp_path / "run")
+    assert runner.resume(tmp_path / "run", {"rounds": 3})["rounds"] == 3
+
+
 def test_an_engine_without_its_clients_state_does_not_go_on_with_such_a_run(stc: Config, tmp_path: Path) -> None:
     class Elsewhere(LocalEngine):
         kept, restore = CallEngine.kept, CallEngine.restore

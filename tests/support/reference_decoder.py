@@ -47,7 +47,7 @@ _NORMED = {
     (10,): Kind("terngrad", most=1, linear=True),
     (11, 12): Kind("natural", most=127),
     (STC,): Kind("stc", linear=True),
-    (14, 15): Kind("nearest", linear=True),
+    (14,): Kind("nearest", linear=True),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 

@@ -1,8 +1,8 @@
 """What every engine asks of its clients, and how the answers become replies and evaluations.
 
 A call is a pure function of (config, model, call): who carries it out, and where, does not matter. (But for error
-feedback: what a client left out stays with the process that plays it.) An engine only
-carries calls there and answers back (`carry`), and says which ones failed.
+feedback: what a client left out stays with the process that plays it.) An engine only carries calls there and answers
+back (`carry`), and says which ones failed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import Config
-from ..errors import EngineError
+from ..errors import ConfigError, EngineError
 from ..federated.client import Trainer
 from ..federated.downlink import Downlink
 from ..federated.messages import Absence, Evaluation, Model, Plan, Reply, Vector
@@ -113,3 +113,13 @@ def perform(trainer: Trainer, call: Call, model: Model) -> Any:
 
 def _shards(samples: int) -> list[tuple[int, int]]:
     return [(start, min(start + _SHARD, samples)) for start in range(0, samples, _SHARD)]
+
+
+def refuse_feedback(config: Config) -> None:
+    """ConfigError where clients should remember what they left out, on an engine that gives a client any process."""
+    if config.feedback:
+        raise ConfigError(
+            f"quantizer = {config.quantizer!r} needs clients that keep what they left out from round to round. On "
+            "Flower a client may be another process every time: use --engine local or gloo, or a quantizer that is "
+            "unbiased."
+        )

@@ -8,7 +8,6 @@ from typing import Any
 from ..config import Config
 from ..federated.messages import Model, Vector
 from ..federated.quorum import reason_of
-from ..quantizers.registry import find
 from ..threads import cores
 from .calls import Call, CallEngine, Failure, perform
 from .pool import Pool
@@ -22,7 +21,7 @@ class LocalEngine(CallEngine):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
-        if find(config.quantizer).feedback:
+        if config.feedback:
             self.workers = 1  # a client's remainder stays with the process that plays it
         self._pool: Pool | None = None
         if self.workers > 1:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..config import Config
+from ..engines.calls import refuse_feedback
 from ..errors import EngineError
 from ..threads import cores
 from .flower_link import Command
@@ -134,6 +135,7 @@ def _prepare(request: Request) -> Config | dict[str, Any]:
     requirement.require_flwr()
 
     def connect(config: Config) -> NoReturn:
+        refuse_feedback(config)
         raise _Needed(config)
 
     try:

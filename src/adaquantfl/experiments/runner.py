@@ -18,7 +18,6 @@ from ..federated import server
 from ..federated.history import RunDirectory
 from ..federated.messages import Engine
 from ..federated.server import RunState
-from ..quantizers.registry import find
 from ..tasks import partitions
 from . import holdings, tracking
 
@@ -131,7 +130,7 @@ def _play(
 
 def _check_kept(state: RunState | None, config: Config) -> None:
     """Where what clients kept from round to round is gone, the run could not go on to the same model."""
-    if find(config.quantizer).feedback and state is not None and state.round > 0 and not state.kept:
+    if config.feedback and state is not None and state.round > 0 and not state.kept:
         raise CheckpointError(
             f"What quantizer {config.quantizer!r} left out of updates so far (error feedback) was in its clients' "
             "processes and is gone with them. Start the run again; the local engine keeps it in its checkpoints."

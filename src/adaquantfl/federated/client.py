@@ -16,7 +16,6 @@ from ..codecs.messages import compress, decode, encode
 from ..codecs.raw import encode_float32
 from ..config import Config
 from ..quantizers.levels import quantize
-from ..quantizers.registry import find
 from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
 from ..tasks.chance import repeatable
@@ -125,13 +124,12 @@ class Trainer:
         if plan.s is None:
             return encode_float32(update)
         key = stream_key(self.config.seed, plan.round, client)
-        chosen = self._rule.client_levels(plan.s, self.federation.weights, client, update)
-        s, stretch = levels_of(update, chosen, self._segments, self.config)
+        wanted = update + self.remainders.get(client, np.float32(0)) if self.config.feedback else update
+        chosen = self._rule.client_levels(plan.s, self.federation.weights, client, wanted)
+        s, stretch = levels_of(wanted, chosen, self._segments, self.config)
         kind, norm = self.config.quantizer, self.config.norm or None
-        if not find(kind).feedback:
-            return compress(update, s, key, self.config.codec, self._segments, stretch, kind, norm)
-        # Error feedback: what is sent is of the update and of what was left over before; the rest is kept.
-        wanted = update + self.remainders.get(client, np.float32(0))
+        if not self.config.feedback:
+            return compress(wanted, s, key, self.config.codec, self._segments, stretch, kind, norm)
         levels = quantize(wanted, s, key, self._segments, stretch, kind, norm)
         self.remainders[client] = levels.remainder(wanted)
         return encode(levels, self.config.codec)

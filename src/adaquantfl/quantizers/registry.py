@@ -68,7 +68,7 @@ class Quantizer:
     @property
     def spreads(self) -> bool:
         """Whether each segment can have levels of its own number (scope "balanced")."""
-        return self.stretches and (not self.rotates or self.name == "centroid")
+        return self.stretches and not self.feedback and (not self.rotates or self.name == "centroid")
 
     def norm(self, wanted: str | None) -> str:
         """The norm to use; None is the quantizer's usual one. QuantizeError where it has not the one that is wanted."""
@@ -199,7 +199,7 @@ _ALL = (
         "nearest",
         "uniform's steps, rounded to the nearest: no random numbers (biased; with error feedback)",
         "plain rounding, what int8 casts and group-wise quantizers do",
-        {LINF: 14, L2: 15},
+        {LINF: 14},
         unbiased=False,
         feedback=True,
         linear=True,

@@ -13,7 +13,7 @@ from ...config import Config
 from ...federated.downlink import Downlink
 from ...federated.messages import Model
 from ...federated.quorum import check_quorum, reason_of
-from ..calls import Call, CallEngine, Failure, perform
+from ..calls import Call, CallEngine, Failure, perform, refuse_feedback
 from .exchange import Exchange
 from .haste import hurry_server
 from .mail import Mail
@@ -35,6 +35,7 @@ class FlowerEngine(CallEngine):
         self, config: Config, grid: Grid, workers: int | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> None:
         super().__init__(config)
+        refuse_feedback(config)
         self.name = "flower" if workers else "flower-deployment"
         self.workers = workers
         self._stopped = stopped
