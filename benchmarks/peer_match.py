@@ -89,14 +89,17 @@ def errors_of(x: Vector, frame: bytes) -> tuple[float, float, float]:
     total = aq.Accumulator(len(x))
     total.add(frame)
     back = total.result()
-    difference = back - x
-    noise, square, mixed, energy = (
-        float(np.dot(a, b)) for a, b in ((difference, difference), (back, back), (back, x), (x, x))
-    )
+    noise, square, energy = _product(back - x, back - x), _product(back, back), _product(x, x)
     if noise < _SLIGHT * energy or square == 0:
         return noise / energy, noise / energy, 1.0
-    weight = mixed / square
-    return noise / energy, 1 - weight * mixed / energy, weight
+    weight = _product(back, x) / square
+    left = np.float32(weight) * back - x  # not as a difference of large sums, in which a small error would drown
+    return noise / energy, _product(left, left) / energy, weight
+
+
+def _product(a: Vector, b: Vector) -> float:
+    """The inner product, added up in double."""
+    return float(np.sum(a * b, dtype=np.float64))
 
 
 class Curve:

@@ -232,21 +232,29 @@ def rows_of(worker: Worker, number: int, method: dict[str, Any], vectors: Vector
 
 def measure(folder: Path, wanted: Sequence[str], rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What is known after each method, with the rows that are there already; the last is everything."""
-    done = {(item["peer"], item["method"]) for item in rows}
+    done = {of(item) for item in rows}
     vectors, worker = Vectors(folder), Worker(folder)
     try:
         listed = worker.ask(do="methods")
+        place = {(method["peer"], method["name"]): number for number, method in enumerate(listed["methods"])}
+        rows.sort(key=lambda item: place[of(item)])  # a resumed record reads like one that was not interrupted
         yield {**about(listed, wanted), "rows": rows}
         for number, method in enumerate(listed["methods"]):
             if (not wanted or method["peer"] in wanted) and (method["peer"], method["name"]) not in done:
                 new = rows_of(worker, number, method, vectors)
                 rows += new
+                rows.sort(key=lambda item: place[of(item)])
                 print(method["peer"], method["name"], *(brief(item) for item in new), sep="\n  ", flush=True)
                 yield {**about(listed, wanted), "rows": rows}
                 if worker.process.poll() is not None:
                     worker = Worker(folder)
     finally:
         worker.close()
+
+
+def of(item: dict[str, Any]) -> tuple[str, str]:
+    """Whose row it is."""
+    return item["peer"], item["method"]
 
 
 def about(listed: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

@@ -68,6 +68,14 @@ def test_a_frame_scaled_down_by_its_receiver_has_the_error_that_is_promised(x: p
     assert error == pytest.approx(plain / (1 + plain), rel=0.05)  # the noise of an unbiased rounding, shrunk
 
 
+def test_a_small_error_does_not_drown_in_large_sums(rng: np.random.Generator) -> None:
+    long = rng.standard_normal(2_000_000, dtype=np.float32)
+    frame = aq.compress(long, 50, peer_match.KEY, norm="linf")
+    _, error, weight = peer_match.errors_of(long, frame)
+    exact = weight * aq.decode(frame).dequantize().astype(np.float64) - long
+    assert error == pytest.approx(np.sum(exact**2) / np.sum(long.astype(np.float64) ** 2), rel=1e-4)
+
+
 def test_the_smallest_match_wins_and_the_fastest_of_those_no_larger_than_the_peer(
     x: peer_match.Vector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
