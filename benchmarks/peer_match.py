@@ -128,14 +128,12 @@ class Curve:
         s = coarsest(lambda s: self.look(s, biased).error, target, [*self._seen, *first])
         if s is None:
             return []
-        found, width = [self.look(s, biased)], whole_levels(s)[0].bit_length()
+        small, width = self.look(s, biased), whole_levels(s)[0].bit_length()
         if len(self.x) * (width + 1) > 8 * limit:
-            return found
-        if kind.linear:  # the fixed code has room for 2^width - 1 of its levels; fewer take as many bytes
-            found.append(self.look(2.0**width - 1, biased, "fixed"))
-        if len(found) == 1 or found[-1].error > target:
-            found[1:] = [self.look(s, biased, "fixed")]
-        return found
+            return [small]
+        # The fixed code has room for 2^width - 1 of uniform's levels; fewer take as many bytes.
+        fixed = self.look(2.0**width - 1 if kind.linear else s, biased, "fixed")
+        return [small, fixed if fixed.error <= target else self.look(s, biased, "fixed")]
 
 
 def coarsest(error: Callable[[float], float], target: float, seen: Sequence[float] = ()) -> float | None:

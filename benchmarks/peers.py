@@ -232,29 +232,27 @@ def rows_of(worker: Worker, number: int, method: dict[str, Any], vectors: Vector
 
 def measure(folder: Path, wanted: Sequence[str], rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What is known after each method, with the rows that are there already; the last is everything."""
-    done = {of(item) for item in rows}
+    done = {(item["peer"], item["method"]) for item in rows}
     vectors, worker = Vectors(folder), Worker(folder)
     try:
         listed = worker.ask(do="methods")
-        place = {(method["peer"], method["name"]): number for number, method in enumerate(listed["methods"])}
-        rows.sort(key=lambda item: place[of(item)])  # a resumed record reads like one that was not interrupted
-        yield {**about(listed, wanted), "rows": rows}
+        names = [(method["peer"], method["name"]) for method in listed["methods"]]
+
+        def known() -> dict[str, Any]:
+            in_order = sorted(rows, key=lambda item: names.index((item["peer"], item["method"])))
+            return {**about(listed, wanted), "rows": in_order}
+
+        yield known()
         for number, method in enumerate(listed["methods"]):
-            if (not wanted or method["peer"] in wanted) and (method["peer"], method["name"]) not in done:
+            if (not wanted or method["peer"] in wanted) and names[number] not in done:
                 new = rows_of(worker, number, method, vectors)
                 rows += new
-                rows.sort(key=lambda item: place[of(item)])
                 print(method["peer"], method["name"], *(brief(item) for item in new), sep="\n  ", flush=True)
-                yield {**about(listed, wanted), "rows": rows}
+                yield known()
                 if worker.process.poll() is not None:
                     worker = Worker(folder)
     finally:
         worker.close()
-
-
-def of(item: dict[str, Any]) -> tuple[str, str]:
-    """Whose row it is."""
-    return item["peer"], item["method"]
 
 
 def about(listed: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

@@ -169,8 +169,9 @@ several: the machine is shared, a ratio within one run is what can be compared. 
 ## Codecs
 
 On a Gaussian vector with one norm: the norm, quantizing, encoding and the checksum in "compress"; checksum, checks,
-decoding and adding in "decode + add", with the extra `speed` installed. GB/s are of float32 in or out on one core; "2 threads" is the share of copy with
-both. Few levels are non-zero at these dimensions until s is in the hundreds, which is why `sparse` is so small.
+decoding and adding in "decode + add", with the extra `speed` installed. GB/s are of float32 in or out on one core; "2
+threads" is the share of copy with both. Few levels are non-zero at these dimensions until s is in the hundreds, which is
+why `sparse` is so small.
 
 {speeds(codec["rows"])}
 

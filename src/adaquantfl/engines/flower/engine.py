@@ -34,8 +34,8 @@ class FlowerEngine(CallEngine):
     def __init__(
         self, config: Config, grid: Grid, workers: int | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        super().__init__(config)
         refuse_feedback(config)
+        super().__init__(config)
         self.name = "flower" if workers else "flower-deployment"
         self.workers = workers
         self._stopped = stopped
