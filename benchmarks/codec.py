@@ -6,7 +6,7 @@ python benchmarks/codec.py [--out results/benchmarks/codec.json]
 from __future__ import annotations
 
 import adaquantfl as aq
-from adaquantfl.experiments import bench
+from adaquantfl.cli import bench
 from common import options, record
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ def entropy_bytes(levels: aq.Levels) -> float:
 
 def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:
     """Updates of the CNN's first client after so many rounds on the bundled sample: round, update, tensor sizes."""
-    from adaquantfl.config import load_config
     from adaquantfl.engines.local import LocalEngine
-    from adaquantfl.federated import server
-    from adaquantfl.federated.messages import Plan
+    from adaquantfl.protocol import server
+    from adaquantfl.protocol.messages import Plan
+    from adaquantfl.runs.config import load_config
 
     config = load_config(
         "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "4bit"}

@@ -23,13 +23,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adaquantfl.config import Config, load_config
 from adaquantfl.engines.calls import CallEngine
+from adaquantfl.engines.gloo.launch import start_here
 from adaquantfl.engines.gloo.server import GlooEngine
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.experiments.gloo_run import start_here
-from adaquantfl.federated import server
-from adaquantfl.federated.messages import Absence, Model, Plan, Reply
+from adaquantfl.protocol import server
+from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.runs.config import Config, load_config
 from common import record
 
 PAIRS = 16

@@ -34,14 +34,14 @@ from flwr.superlink.grid import HttpGrid
 import engines
 from adaquantfl.engines.flower.client import app as client_app
 from adaquantfl.engines.flower.engine import FlowerEngine
+from adaquantfl.engines.flower.launch import Deployment
+from adaquantfl.engines.flower.local_processes import Home, free_ports
 from adaquantfl.engines.flower.node import runtime_client
 from adaquantfl.engines.flower.processes import QUIET
+from adaquantfl.engines.flower.simulation import start_ray
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.experiments.flower_processes import Home, free_ports
-from adaquantfl.experiments.flower_run import Deployment
-from adaquantfl.experiments.flower_simulation import start_ray
-from adaquantfl.federated import server
-from adaquantfl.federated.messages import Model, Plan
+from adaquantfl.protocol import server
+from adaquantfl.protocol.messages import Model, Plan
 from adaquantfl.threads import cores
 from common import record
 from proxy import Proxy

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
-from adaquantfl.tasks import cache
+from adaquantfl.training import cache
 from common import cnn_updates as updates
 from common import record
 from peer_env import STEPS, build, failures, python_of, without_folders

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from adaquantfl.config import load_config
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.federated import server
-from adaquantfl.tasks import models
+from adaquantfl.protocol import server
+from adaquantfl.runs.config import load_config
+from adaquantfl.training import models
 from common import options, record
 
 ROUNDS = 6

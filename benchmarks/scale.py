@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.config import Config, load_config
+from adaquantfl.cli.bench import gaussian
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.experiments.bench import gaussian
-from adaquantfl.experiments.runner import run
-from adaquantfl.federated.broadcast import broadcast
-from adaquantfl.federated.server import RunState
+from adaquantfl.protocol.broadcast import broadcast
+from adaquantfl.protocol.server import RunState
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import run
 from common import options, record
 
 S = 3

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import adaquantfl as aq
-from adaquantfl.experiments.bound import Quadratic, Trace, train
-from adaquantfl.schedules import ScheduleState
+from adaquantfl.rules import ScheduleState
+from studies.bound import Quadratic, Trace, train
 
 ROOT = Path(__file__).parents[1]
 LEVELS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64)

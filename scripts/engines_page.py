@@ -12,7 +12,7 @@ from typing import Any
 
 from marked import write
 
-from adaquantfl.experiments.tables import amount, markdown
+from adaquantfl.report.tables import amount, markdown
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "benchmarks" / "engines.json"

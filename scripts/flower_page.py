@@ -11,7 +11,7 @@ from typing import Any
 from engines_page import read, table
 from marked import write
 
-from adaquantfl.experiments.tables import amount, markdown
+from adaquantfl.report.tables import amount, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "flower-engine.md"

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from adaquantfl.errors import DataError
-from adaquantfl.tasks import cache
-from adaquantfl.tasks.catalogue import find
-from adaquantfl.tasks.layouts import Arrays, pack
+from adaquantfl.training import cache
+from adaquantfl.training.catalogue import find
+from adaquantfl.training.layouts import Arrays, pack
 
 SEED = 2017
 SAMPLE, FULL = find("fashion-mnist-sample"), find("fashion-mnist")

@@ -11,8 +11,8 @@ from typing import Any
 
 from marked import write
 
-from adaquantfl.experiments.tables import markdown, significant
 from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.report.tables import markdown, significant
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "benchmarks" / "mean_estimation.json"

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from adaquantfl.experiments.figures import GRID, RC, STYLES
-from adaquantfl.experiments.records import RunRecord, find_runs
+from adaquantfl.report.figures import GRID, RC, STYLES
+from adaquantfl.runs.records import RunRecord, find_runs
 from adaquantfl.theory import adaptive_levels
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from typing import Any
 
 from marked import write
 
-from adaquantfl.experiments.tables import markdown, significant
+from adaquantfl.report.tables import markdown, significant
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "benchmarks" / "peers.json"

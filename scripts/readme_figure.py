@@ -10,10 +10,10 @@ from pathlib import Path
 
 from marked import write
 
-from adaquantfl.experiments import tables
-from adaquantfl.experiments.figures import RC, SPARE, STYLES, Style
-from adaquantfl.experiments.records import find_runs
-from adaquantfl.experiments.rivals import OURS
+from adaquantfl.report import tables
+from adaquantfl.report.figures import RC, SPARE, STYLES, Style
+from adaquantfl.runs.records import find_runs
+from studies.rivals import OURS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "rivals" / "iid"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from marked import write
 
-from adaquantfl.experiments import records, tables
+from adaquantfl.report import tables
+from adaquantfl.runs import records
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "demo"

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from marked import write
 
-from adaquantfl.experiments import claims, panels, sensitivity, tables
-from adaquantfl.experiments.panels import Panel
+from adaquantfl.report import tables
+from studies import claims, panels, sensitivity
+from studies.panels import Panel
 
 ROOT = Path(__file__).parents[1]
 PAPER, SETTINGS = ROOT / "results" / "paper", ROOT / "results" / "sensitivity"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from marked import write
 
-from adaquantfl.experiments import rivals
-from adaquantfl.experiments.rivals import Groups
-from adaquantfl.experiments.tables import markdown
+from adaquantfl.report.tables import markdown
+from studies import rivals
+from studies.rivals import Groups
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "rivals"

@@ -17,8 +17,8 @@ from marked import write
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from adaquantfl.experiments.figures import RC
-from adaquantfl.experiments.tables import amount, markdown, significant
+from adaquantfl.report.figures import RC
+from adaquantfl.report.tables import amount, markdown, significant
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "benchmarks"

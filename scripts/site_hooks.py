@@ -48,8 +48,8 @@ def without_links_out(markdown: str, folder: PurePosixPath, repository: str | No
 
 def report(records: Path) -> str:
     """The page that `adaquantfl report` writes for these runs."""
-    from adaquantfl.experiments.records import find_runs
-    from adaquantfl.experiments.report import content, render
+    from adaquantfl.report.page import content, render
+    from adaquantfl.runs.records import find_runs
 
     return render(content(find_runs([records]), records))
 

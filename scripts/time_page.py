@@ -12,8 +12,9 @@ from pathlib import Path
 
 from marked import write
 
-from adaquantfl.experiments import panels, tables, timing
-from adaquantfl.experiments.records import RunRecord, load_run
+from adaquantfl.report import tables
+from adaquantfl.runs.records import RunRecord, load_run
+from studies import panels, timing
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 import adaquantfl as aq
+from support.run_files import comparison, make_run  # noqa: F401 - fixtures
 
 # The same examples in every run, and no deadline: the first call of a kernel compiles it.
 settings.register_profile("adaquantfl", deadline=None, derandomize=True)

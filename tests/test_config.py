@@ -8,8 +8,8 @@ import pytest
 import tomli_w
 
 import adaquantfl as aq
-from adaquantfl.config import KEYS, Config, Link, load_config, parse_override
-from adaquantfl.presets import preset_names
+from adaquantfl.runs.config import KEYS, Config, Link, load_config, parse_override
+from adaquantfl.runs.presets import preset_names
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),

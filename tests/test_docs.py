@@ -15,11 +15,12 @@ import site_hooks
 
 import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
-from adaquantfl.config import KEYS, config_of, load_config, parse_override
-from adaquantfl.experiments import comparison, tables
-from adaquantfl.experiments.methods import parse_list
-from adaquantfl.experiments.records import find_runs
-from adaquantfl.presets import preset_names
+from adaquantfl.report import tables
+from adaquantfl.runs import comparison
+from adaquantfl.runs.config import KEYS, config_of, load_config, parse_override
+from adaquantfl.runs.methods import parse_list
+from adaquantfl.runs.presets import preset_names
+from adaquantfl.runs.records import find_runs
 from support import pages
 from support.pages import PAGES, ROOT, Block
 

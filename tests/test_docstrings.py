@@ -13,7 +13,7 @@ import adaquantfl as aq
 from adaquantfl import theory
 
 # What has no docstring of its own.
-CONSTANTS = {"adaquantfl.__version__", "adaquantfl.schedules.ROUNDINGS"}
+CONSTANTS = {"adaquantfl.__version__", "adaquantfl.rules.ROUNDINGS"}
 
 
 def exported(module: str) -> list[str]:
@@ -39,7 +39,7 @@ def methods(owner: type) -> list[str]:
 
 NAMES = [
     *exported("adaquantfl"),
-    *exported("adaquantfl.schedules"),
+    *exported("adaquantfl.rules"),
     *formulas(),
     *(name for owner in (aq.Levels, aq.Accumulator, aq.ScheduleState) for name in methods(owner)),
     *(name for owner in (theory.BoundConstants, theory.AdaptiveBound) for name in methods(owner)),

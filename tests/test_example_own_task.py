@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from adaquantfl.cli import main
-from adaquantfl.config import load_config
-from adaquantfl.experiments import tables
-from adaquantfl.experiments.records import find_runs
+from adaquantfl.report import tables
+from adaquantfl.runs.config import load_config
+from adaquantfl.runs.records import find_runs
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_task"

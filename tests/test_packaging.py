@@ -35,8 +35,8 @@ total.add(frame, 0.5)
 total.result()
 rule = aq.AdaQuant(s0=2)
 state = rule.step(rule.init(), bits=0, dimension=3000, loss=2.3, eta=0.1)
-from adaquantfl.schedules.registry import RULES
-from adaquantfl.config import load_config
+from adaquantfl.rules.registry import RULES
+from adaquantfl.runs.config import load_config
 from adaquantfl.presets import preset_names
 assert all(load_config(name).schedule().init() for name in preset_names())
 print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(RULES) > 20, aq.__file__)
@@ -107,7 +107,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
     ours = {path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert names == {f"adaquantfl/{path.relative_to(SOURCE).as_posix()}" for path in ours}
     assert {Path(name).suffix for name in names} == {".py", ".typed", ".toml", ".npz", ".txt", ".html", ".css", ".js"}
-    for name in ("py.typed", "experiments/page/page.html", "tasks/data/LICENSE-fashion-mnist.txt"):
+    for name in ("py.typed", "report/page_files/page.html", "training/data/LICENSE-fashion-mnist.txt"):
         assert f"adaquantfl/{name}" in names
 
 

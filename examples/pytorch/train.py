@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import adaquantfl as aq
-from adaquantfl.tasks import datasets, partitions
+from adaquantfl.training import datasets, partitions
 
 SEED, BATCH, LR = 0, 32, 0.1
 

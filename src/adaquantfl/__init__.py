@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .codecs.messages import Accumulator, compress, decode, encode
+    from .codecs.coding import Accumulator, compress, decode, encode
     from .codecs.raw import decode_float32, encode_float32
     from .errors import (
         AdaQuantError,
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
         ScheduleError,
         TaskError,
     )
-    from .experiments.play import run
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
-    from .schedules import AdaQuant, Fixed, FullPrecision, ScheduleState
-    from .tasks.own import OwnTask
+    from .rules import AdaQuant, Fixed, FullPrecision, ScheduleState
+    from .runs.play import run
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
+    from .training.own import OwnTask
 
     __version__: str
 
 _HOME = {
-    "codecs.messages": ("Accumulator", "compress", "decode", "encode"),
+    "codecs.coding": ("Accumulator", "compress", "decode", "encode"),
     "codecs.raw": ("decode_float32", "encode_float32"),
     "errors": (
         "AdaQuantError",
@@ -48,12 +48,12 @@ _HOME = {
         "ScheduleError",
         "TaskError",
     ),
-    "experiments.play": ("run",),
+    "runs.play": ("run",),
     "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
-    "schedules": ("AdaQuant", "Fixed", "FullPrecision", "ScheduleState"),
-    "tasks.own": ("OwnTask",),
+    "rules": ("AdaQuant", "Fixed", "FullPrecision", "ScheduleState"),
+    "training.own": ("OwnTask",),
     "theory": ("error_bound", "optimal_levels", "paper_bits"),
     "threads": ("get_threads", "set_threads"),
 }
@@ -103,7 +103,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in ("theory", "flower", "tasks"):
+    if name in ("theory", "flower", "training"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'adaquantfl' has no attribute {name!r}")
 

@@ -48,7 +48,7 @@ class ScheduleError(AdaQuantError, ValueError):
 class ConfigError(AdaQuantError, ValueError):
     """A preset, a TOML file or an override is wrong.
 
-    >>> from adaquantfl.config import load_config
+    >>> from adaquantfl.runs.config import load_config
     >>> load_config("demo", {"taus": 5})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? The valid names are: ...
@@ -58,7 +58,7 @@ class ConfigError(AdaQuantError, ValueError):
 class TaskError(AdaQuantError):
     """A file with a model and data of the user's own is missing, has changed, or does not give a task.
 
-    >>> from adaquantfl.config import load_config
+    >>> from adaquantfl.runs.config import load_config
     >>> load_config("no_such_file.py:task")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     adaquantfl.errors.TaskError: ...
@@ -68,7 +68,7 @@ class TaskError(AdaQuantError):
 class DataError(AdaQuantError):
     """A data set is missing, damaged or cannot be fetched.
 
-    >>> from adaquantfl.tasks.catalogue import find
+    >>> from adaquantfl.training.catalogue import find
     >>> find("cifar10")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     adaquantfl.errors.DataError: There is no data set named 'cifar10'. Did you mean 'cifar-10'? The valid names are: ...
@@ -79,7 +79,7 @@ class CheckpointError(AdaQuantError):
     """A run directory cannot be resumed.
 
     >>> from pathlib import Path
-    >>> from adaquantfl.federated.history import RunDirectory
+    >>> from adaquantfl.runs.directory import RunDirectory
     >>> RunDirectory(Path("nowhere")).resume({})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     adaquantfl.errors.CheckpointError: nowhere holds no run (no config.toml). Name the run's folder, the one given ...
@@ -89,8 +89,8 @@ class CheckpointError(AdaQuantError):
 class EngineError(AdaQuantError):
     """An engine lost a worker or a client.
 
-    >>> from adaquantfl.config import Config
-    >>> from adaquantfl.federated.quorum import check_quorum
+    >>> from adaquantfl.runs.config import Config
+    >>> from adaquantfl.protocol.quorum import check_quorum
     >>> check_quorum({1: "no answer."}, asked=4, config=Config(min_clients=4), when="Round 3")
     Traceback (most recent call last):
     adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer.

@@ -16,18 +16,18 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import adaquantfl as aq
-from adaquantfl.config import Config, load_config
 from adaquantfl.engines.calls import Call
 from adaquantfl.engines.flower import client, engine, haste, nodes
+from adaquantfl.engines.flower import launch as flower_run
 from adaquantfl.engines.flower.engine import FlowerEngine
 from adaquantfl.engines.flower.identity import KEY
 from adaquantfl.engines.flower.records import Questions, read_answers, read_question
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.experiments import flower_run
-from adaquantfl.experiments.runner import Request
-from adaquantfl.federated.downlink import Downlink, open_parcel
-from adaquantfl.federated.messages import Absence, Model, Plan, Reply
-from federated.test_faults import FAULTS, frame_of
+from adaquantfl.protocol.downlink import Downlink, open_parcel
+from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import Request
+from protocol.test_faults import FAULTS, frame_of
 from support.fake_grid import NODE_GONE, NodesHere, Tamper, error
 
 
@@ -227,7 +227,7 @@ def test_a_count_of_right_answers_that_cannot_be_is_refused(claim: object) -> No
 
 
 def test_a_client_that_raises_is_absent_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from adaquantfl.federated.client import Trainer
+    from adaquantfl.training.trainer import Trainer
 
     train = Trainer.train
 

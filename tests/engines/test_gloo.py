@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import TCPStore
 
-from adaquantfl.config import Config, load_config
 from adaquantfl.engines.calls import Call, Failure
 from adaquantfl.engines.gloo import client as gloo_client
+from adaquantfl.engines.gloo import launch as gloo_run
 from adaquantfl.engines.gloo import link as gloo_link
 from adaquantfl.engines.gloo import server as gloo_server
 from adaquantfl.engines.gloo.messages import (
@@ -37,11 +37,11 @@ from adaquantfl.engines.gloo.pair import Pair, keep_store, open_store
 from adaquantfl.engines.gloo.server import GlooEngine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import ConfigError, EngineError
-from adaquantfl.experiments import gloo_run
-from adaquantfl.experiments.runner import Request
-from adaquantfl.federated import server
-from adaquantfl.federated.messages import Absence, Model, Plan, Reply
-from adaquantfl.tasks.task import Pictures, Task
+from adaquantfl.protocol import server
+from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import Request
+from adaquantfl.training.task import Pictures, Task
 from support.processes import wait_until
 
 HERE = "127.0.0.1"

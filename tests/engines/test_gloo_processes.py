@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from adaquantfl.config import Config, load_config
 from adaquantfl.engines.gloo.crew import COMMAND
+from adaquantfl.engines.gloo.launch import start_here
 from adaquantfl.engines.gloo.server import GlooEngine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import EngineError
-from adaquantfl.experiments.gloo_run import start_here
-from adaquantfl.experiments.runner import run
-from adaquantfl.federated.messages import Absence, Model, Plan, Reply
-from adaquantfl.federated.server import RunState
+from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.protocol.server import RunState
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import run
 from support.processes import alive, children, wait_until
 
 UNRULY = Path(__file__).parents[1] / "support" / "unruly_client.py"

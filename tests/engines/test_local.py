@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from adaquantfl.config import load_config
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.federated.messages import Absence, Plan
+from adaquantfl.protocol.messages import Absence, Plan
+from adaquantfl.runs.config import load_config
 
 SMALL = {"model": "mlp", "clients": 5, "tau": 2, "loss_samples": 32}
 

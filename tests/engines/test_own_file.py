@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.config import Config, load_config
 from adaquantfl.engines.own_file import VARIABLE, allow, as_here
-from adaquantfl.tasks.task import Task
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.training.task import Task
 from support.own_tasks import REGRESSION, written
 
 

@@ -25,7 +25,7 @@ from adaquantfl.flower.plan import EXACT, Plan
 from adaquantfl.flower.update import NAME, Model, pack
 from adaquantfl.quantizers.by_rule import by_rule
 from adaquantfl.quantizers.registry import QUANTIZERS
-from adaquantfl.schedules import Cosine
+from adaquantfl.rules import Cosine
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
 MODEL: Arrays = {

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from adaquantfl.experiments.flower_processes import Home, free_ports
+from adaquantfl.engines.flower.local_processes import Home, free_ports
 from support.processes import wait_until
 
 UNRULY = str(Path(__file__).parent / "unruly_node.py")

@@ -18,8 +18,8 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.engines.gloo.__main__ import main
-from adaquantfl.federated.client import Trainer
-from adaquantfl.federated.messages import Model, Plan, Reply
+from adaquantfl.protocol.messages import Model, Plan, Reply
+from adaquantfl.training.trainer import Trainer
 
 SLOW_SECONDS = 12.0
 

@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 
 from adaquantfl.engines.flower import node
-from adaquantfl.federated.client import Trainer
-from adaquantfl.federated.messages import Model, Plan, Reply
+from adaquantfl.protocol.messages import Model, Plan, Reply
+from adaquantfl.training.trainer import Trainer
 
 train = Trainer.train
 

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from adaquantfl.tasks import datasets, partitions
+from adaquantfl.training import datasets, partitions
 
 BATCH = 32
 

@@ -12,16 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ..config import CODECS, load_config, parse_override
 from ..errors import AdaQuantError, EngineError
+from ..runs.config import CODECS, load_config, parse_override
 
 
 def run(options: argparse.Namespace) -> int:
     """Train one configuration, or go on with it."""
     _starting(options)
-    from ..experiments import progress
-    from ..experiments.launch import launch
-    from ..experiments.runner import Request
+    from ..engines.launch import launch
+    from ..report import progress
+    from ..runs.loop import Request
 
     changes = dict(parse_override(item) for item in options.set)
     if options.resume is not None:
@@ -46,8 +46,9 @@ def run(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Train several methods on one configuration, and report."""
     _starting(options)
-    from ..experiments import comparison, progress
-    from ..experiments.methods import parse_list
+    from ..report import progress
+    from ..runs import comparison
+    from ..runs.methods import parse_list
 
     changes = dict(parse_override(item) for item in options.set)
     if options.parallel < 1:
@@ -69,9 +70,9 @@ def compare(options: argparse.Namespace) -> int:
 
 def methods(options: argparse.Namespace) -> int:
     """List rules, quantizers and codecs."""
-    from ..experiments.methods import lines
     from ..quantizers.registry import QUANTIZERS
-    from ..schedules.registry import BASELINES, RULES
+    from ..rules.registry import BASELINES, RULES
+    from ..runs.methods import lines
 
     shown = {name: rule for name, rule in RULES.items() if name not in BASELINES or name in ("1bit", "16bit")}
     print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
@@ -85,7 +86,12 @@ def methods(options: argparse.Namespace) -> int:
 def reproduce(options: argparse.Namespace) -> int:
     """Run a panel of the paper's figures, or a study of ours, into its records."""
     _starting(options)
-    from ..experiments import progress, reproduce, rivals, sensitivity
+    from ..report import progress
+
+    try:
+        from studies import reproduce, rivals, sensitivity
+    except ModuleNotFoundError:
+        _mistyped("reproduce runs the studies of the source checkout, which are not part of the installed package.")
 
     changes = dict(parse_override(item) for item in options.set)
     if options.panel == sensitivity.NAME:
@@ -114,7 +120,7 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Write figures, tables and the page of runs."""
-    from ..experiments import comparison
+    from ..runs import comparison
 
     print(comparison.report(options.runs, options.out or options.runs[0]))
     return 0
@@ -122,7 +128,7 @@ def report(options: argparse.Namespace) -> int:
 
 def watch(options: argparse.Namespace) -> int:
     """Serve the page of runs while they go on."""
-    from ..experiments import watch
+    from ..report import watch
 
     port = watch.PORT if options.port is None else options.port
     if not 0 <= port < 65536:
@@ -135,7 +141,7 @@ def watch(options: argparse.Namespace) -> int:
 
 def data_list(options: argparse.Namespace) -> int:
     """List the data sets."""
-    from ..tasks import datasets
+    from ..training import datasets
 
     for info in datasets.available():
         state = f"here: {info.where}" if info.present else f"not here; get it with: adaquantfl data get {info.name}"
@@ -145,8 +151,8 @@ def data_list(options: argparse.Namespace) -> int:
 
 def data_get(options: argparse.Namespace) -> int:
     """Fetch a data set."""
-    from ..experiments import progress
-    from ..tasks import datasets
+    from ..report import progress
+    from ..training import datasets
 
     with progress.download() as show:
         path = datasets.get(options.name, progress=show, force=options.force)
@@ -156,7 +162,7 @@ def data_get(options: argparse.Namespace) -> int:
 
 def flower_app(options: argparse.Namespace) -> int:
     """Write the folder that 'flwr run' takes."""
-    from ..experiments import flower_run
+    from ..engines.flower import launch as flower_run
 
     flower_run.write_app(options.folder)
     print(f"{options.folder} is ready for 'flwr run'; docs/flower-engine.md has the steps.")
@@ -180,8 +186,8 @@ def flower_node(options: argparse.Namespace) -> int:
 
 def bench(options: argparse.Namespace) -> int:
     """Measure this machine's codecs."""
-    from ..experiments import bench
     from ..threads import set_threads
+    from . import bench
 
     if options.threads is not None and options.threads < 1:
         _mistyped("bench --threads takes a whole number from 1.")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..config import ENGINES
-from ..presets import preset_names
+from ..runs.config import ENGINES
+from ..runs.presets import preset_names
 from . import commands
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

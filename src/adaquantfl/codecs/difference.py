@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..quantizers.levels import Levels
-from .messages import decode, encode
+from .coding import decode, encode
 
 Vector = npt.NDArray[np.float32]
 _COUNT = struct.Struct("<Q")

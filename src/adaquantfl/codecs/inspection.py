@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..theory import bits_per_element, paper_bits
+from .coding import decode
 from .frame import FLOAT32, Bytes, Header, read_frame
-from .messages import decode
 from .raw import decode_float32
 from .registry import CODECS, by_tag
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..config import Config
 from ..errors import ConfigError, EngineError
-from ..federated.client import Trainer
-from ..federated.downlink import Downlink
-from ..federated.messages import Absence, Evaluation, Model, Plan, Reply, Vector
-from ..federated.quorum import check_quorum
-from ..tasks.task import Task
+from ..protocol.downlink import Downlink
+from ..protocol.messages import Absence, Evaluation, Model, Plan, Reply, Vector
+from ..protocol.quorum import check_quorum
+from ..runs.config import Config
+from ..training.task import Task
+from ..training.trainer import Trainer
 
 # ("train", (client, plan)), ("loss", (client,)), or one of SHARED with (start, stop)
 Call = tuple[str, tuple[Any, ...]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..config import Config
-from ..federated.messages import Model, Vector
-from ..federated.quorum import reason_of
+from ..protocol.messages import Model, Vector
+from ..protocol.quorum import reason_of
+from ..runs.config import Config
 from ..threads import cores
 from .calls import Call, CallEngine, Failure, perform
 from .pool import Pool

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from ..config import Config
 from ..errors import TaskError
-from ..task_file import TaskFile
+from ..runs.config import Config
+from ..runs.task_file import TaskFile
 
 VARIABLE = "ADAQUANTFL_TASK"  # in a client's environment: FILE.py:FUNCTION on its host
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..config import Config
 from ..errors import EngineError
-from ..federated.messages import Model
-from ..federated.quorum import reason_of
+from ..protocol.messages import Model
+from ..protocol.quorum import reason_of
+from ..runs.config import Config
 from .calls import Call, Failure, perform
 
 _AHEAD = 2  # calls a worker may be ahead of the oldest reply: bounds the replies held back for their order
@@ -143,9 +143,9 @@ def _serve(connection: Connection, config: Config, memory: str, weights: int, bu
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
     import torch
 
-    from ..federated.client import Trainer
-    from ..tasks.task import Task
     from ..threads import set_threads
+    from ..training.task import Task
+    from ..training.trainer import Trainer
 
     torch.set_num_threads(1)
     set_threads(1)

@@ -12,7 +12,7 @@ from flwr.app.message.message import make_message
 from flwr.common.constant import ErrorCode
 
 from ..errors import FrameError
-from ..norms import NormLimit
+from ..protocol.limits import NormLimit
 from .plan import Plan
 from .update import NAME, Model, change, is_packed, unpack
 

@@ -13,8 +13,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import CheckpointError, ConfigError, ScheduleError
-from ..norms import NormLimit
-from ..schedules import AdaQuant, Schedule, ScheduleState
+from ..protocol.limits import NormLimit
+from ..rules import AdaQuant, Schedule, ScheduleState
 from ..theory import bits_per_element, paper_bits
 from .plan import EXACT, Plan
 from .receive import Received, Refusal, receive

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
+from ..codecs.coding import Accumulator, compress
 from ..codecs.frame import payload_size
-from ..codecs.messages import Accumulator, compress
 from ..errors import FrameError
 from .plan import Plan
 

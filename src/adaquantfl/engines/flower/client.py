@@ -16,9 +16,9 @@ from .identity import write_identity
 
 # The rest is imported where it is used: PyTorch takes seconds, and a node that only says who it is has no need of it.
 if TYPE_CHECKING:
-    from ...federated.client import Trainer
-    from ...federated.downlink import Held
-    from ...federated.messages import Model
+    from ...protocol.downlink import Held
+    from ...protocol.messages import Model
+    from ...training.trainer import Trainer
     from ..calls import Call
 
 app = ClientApp()
@@ -41,8 +41,8 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _answers(content: RecordDict, run: int, me: str) -> RecordDict:
-    from ...federated.downlink import ParcelRefused, open_parcel
-    from ...federated.quorum import reason_of
+    from ...protocol.downlink import ParcelRefused, open_parcel
+    from ...protocol.quorum import reason_of
     from ..calls import Failure
     from .records import read_question, write_answers, write_refusal
 
@@ -62,7 +62,7 @@ def _answers(content: RecordDict, run: int, me: str) -> RecordDict:
 
 
 def _attempt(trainer: Trainer, call: Call, model: Model, me: str) -> Any:
-    from ...federated.quorum import reason_of
+    from ...protocol.quorum import reason_of
     from ..calls import Failure, perform
 
     name, arguments = call
@@ -79,10 +79,10 @@ def _trainer(config: str) -> Trainer:
     """Kept between messages where the process is."""
     import torch
 
-    from ...config import config_of
-    from ...federated.client import Trainer
-    from ...tasks.task import Task
+    from ...runs.config import config_of
     from ...threads import set_threads
+    from ...training.task import Task
+    from ...training.trainer import Trainer
     from ..own_file import as_here
 
     torch.set_num_threads(1)  # the host's other cores belong to other clients

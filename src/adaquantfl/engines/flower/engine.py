@@ -9,10 +9,10 @@ from typing import Any
 import tomli_w
 from flwr.serverapp import Grid
 
-from ...config import Config
-from ...federated.downlink import Downlink
-from ...federated.messages import Model
-from ...federated.quorum import check_quorum, reason_of
+from ...protocol.downlink import Downlink
+from ...protocol.messages import Model
+from ...protocol.quorum import check_quorum, reason_of
+from ...runs.config import Config
 from ..calls import Call, CallEngine, Failure, perform, refuse_feedback
 from .exchange import Exchange
 from .haste import hurry_server

@@ -28,7 +28,7 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-from ...federated.quorum import reason_of
+from ...protocol.quorum import reason_of
 from . import client
 from .processes import QUIET, tethered
 

@@ -13,8 +13,8 @@ from typing import Any
 from flwr.app import ConfigRecord, RecordDict
 
 from ...errors import FrameError
-from ...federated.downlink import Downlink
-from ...federated.messages import Model, Plan, Reply
+from ...protocol.downlink import Downlink
+from ...protocol.messages import Model, Plan, Reply
 from ..calls import Call, Failure
 from .identity import KEY
 from .replies import printable

@@ -11,14 +11,14 @@ import torch
 from torch.distributed import Store
 
 from ... import __version__
-from ...config import Config, config_of
 from ...errors import EngineError
-from ...federated.client import Trainer
-from ...federated.downlink import Held, ParcelRefused, open_parcel
-from ...federated.messages import Model
-from ...federated.quorum import reason_of
-from ...tasks.task import Task
+from ...protocol.downlink import Held, ParcelRefused, open_parcel
+from ...protocol.messages import Model
+from ...protocol.quorum import reason_of
+from ...runs.config import Config, config_of
 from ...threads import set_threads
+from ...training.task import Task
+from ...training.trainer import Trainer
 from ..calls import Failure, perform
 from ..own_file import as_here
 from .messages import CALL_BYTES, END, PING, Follows, Refusal, decode_call, encode_answer

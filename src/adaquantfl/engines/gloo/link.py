@@ -12,8 +12,8 @@ from typing import Any
 
 from torch.distributed import Store
 
-from ...federated.downlink import Downlink
-from ...federated.messages import Model, Vector
+from ...protocol.downlink import Downlink
+from ...protocol.messages import Model, Vector
 from ..calls import Call
 from .client import PING_SECONDS, Keys
 from .messages import ANSWER_BYTES, END, PING, AnswerError, Follows, Refusal, decode_answer, encode_call

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import EngineError
-from ...federated.messages import Plan, Reply
+from ...protocol.messages import Plan, Reply
 from ..calls import SHARED, Call, Failure
 
 _CALL = struct.Struct("<IBIIddIQQQ")  # number, kind, two arguments, eta, s, the model's round, sizes of what follows

@@ -20,7 +20,7 @@ import torch
 from torch.distributed import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
 from ...errors import EngineError
-from ...federated.messages import Vector
+from ...protocol.messages import Vector
 
 SERVER, CLIENT = 0, 1  # ranks in a pair
 CONNECT_SECONDS = 30.0  # both ends are at it at the same time

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from torch.distributed import Store
 
-from ...config import Config
-from ...federated.downlink import Downlink, digest_of
-from ...federated.messages import Model
+from ...protocol.downlink import Downlink, digest_of
+from ...protocol.messages import Model
+from ...runs.config import Config
 from ..calls import SHARED, Call, CallEngine, Failure
 from .client import JOIN_SECONDS, RUN, Keys, announcement
 from .crew import Crew

@@ -1,0 +1,60 @@
+"""Refusing updates that are too large to be honest: one client's mistake, or malice, must not be everybody's model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from ..errors import ConfigError
+
+
+@dataclass(frozen=True)
+class NormLimit:
+    """A bound on an update's l2 norm: absolute, or a multiple of the median of the round's updates.
+
+    A frame's scales are the norms of its segments, so that its own header tells the norm of the update that it was made
+    of. What the levels decode to is larger by the quantizer's noise, at most by sqrt(d) / s. Frames whose scales are no
+    l2 norms (norm "linf", `eden`, `centroid`, `stc`) are decoded, and judged by what they decode to.
+
+    >>> NormLimit.of("10x").refused({0: 1.0, 1: 2.0, 2: 50.0})
+    {2: 'its update has norm 50, above 10 times the median of the round, 2.'}
+    """
+
+    absolute: float = math.inf
+    times_median: float = math.inf
+
+    @staticmethod
+    def of(value: float | str) -> NormLimit:
+        """From the setting `max_update_norm`: a number, "10x", or 0 for no limit."""
+        if isinstance(value, str):
+            factor = re.fullmatch(r"(\d+(?:\.\d+)?)x", value)
+            if factor is None or float(factor[1]) < 1:
+                raise ConfigError(
+                    f"max_update_norm = {value!r}: use a number, or a multiple of the round's median such as '10x'."
+                )
+            return NormLimit(times_median=float(factor[1]))
+        if not value >= 0:
+            raise ConfigError(f"max_update_norm = {value}: it must be above 0, or 0 for no limit.")
+        return NormLimit(absolute=float(value) or math.inf)
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether every norm of the round must be known before one is judged."""
+        return self.times_median < math.inf
+
+    def refused(self, norms: Mapping[int, float]) -> dict[int, str]:
+        """Who is refused, and why."""
+        reasons = {}
+        middle = median(norms.values()) if norms else 0.0
+        for who, norm in norms.items():
+            if norm > self.absolute:
+                reasons[who] = f"its update has norm {norm:g}, above max_update_norm = {self.absolute:g}."
+            elif norm > self.times_median * middle:
+                reasons[who] = (
+                    f"its update has norm {norm:g}, above {self.times_median:g} times the median of the round, "
+                    f"{middle:g}."
+                )
+        return reasons

@@ -1,0 +1,1 @@
+"""Tables, figures, the page and the trackers: what people look at, made from records."""

@@ -1,0 +1,301 @@
+"""The paper's figures 2 to 5 from run directories: loss, test accuracy and bits an element against bits sent.
+
+Runs with a [link] have the loss against simulated time too. Several seeds of one method become their mean with a band
+from the lowest to the highest seed. Methods differ in colour, dash and marker, so that a grey print and a colour-blind
+reader can tell them apart.
+"""
+
+import functools
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..errors import DataError
+from ..runs.records import Floats, RunRecord, group_runs, measure_of_test
+from .tables import si_unit
+
+if TYPE_CHECKING:  # matplotlib takes a second to import and is not needed to train
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+XScale = Literal["linear", "log"]
+Dash = str | tuple[float, tuple[float, ...]]
+
+INK, GRID = "#22272e", "#d9dde3"
+
+
+@dataclass(frozen=True)
+class Style:
+    colour: str
+    dash: Dash
+    marker: str
+
+
+# Okabe and Ito's palette; yellow is left out (too pale for a line) and the pink is darkened for contrast.
+STYLES = {
+    "AdaQuantFL": Style("#d55e00", "-", "o"),
+    "2-bit": Style("#0072b2", (0, (6, 2)), "s"),
+    "4-bit": Style("#009e73", (0, (1.2, 1.4)), "^"),
+    "8-bit": Style("#b0568c", (0, (6, 1.5, 1.2, 1.5)), "D"),
+    "16-bit": Style("#338fcc", (0, (3, 1.2)), "v"),
+    "float32": Style("#6b7280", (0, (10, 2, 1.2, 2, 1.2, 2)), "X"),
+}
+SPARE = (
+    Style("#b8860b", (0, (4, 1, 1, 1, 1, 1)), "P"),
+    Style("#7a4fbf", (0, (2, 2)), "<"),
+    Style("#8c4a2f", (0, (8, 3)), ">"),
+    Style("#2f6f6f", (0, (1, 2)), "h"),
+)
+
+RC: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # ships with matplotlib: the same figure on every machine
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.labelsize": 11,
+    "legend.fontsize": 10,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "pdf.fonttype": 42,
+}
+
+# 2 to 16 bits an element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
+# and the cheap methods would share the first tenth of it.
+_FAR_APART = 8
+NAMES = ("loss", "accuracy", "bits", "wire", "overview", "time")
+X_UNITS = {"paper_bits": "b", "wire_bytes_up": "B", "simulated_seconds": "s"}
+_X_LABELS = {
+    "paper_bits": "Bits sent by one client",
+    "wire_bytes_up": "Bytes sent by all clients",
+    "simulated_seconds": "Simulated time",
+}
+_Y_LABELS = {
+    "loss": "Training loss",
+    "round_loss": "Round loss (mini-batches)",
+    "test_accuracy": "Test accuracy (%)",
+    "test_loss": "Test loss",
+    "bits_per_element": "Bits an element, $b_k$",
+    "s": "Quantization levels, $s_k$",
+}
+
+
+def draw(
+    runs: Sequence[RunRecord], out_dir: Path | str, title: str | None = None, *, xscale: XScale | None = None
+) -> list[Path]:
+    """Write every figure of NAMES that the runs have into `out_dir` as PNG and PDF and return the paths.
+
+    `xscale` is chosen for legibility when it is None: logarithmic where the methods' totals are far apart.
+    """
+    import matplotlib
+
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    measure = measure_of_test(runs)
+    absent = {"accuracy" if measure is None else "", "" if timed(runs) else "time"}
+    for name in (name for name in NAMES if name not in absent):
+        picture = figure(name, runs, title=title, xscale=xscale)
+        stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
+        formats: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("png", {"dpi": 180}),
+            ("pdf", {"metadata": {"CreationDate": None}}),
+        )
+        for suffix, options in formats:
+            paths.append(folder / f"{stem}.{suffix}")
+            with matplotlib.rc_context(RC):
+                picture.savefig(paths[-1], **options)
+    return paths
+
+
+def figure(
+    name: str,
+    runs: Sequence[RunRecord],
+    *,
+    title: str | None = None,
+    xscale: XScale | None = None,
+    size: tuple[float, float] | None = None,
+) -> "Figure":
+    """One figure of NAMES as a matplotlib Figure that belongs to no window."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if name not in NAMES:
+        raise ValueError(f"{name!r} is not a figure; expected one of {', '.join(NAMES)}.")
+    if not any(run.history for run in runs):
+        raise DataError("There is no finished round to draw; wait for the first one or give another run directory.")
+    measured = [measure] if (measure := measure_of_test(runs)) else []
+    panels = {
+        "loss": ["loss"],
+        "accuracy": measured,
+        "bits": ["bits_per_element", "s"],
+        "wire": ["loss"],
+        "time": ["loss"],
+        "overview": ["loss", *measured, "bits_per_element"],
+    }[name]
+    if not panels:
+        raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
+    beside = name == "overview"
+    default = (13.0 * len(panels) / 3, 4.4) if beside else (6.4, 4.3 if len(panels) == 1 else 6.4)
+    x = {"wire": "wire_bytes_up", "time": "simulated_seconds"}.get(name, "paper_bits")
+    with matplotlib.rc_context(RC):
+        layout = ConstrainedLayoutEngine(wspace=0.05 if beside else 0.0)
+        picture = Figure(figsize=size or default, layout=layout)
+        rows, columns = (1, len(panels)) if beside else (len(panels), 1)
+        grid = picture.subplots(rows, columns, sharex="col", squeeze=False)
+        for position, (axes, key) in enumerate(zip(grid.flat, panels, strict=True)):
+            panel(axes, runs, key, x, xscale)
+            if not beside and position < len(panels) - 1:
+                axes.set_xlabel("")
+        legend(picture, list(grid.flat), columns=6 if beside else 3)
+        if title:
+            picture.suptitle(title)
+    return picture
+
+
+def timed(runs: Sequence[RunRecord]) -> bool:
+    """Whether every run has simulated time, so that they can share that axis."""
+    return all("simulated_seconds" in run.history[-1] for run in runs if run.history)
+
+
+def styles(labels: Sequence[str]) -> dict[str, Style]:
+    """A style for each label, no two alike: a method's own, or the next one that is free for a variant of it."""
+    chosen: dict[str, Style] = {}
+    for label in labels:
+        own = STYLES.get(label.split(" (")[0].split(", ")[0])
+        if own is not None and own not in chosen.values():
+            chosen[label] = own
+    free = _spare(list(chosen.values()))
+    return {label: chosen.get(label) or next(free) for label in labels}
+
+
+def _spare(taken: Collection[Style]) -> Iterator[Style]:
+    """Styles that are not taken: the spare ones, then the absent methods', then colours with another's dash."""
+    everyone = (*SPARE, *STYLES.values())
+    yield from (style for style in everyone if style not in taken)
+    for shift in itertools.count(1):
+        for place, style in enumerate(everyone):
+            other = everyone[(place + shift) % len(everyone)]
+            yield Style(style.colour, other.dash, other.marker)
+
+
+def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None = None) -> None:
+    """Draw `key` against `x` for each method, on one pair of axes."""
+    groups = {label: group for label, group in group_runs(runs).items() if any(run.history for run in group)}
+    totals = [max(float(run.history[-1][x]) for run in group if run.history) for group in groups.values()]
+    scale: XScale = xscale or ("log" if max(totals) > _FAR_APART * max(min(totals), 1.0) else "linear")
+    # Along a logarithmic axis the unit suits the middle, or most ticks would be 0.00-something.
+    typical = (max(totals) * max(min(totals), 1.0)) ** 0.5 if scale == "log" else max(totals)
+    divisor, unit = si_unit(typical, X_UNITS[x])
+    axes.set_xscale(scale)
+    axes.set_xlabel(f"{_X_LABELS[x]} ({unit})")
+    axes.set_ylabel(_Y_LABELS[key])
+    for order, (label, style) in enumerate(styles(list(groups)).items()):
+        ours = groups[label][0].method == "adaquant"
+        curves = [_curve(run, key, x, divisor, scale == "log") for run in groups[label]]
+        _lines(axes, curves, label, style, bold=ours, steps=key in ("bits_per_element", "s"), order=order)
+    _finish_axes(axes, key, scale)
+
+
+def _curve(run: RunRecord, key: str, x: str, divisor: float, positive: bool) -> Floats:
+    """(n, 3): round, x and y of one run, in the units of the axes."""
+    xs, ys = run.series(key, x)
+    rounds, _ = run.series(key, "round")
+    if key in ("bits_per_element", "s") and xs.size:
+        # Round k is sent between B_(k-1) and B_k, so its level is drawn over that stretch.
+        rounds, xs, ys = np.append(0.0, rounds), np.append(0.0, xs), np.append(ys[0], ys)
+    table = np.stack([rounds, xs / divisor, ys * (100.0 if key == "test_accuracy" else 1.0)], axis=1)
+    keep = np.isfinite(ys) & ((xs > 0) | (not positive))
+    return table[keep]
+
+
+def _lines(
+    axes: "Axes", curves: list[Floats], label: str, style: Style, *, bold: bool, steps: bool, order: int
+) -> None:
+    curves = [curve for curve in curves if len(curve)]
+    if not curves:
+        return
+    look: dict[str, Any] = {"color": style.colour, "zorder": 5 if bold else 3}
+    if steps:
+        look["drawstyle"] = "steps-pre"
+    # Seeds measure at the same rounds until one of them stops early: average the part they share, and let
+    # the longer ones go on as thin lines of their own.
+    shared = functools.reduce(np.intersect1d, [curve[:, 0] for curve in curves])
+    stack = np.stack([curve[np.isin(curve[:, 0], shared), 1:] for curve in curves])
+    mean = stack.mean(axis=0)
+    axes.plot(
+        *mean.T,
+        label=label.replace("$", r"\$"),  # a label holds settings, never a formula
+        linestyle=style.dash,
+        linewidth=2.7 if bold else 1.8,
+        marker=style.marker,
+        markersize=6.5 if bold else 5.5,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        markevery=(0.02 + 0.025 * (order % 6), 0.16),  # staggered, so that markers do not hide each other
+        solid_capstyle="round",
+        **look,
+    )
+    if len(curves) > 1:
+        low, high = stack[:, :, 1].min(axis=0), stack[:, :, 1].max(axis=0)
+        if (high > low).any():
+            band: dict[str, Any] = {"step": "pre"} if steps else {}
+            axes.fill_between(mean[:, 0], low, high, color=style.colour, alpha=0.16, linewidth=0, **band)
+        for curve in curves:
+            rest = curve[curve[:, 0] >= max(shared, default=0.0), 1:]
+            axes.plot(*rest.T, linewidth=0.8, alpha=0.7, **look)
+
+
+def _finish_axes(axes: "Axes", key: str, scale: XScale) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    if scale == "log":
+        axes.xaxis.set_major_formatter(plain)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    if key == "test_accuracy":
+        return
+    if key in ("bits_per_element", "s"):
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(plain)
+        if key == "bits_per_element":
+            low, high = axes.dataLim.intervaly
+            axes.yaxis.set_major_locator(FixedLocator([1, 2, 3, 4, 5, 6, 8, 16, 32]))
+            if np.isfinite([low, high]).all():
+                axes.set_ylim(max(low, 1) / 1.25, max(high, 1) * 1.25)
+        return
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    # Less than two decades have too few powers of ten to read a value by.
+    subs = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    axes.yaxis.set_major_formatter(plain)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legend(picture: "Figure", panels: list["Axes"], columns: int) -> None:
+    """One legend below the figure for all of its axes."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    columns = min(columns, max(len(entries), 1))
+    picture.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)

@@ -1,0 +1,89 @@
+"""Who holds which labels, or how much data: written down when a run starts, and shown in its report."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..runs.records import RunRecord
+
+FILE, PICTURE = "partition.json", "partition.png"
+MOST_CLIENTS = 40  # in the table; beyond that it tells a reader nothing
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:
+    """Write the counts, a row a client and a column a class (without classes: one), into a run's folder."""
+    content = {"classes": list(classes), "counts": np.asarray(counts).tolist()}
+    (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> tuple[list[str], list[list[int]]] | None:
+    """Class names and counts; None where they were not written, or are not whole."""
+    try:
+        content = json.loads((folder / FILE).read_bytes())
+        classes, counts = [str(name) for name in content["classes"]], content["counts"]
+        whole = all(len(row) == max(1, len(classes)) and all(type(count) is int for count in row) for row in counts)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (classes, counts) if whole and counts else None
+
+
+def section(runs: Sequence[RunRecord], names: Mapping[Path, str]) -> str:
+    """Each distinct partition once, as a table with bars; of old runs the picture. "" where no run has either."""
+    holders: dict[bytes, list[str]] = {}
+    folders: dict[bytes, Path] = {}
+    for run in runs:
+        if (content := _content(run.path)) is not None:
+            folders.setdefault(content, run.path)
+            holders.setdefault(content, []).append(names[run.path])
+    return "\n".join(_shown(folder, content, "; ".join(holders[content])) for content, folder in folders.items())
+
+
+def _content(folder: Path) -> bytes | None:
+    """The bytes of what is shown: equal for equal partitions."""
+    if read(folder) is not None:
+        return (folder / FILE).read_bytes()
+    path = folder / PICTURE
+    return data if path.is_file() and (data := path.read_bytes()).startswith(_PNG) else None
+
+
+def _shown(folder: Path, content: bytes, names: str) -> str:
+    partition = read(folder)
+    of_each = "" if partition and not partition[0] else "of each class "
+    caption = escape(f"Samples {of_each}that a client holds: {names}")
+    if partition is not None:
+        return _table(caption, *partition)
+    image = f'<img src="data:image/png;base64,{base64.b64encode(content).decode()}" alt="{caption}">'
+    return f'<figure class="card">{image}<figcaption>{caption}</figcaption></figure>'
+
+
+def _table(caption: str, classes: list[str], counts: list[list[int]]) -> str:
+    most = max(1, max(map(max, counts)))
+    columns = ("Client", *classes, "all") if classes else ("Client", "samples")
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = "\n".join(_row(client, row, most, bool(classes)) for client, row in enumerate(counts[:MOST_CLIENTS]))
+    left_out = len(counts) - MOST_CLIENTS
+    whole = PICTURE if classes else FILE
+    more = f'<p class="note">And {left_out:,} more clients: {whole} has them all.</p>' if left_out > 0 else ""
+    return (
+        f'<div class="card scroll" role="region" tabindex="0" aria-label="{caption}">\n'
+        f'<table class="holdings"><caption><span>{caption}.</span></caption>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>\n</div>{more}"
+    )
+
+
+def _row(client: int, row: list[int], most: int, summed: bool) -> str:
+    cells = "".join(
+        f'<td class="bar" style="--share:{count / most:.3f}">{count:,}</td>' if count else '<td class="none">0</td>'
+        for count in row
+    )
+    total = f"<td>{sum(row):,}</td>" if summed else ""
+    return f'<tr><th scope="row">{client}</th>{cells}{total}</tr>'

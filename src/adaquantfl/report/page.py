@@ -1,0 +1,180 @@
+"""One self-contained HTML page from run directories: headline, interactive plots, tables and how to repeat each run.
+
+The page asks nothing of the network: its script and style are in it, and its policy forbids anything else. Whatever
+comes out of a run directory is escaped on its way in.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs, measure_of_test
+from . import holdings, tables
+from .page_data import embedded, plot_data
+
+_SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
+_SHARED = ("task", "dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
+
+
+def write_report(runs: Sequence[RunRecord], out: Path) -> Path:
+    """Write the page to `out`, an .html file or a directory for report.html, and return where it is."""
+    page = out if out.suffix == ".html" else out / "report.html"
+    text = render(content(runs, page.parent))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
+    """What the page shows, as JSON can carry it: the plots' numbers, and the HTML of each section by name."""
+    names = {run.path: f"{label}, seed {run.seed}" for label, group in group_runs(runs).items() for run in group}
+    return {
+        "methods": plot_data(runs),
+        "sections": {
+            "title": escape(_title(runs)),
+            "headline": escape(tables.headline(runs)),
+            "chips": _chips(runs, differing_settings(runs)),
+            "targets": "\n".join(_target_table(runs, measure) for measure in ("paper_bits", "wire_bytes_up")),
+            "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
+            "totals": _runs_table(runs, names),
+            "runs": "\n".join(_run(run, names[run.path], home) for run in runs),
+        },
+    }
+
+
+def render(shown: dict[str, Any], live: str = "") -> str:
+    """The whole page. live: where its script asks for newer content; "": nowhere."""
+    script = "\n".join(_part(name) for name in _SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return Template(_part("page.html")).substitute(
+        shown["sections"],
+        policy=policy + ("; connect-src 'self'" if live else ""),
+        style=_part("page.css"),
+        script=script,
+        live=escape(live),
+        data=embedded(shown["methods"]),
+    )
+
+
+def _part(name: str) -> str:
+    return files("adaquantfl.report").joinpath("page_files", name).read_text(encoding="utf-8")
+
+
+def _title(runs: Sequence[RunRecord]) -> str:
+    names = sorted({run.experiment for run in runs})
+    return f"AdaQuantFL report: {', '.join(names)}"
+
+
+def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
+    shared = [
+        f"{key.replace('_', ' ')}: {runs[0].config[key]}"
+        for key in _SHARED
+        if runs and key in runs[0].config and key not in differing
+    ]
+    seeds = len({run.seed for run in runs})
+    chips = "".join(f"<li>{escape(text)}</li>" for text in [*shared, f"seeds: {seeds}"])
+    note = f"These runs also differ in: {', '.join(differing)}." if differing else ""
+    return f'<ul class="chips" aria-label="What these runs share">{chips}</ul>' + (
+        f'<p class="note">{escape(note)}</p>' if note else ""
+    )
+
+
+def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
+    table = tables.bits_table(runs, measure=measure)
+    header, *rows = table.grid()
+    return _table(f"{table.caption}.", header, rows)
+
+
+def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
+    measure = measure_of_test(runs)
+    header = [
+        "Run",
+        "rounds",
+        "final loss",
+        *([] if measure is None else [measure.replace("_", " ")]),
+        "bits a client",
+        "bytes up",
+        "bytes down",
+    ]
+    rows = []
+    for run in runs:
+        last = run.history[-1] if run.history else {}
+        loss = run.final("loss")
+        rows.append(
+            [
+                names[run.path],
+                str(last.get("round", 0)) + ("" if run.finished else " so far"),
+                tables.NOT_REACHED if loss is None else tables.significant(loss),
+                *([] if measure is None else [_tested(run, measure)]),
+                tables.amount(last.get("paper_bits", 0)),
+                tables.amount(last.get("wire_bytes_up", 0), "B"),
+                tables.amount(last.get("wire_bytes_down", 0), "B"),
+            ]
+        )
+    return _table("Where each run ended.", header, rows)
+
+
+def _tested(run: RunRecord, measure: str) -> str:
+    value = run.final(measure)
+    if value is None:
+        return tables.NOT_REACHED
+    return f"{value:.2%}" if measure == "test_accuracy" else tables.significant(value)
+
+
+def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
+    ours = [row[0].startswith("AdaQuantFL") for row in rows]
+    stressed = not all(ours) or len(rows) == 1  # nothing stands out where everything would
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in header)
+    body = "\n".join(
+        f'<tr{" class=ours" if stressed and own else ""}><th scope="row">{escape(row[0])}</th>'
+        + "".join(f"<td>{_cell(text)}</td>" for text in row[1:])
+        + "</tr>"
+        for row, own in zip(rows, ours, strict=True)
+    )
+    return (
+        f'<div class="card scroll" role="region" tabindex="0" aria-label="{escape(caption)}">\n<table>'
+        f"<caption><span>{escape(caption)}</span></caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>\n</div>"
+    )
+
+
+def _cell(text: str) -> str:
+    """A remark in brackets (a ratio, how many seeds) goes on a line of its own below the number."""
+    match = re.fullmatch(r"(.+?) [(\[](.+)[)\]]", text)
+    return f"{escape(match[1])}<small>{escape(match[2])}</small>" if match else escape(text)
+
+
+def _run(run: RunRecord, name: str, home: Path) -> str:
+    command = f"adaquantfl run {shlex.quote(os.path.join(run.seen_from(home), CONFIG))}"
+    summary = run.summary or {}
+    state = "" if run.finished else ", unfinished"
+    parts = [
+        f"<details>\n<summary>{escape(name)}<span>{state}</span></summary>\n<div>",
+        f"<pre><code>{escape(command)}</code></pre>",
+        f"<h3>Configuration</h3>{_definitions(run.config)}",
+    ]
+    if isinstance(versions := summary.get("versions"), dict):
+        parts.append(f"<h3>Versions</h3>{_definitions(versions)}")
+    facts: dict[str, Any] = {key: summary[key] for key in ("dimension", "seconds", "model_sha256") if key in summary}
+    if facts:
+        parts.append(f"<h3>Result</h3>{_definitions(facts)}")
+    return "\n".join([*parts, "</div>\n</details>"])
+
+
+def _definitions(values: dict[str, Any]) -> str:
+    items = (f"<div><dt>{escape(str(key))}</dt><dd>{escape(_plain(value))}</dd></div>" for key, value in values.items())
+    return f"<dl>{''.join(items)}</dl>"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

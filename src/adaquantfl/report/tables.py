@@ -1,0 +1,311 @@
+"""How much each method sent to reach a training loss, as one small table that prints in three ways.
+
+Two measures: `paper_bits`, the uplink of one client by the paper's formula, and `wire_bytes_up`, the bytes
+that all clients together really sent. Ratios are to AdaQuantFL: 3.2x means 3.2 times what AdaQuantFL sent.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..runs.records import RunRecord, differing_settings, group_runs
+
+Measure = Literal["paper_bits", "wire_bytes_up", "round", "simulated_seconds"]
+
+NOT_REACHED = "—"
+# Runs that differ in one of these solve different problems: their bits must not be set against each other.
+_EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
+_CAPTIONS = {
+    "paper_bits": "Bits to reach a training loss: uplink of one client by the paper's formula",
+    "wire_bytes_up": "Bytes to reach a training loss: measured uplink of all clients together",
+    "round": "Rounds to reach a training loss",
+    "simulated_seconds": "Time to reach a training loss on the configuration's [link]",
+}
+
+
+_SYMBOLS = {"paper_bits": "b", "wire_bytes_up": "B", "round": "", "simulated_seconds": "s"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the runs of one method sent to reach one loss level, over those that reached it."""
+
+    runs: int
+    reached: int
+    mean: float | None
+    std: float | None
+    ratio: float | None  # to AdaQuantFL; None unless every run of both methods reached the level
+
+    @property
+    def complete(self) -> bool:
+        return self.reached == self.runs
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    cells: tuple[Cell, ...]
+    lowest_loss: tuple[float, ...]  # one a run
+
+
+@dataclass(frozen=True)
+class Table:
+    measure: Measure
+    levels: tuple[float, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """(divisor, name) that keeps the numbers of the whole table readable."""
+        means = [cell.mean for row in self.rows for cell in row.cells if cell.mean] or [1.0]
+        middle = math.sqrt(min(means) * max(means))
+        symbol = _SYMBOLS[self.measure]
+        return si_unit(middle, symbol) if symbol else (1.0, "rounds")
+
+    @property
+    def caption(self) -> str:
+        return f"{_CAPTIONS[self.measure]}, in {self.unit[1]} (and times AdaQuantFL's)"
+
+    def grid(self) -> list[list[str]]:
+        """The header and the rows as text, the same for Markdown, the terminal and HTML."""
+        header = ["Method", *(f"loss {level:g}" for level in self.levels), "lowest loss"]
+        divisor, _ = self.unit
+        rows = [
+            [row.method, *(_cell_text(cell, divisor) for cell in row.cells), spread(row.lowest_loss)]
+            for row in self.rows
+        ]
+        return [header, *rows]
+
+
+def si_unit(largest: float, symbol: str) -> tuple[float, str]:
+    """The SI prefix that puts `largest` at one or more: (1e9, "Gb") for 3.2e9 bits. Seconds become minutes and hours.
+
+    >>> si_unit(3.2e9, "b"), si_unit(900.0, "s"), si_unit(1e5, "s")
+    ((1000000000.0, 'Gb'), (60.0, 'min'), (3600.0, 'h'))
+    """
+    if symbol == "s":
+        return (3600.0, "h") if largest >= 7200 else (60.0, "min") if largest >= 120 else (1.0, "s")
+    for divisor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if largest >= divisor:
+            return divisor, prefix + symbol
+    return 1.0, symbol
+
+
+def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
+    """Round loss levels that some run reached, high to low, with the lowest that every run reached.
+
+    Levels at or above the first loss that was seen say nothing about training and are left out; of the
+    rest the `most` lowest are kept. A target_loss in a configuration counts as a round level.
+    """
+    lowest = [value for run in runs if (value := run.lowest()) is not None]
+    starts = [losses[0] for run in runs if (losses := run.series("loss")[1]).size and np.isfinite(losses[0])]
+    if not lowest or not starts:
+        return []
+    ladder = {float(f"{digit}e{power}") for power in range(-6, 9) for digit in (1, 2, 3, 5)}
+    ladder |= {float(run.config.get("target_loss") or 0.0) for run in runs}
+    common = round_up(max(lowest))
+    levels = sorted(level for level in ladder if min(lowest) <= level < max(starts))[: most - 1]
+    if common < max(starts):
+        levels.append(common)
+    return sorted(set(levels), reverse=True)
+
+
+def bits_table(
+    runs: Sequence[RunRecord], levels: Sequence[float] | None = None, measure: Measure = "paper_bits"
+) -> Table:
+    """One row a method (its seeds averaged), one column a loss level."""
+    chosen = tuple(loss_levels(runs) if levels is None else sorted(levels, reverse=True))
+    groups = group_runs(runs)
+    sent = {name: [_sent(group, level, measure) for level in chosen] for name, group in groups.items()}
+    reference = next((name for name, group in groups.items() if group[0].method == "adaquant"), None)
+    rows = []
+    for name, group in groups.items():
+        base = sent[reference] if reference is not None else [[] for _ in chosen]
+        of_base = len(groups[reference]) if reference is not None else 0
+        cells = tuple(
+            _cell(values, len(group), own_base if len(own_base) == of_base else [])
+            for values, own_base in zip(sent[name], base, strict=True)
+        )
+        lowest = tuple(value for run in group if (value := run.lowest()) is not None)
+        rows.append(Row(name, cells, lowest))
+    return Table(measure, chosen, tuple(rows))
+
+
+def headline(runs: Sequence[RunRecord]) -> str:
+    """One sentence that says who needed fewer bits at the lowest loss AdaQuantFL and a rival share."""
+    if clashing := [key for key in differing_settings(runs) if key in _EXPERIMENT]:
+        return f"These runs differ in their {' and '.join(clashing)}, so their bits are not compared here."
+    ours = [run for run in runs if run.method == "adaquant"]
+    if not ours:
+        return "There is no AdaQuantFL run among these, so there is nothing to compare with."
+    table, groups = bits_table(runs), group_runs(runs)
+    names = {label for label, group in groups.items() if group[0].method == "adaquant"}
+    adaptive, rivals = _reached(table, names), _reached(table, groups.keys() - names)
+    shared = [level for level in adaptive if level in rivals]
+    if not shared:
+        return _without_a_shared_level(adaptive, rivals, alone=len(ours) == len(runs))
+    level = min(shared)
+    (name, bits), (rival, rival_bits) = adaptive[level], rivals[level]
+    seeds = f", mean of {len(groups[name])} seeds" if len(groups[name]) > 1 else ""
+    every = " with every seed" if len(runs) > len(groups) else ""
+    text = f"{name} reached loss {level:g} in {amount(bits)} of uplink a client{seeds}, "
+    whose = rival if rival.startswith("float32") else f"{rival} ({amount(rival_bits)}), the best of the others"
+    if groups[rival][0].is_fixed_level:
+        whose = f"the best fixed level ({rival}, {amount(rival_bits)})"
+    if bits == rival_bits:
+        text += f"the same as {whose}"
+    else:
+        ratio = max(bits / rival_bits, rival_bits / bits)
+        text += f"{_times(ratio)} {'less' if bits < rival_bits else 'more'} than {whose}"
+    if min(adaptive) < level:
+        text += f"; it went on to loss {min(adaptive):g}, which no other method here reached{every}"
+    if min(rivals) < level:
+        text += f"; {rivals[min(rivals)][0]} went on to loss {min(rivals):g}, which {name} did not reach{every}"
+    return text + "."
+
+
+def amount(value: float, symbol: str = "b") -> str:
+    """A count of bits (or bytes, symbol "B"; seconds, "s") with the unit that suits it: "3.20 Gb"."""
+    divisor, unit = si_unit(value, symbol)
+    return f"{significant(value / divisor) if divisor > 1 or symbol == 's' else f'{value:g}'} {unit}"
+
+
+def to_markdown(table: Table) -> str:
+    return f"{table.caption}.\n\n{markdown(table.grid())}\n"
+
+
+def markdown(grid: Sequence[Sequence[str]]) -> str:
+    """A header and rows of text as a Markdown table; all columns but the first to the right."""
+    header, *rows = ([text.replace("|", "\\|") for text in line] for line in grid)
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
+
+
+def to_text(table: Table) -> str:
+    grid = table.grid()
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+
+    def aligned(line: list[str]) -> str:
+        cells = [
+            line[0].ljust(widths[0]),
+            *(text.rjust(w) for text, w in zip(line[1:], widths[1:], strict=True)),
+        ]
+        return "  ".join(cells).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([table.caption, aligned(grid[0]), rule, *map(aligned, grid[1:])]) + "\n"
+
+
+def to_csv(tables: Iterable[Table]) -> str:
+    """One line a method, measure and level, in plain bits and bytes: for programs rather than readers."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = [
+        "method",
+        "measure",
+        "loss",
+        "runs",
+        "reached",
+        "mean",
+        "std",
+        "ratio_to_adaquantfl",
+        "lowest_loss",
+    ]
+    writer.writerow(columns)
+    for table in tables:
+        for row in table.rows:
+            lowest = repr(float(np.mean(row.lowest_loss))) if row.lowest_loss else ""
+            for level, cell in zip(table.levels, row.cells, strict=True):
+                numbers = ("" if value is None else repr(value) for value in (cell.mean, cell.std, cell.ratio))
+                writer.writerow([row.method, table.measure, level, cell.runs, cell.reached, *numbers, lowest])
+    return out.getvalue()
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` to so many significant digits, without an exponent in the range that tables hold."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, with the standard deviation of several."""
+    if not len(values):
+        return NOT_REACHED
+    return _plus_minus(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+
+def round_up(value: float) -> float:
+    """Up to two significant digits, and never below `value`: the run it came from reaches the level."""
+    if value <= 0:
+        return value
+    power = math.floor(math.log10(value)) - 1
+    digits = math.floor(value / 10.0**power)
+    levels = (float(f"{digits + more}e{power}") for more in range(3))
+    return next(level for level in levels if level >= value)
+
+
+def _reached(table: Table, names: Set[str]) -> dict[float, tuple[str, float]]:
+    """For each level that every seed of one of `names` reached: the cheapest of them and its mean bits."""
+    best: dict[float, tuple[str, float]] = {}
+    for row in table.rows:
+        for level, cell in zip(table.levels, row.cells, strict=True):
+            if row.method not in names or cell.mean is None or not cell.complete:
+                continue
+            if level not in best or cell.mean < best[level][1]:
+                best[level] = (row.method, cell.mean)
+    return best
+
+
+def _without_a_shared_level(
+    adaptive: dict[float, tuple[str, float]], rivals: dict[float, tuple[str, float]], alone: bool
+) -> str:
+    if adaptive:
+        level = min(adaptive)
+        name, bits = adaptive[level]
+        whose = f"{name}, the only method here," if alone else f"Only {name}"
+        return f"{whose} reached loss {level:g}, in {amount(bits)} of uplink a client."
+    if rivals:
+        level = min(rivals)
+        name, bits = rivals[level]
+        return f"AdaQuantFL did not reach loss {level:g}; {name} did, in {amount(bits)} of uplink a client."
+    return "No method here has brought its training loss down to a round level yet."
+
+
+def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[float]:
+    return [float(line[measure]) for run in group if (line := run.reached(level)) is not None]
+
+
+def _cell(values: list[float], runs: int, base: list[float]) -> Cell:
+    if not values:
+        return Cell(runs, 0, None, None, None)
+    mean = float(np.mean(values))
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    # A mean over only those seeds that got there flatters the method, so it earns no ratio.
+    ratio = mean / float(np.mean(base)) if base and len(values) == runs else None
+    return Cell(runs, len(values), mean, std, ratio)
+
+
+def _cell_text(cell: Cell, divisor: float) -> str:
+    if cell.mean is None:
+        return NOT_REACHED
+    text = _plus_minus(cell.mean / divisor, None if cell.std is None else cell.std / divisor)
+    if not cell.complete:
+        return f"{text} [{cell.reached} of {cell.runs} seeds]"
+    return text if cell.ratio is None else f"{text} ({_times(cell.ratio)})"
+
+
+def _plus_minus(mean: float, std: float | None) -> str:
+    text = significant(mean)
+    decimals = len(text.partition(".")[2])
+    return text if std is None else f"{text} ± {std:.{decimals}f}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio < 10 else f"{significant(ratio)}x"

@@ -1,0 +1,147 @@
+"""What a run tells an experiment tracker: the scalars of each round. `tracking` in the configuration names which.
+
+A tracker only listens. Where it fails in mid-run, it is left out from there on, with a sentence, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import ConfigError
+from ..runs.config import Config
+from .event_file import EventFile
+
+FOLDER = "tensorboard"  # of the event files, in the run's folder
+
+# The scalar's name, and where a line of the history has it.
+NAMES = {
+    "loss/train": "loss",
+    "loss/round": "round_loss",
+    "accuracy/test": "test_accuracy",
+    "loss/test": "test_loss",
+    "quantization/s": "s",
+    "quantization/bits": "bits_per_element",
+    "traffic/paper_bits": "paper_bits",
+    "traffic/up_bytes": "wire_bytes_up",
+    "traffic/down_bytes": "wire_bytes_down",
+    "time/simulated": "simulated_seconds",
+    "lr": "lr",
+}
+Line = dict[str, Any]
+
+
+class Tracker(Protocol):
+    """Takes the scalars of a round. Another tracker is a class like these and a line in `TRACKERS`."""
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MLflow:
+    """A run of MLflow, on the server that its own settings name (MLFLOW_TRACKING_URI)."""
+
+    def __init__(self, config: Config, out: Path, first_step: int) -> None:
+        self._mlflow = _package("mlflow")
+        self._mlflow.start_run(run_name=out.name)
+        self._mlflow.log_params(config.to_dict())
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._mlflow.log_metrics(dict(scalars), step=step)
+
+    def close(self) -> None:
+        self._mlflow.end_run()
+
+
+class WandB:
+    """A run of Weights & Biases, as its own settings say (WANDB_PROJECT, WANDB_MODE)."""
+
+    def __init__(self, config: Config, out: Path, first_step: int) -> None:
+        self._run = _package("wandb").init(name=out.name, config=config.to_dict(), dir=str(out.absolute()))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._run.log(dict(scalars), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {
+    "tensorboard": lambda config, out, first_step: EventFile(out / FOLDER, first_step),
+    "mlflow": MLflow,
+    "wandb": WandB,
+}
+
+
+def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
+    """The scalars of a line of the history, by their usual names; what was not measured, or is not finite, is left out.
+
+    >>> scalars_of({"round": 3, "loss": 0.5, "s": None, "lr": 0.1})
+    {'loss/train': 0.5, 'lr': 0.1}
+    """
+    values = {name: line.get(key) for name, key in NAMES.items()}
+    return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
+
+
+def check(config: Config) -> None:
+    """Refuse a tracker whose package is missing, before anything is done."""
+    if config.tracking in ("mlflow", "wandb"):
+        _package(config.tracking)
+
+
+@contextmanager
+def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Callable[[Line], None]]:
+    """A function that takes the lines of the history, one a round, and tells the configuration's tracker."""
+    if not config.tracking:
+        yield lambda line: None
+        return
+    guarded = _Guarded(lambda: TRACKERS[config.tracking](config, out, rounds_done + 1), config.tracking)
+    try:
+        yield guarded.tell
+    finally:
+        guarded.close()
+
+
+class _Guarded:
+    """A tracker that cannot stop a run."""
+
+    def __init__(self, begin: Callable[[], Tracker], name: str) -> None:
+        self._name = name
+        self._tracker: Tracker | None = None
+        self._tracker = self._try(begin)
+
+    def tell(self, line: Line) -> None:
+        tracker = self._tracker
+        if tracker is not None:
+            self._try(lambda: tracker.add(int(line["round"]), scalars_of(line)))
+
+    def close(self) -> None:
+        if self._tracker is not None:
+            self._try(self._tracker.close)
+
+    def _try(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except Exception as error:  # whatever a tracker's package raises: the run does not depend on it
+            self._tracker = None
+            print(
+                f"adaquantfl: {self._name} failed and is left out from here on; the run goes on. "
+                f"{type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
+            return None
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ConfigError(f"tracking = {name!r} needs the package {name}: pip install {name}") from None

@@ -1,0 +1,168 @@
+"""The run directory: config.toml, history.jsonl (a line a round), checkpoint/, summary.json; a copy of an own task."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import tomli_w
+
+from ..errors import CheckpointError
+from ..protocol.server import RunState
+from . import checkpoint
+from .config import Config, load_config
+from .task_file import TaskFile, as_written
+
+
+class RunDirectory:
+    """One run's files. Held by one process at a time; the lock goes with the process, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._history: IO[str] | None = None
+        self._lock: IO[str] | None = None
+
+    @property
+    def is_run(self) -> bool:
+        return (self.path / "config.toml").is_file()
+
+    @property
+    def rounds_done(self) -> int:
+        """How far its checkpoint is."""
+        state = checkpoint.load(self.path / "checkpoint")
+        return state.round if state else 0
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds another run, or a path that cannot be a folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file; --out names the folder that a run is written to.")
+        if self.is_run:
+            raise CheckpointError(
+                f"{self.path} already holds a run. Go on with it: adaquantfl run --resume {self.path}. "
+                "Or choose another folder with --out."
+            )
+
+    def create(self, config: Config) -> None:
+        """Begin a new run here."""
+        self.check_free()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._acquire()
+        for left_over in ("summary.json", "checkpoint/state.npz"):  # of a run whose configuration was removed
+            (self.path / left_over).unlink(missing_ok=True)
+        self._write_config(config)
+        if config.task:
+            self._keep_task(TaskFile.of(config.task))
+        self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
+
+    def resume(self, changes: Mapping[str, Any]) -> tuple[Config, RunState | None]:
+        """Take up an interrupted run: its configuration, and its state unless it must start over."""
+        if not self.is_run:
+            raise CheckpointError(
+                f"{self.path} holds no run (no config.toml). Name the run's folder, the one given with --out."
+            )
+        self._acquire()
+        config = load_config(self.path / "config.toml", changes)
+        state = checkpoint.load(self.path / "checkpoint")
+        if state is not None and config.rounds < state.round:
+            raise CheckpointError(
+                f"{self.path} has {state.round} rounds already, more than rounds = {config.rounds}. "
+                "A run can be made longer, not shorter."
+            )
+        if config.method == "cosine" and config.rounds != load_config(self.path / "config.toml").rounds:
+            raise CheckpointError("'cosine' rises over all rounds: another number of them changes those that are done.")
+        if changes:
+            self._write_config(config)
+        self._cut_history(state.round if state else 0)
+        self._history = (self.path / "history.jsonl").open("a", encoding="utf-8")
+        return config, state
+
+    def reopen(self) -> None:
+        """The run goes on: what was said of its end no longer holds."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a round to the history; it is there for other processes at once."""
+        assert self._history is not None
+        self._history.write(json.dumps(_plain(line)) + "\n")
+        self._history.flush()
+
+    def save(self, state: RunState) -> None:
+        """Write a checkpoint. The history is on disk before it, so that it never lacks a round of the checkpoint."""
+        assert self._history is not None
+        os.fsync(self._history.fileno())
+        checkpoint.save(state, self.path / "checkpoint")
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary: the run is complete."""
+        self._write("summary.json", json.dumps(_plain(summary), indent=2) + "\n")
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run."""
+        path = self.path / "summary.json"
+        if not path.is_file():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(f"{path} is damaged ({error}). Remove it; resuming writes it anew.") from None
+        if not isinstance(content, dict) or "final_loss" not in content:
+            raise CheckpointError(f"{path} is not the summary of a run. Remove it; resuming writes it anew.")
+        return content
+
+    def close(self) -> None:
+        for file in (self._history, self._lock):
+            if file is not None:
+                file.close()
+        self._history = self._lock = None
+
+    def _acquire(self) -> None:
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            self._lock = None
+            raise CheckpointError(
+                f"Another process is working on {self.path}. Wait for it, or stop it first."
+            ) from None
+
+    def _cut_history(self, rounds: int) -> None:
+        """Keep the lines of the first `rounds` rounds: later ones, and a torn last one, are played again."""
+        path = self.path / "history.jsonl"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        except UnicodeDecodeError:
+            raise CheckpointError(f"{path} is not text: it is damaged. Put it back from a copy.") from None
+        if len(lines) < rounds:
+            raise CheckpointError(
+                f"{path} has {len(lines)} rounds, but the checkpoint is at round {rounds}: lines were removed. "
+                "Put the history back, or remove the folder and run again."
+            )
+        self._write("history.jsonl", "".join(lines[:rounds]))
+
+    def _write_config(self, config: Config) -> None:
+        self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
+
+    def _keep_task(self, file: TaskFile) -> None:
+        """A copy for the record: what was run, should the file change."""
+        (self.path / "task").mkdir(exist_ok=True)
+        (self.path / "task" / file.path.name).write_bytes(file.read())
+
+    def _write(self, name: str, text: str) -> None:
+        temporary = self.path / f"{name}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, self.path / name)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,81 @@
+"""What a comparison compares: a rule, a quantizer, a codec and further settings, in one short name.
+
+adaquant                        the paper's
+adaquant+dithered               its rule, another quantizer
+2bit+rotated@dense              a fixed level, another quantizer, one codec
+cost-aware[rule_s0=0.5,scope=whole]     further keys of the configuration
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError
+from ..names import unknown
+from .config import METHODS, parse_override
+
+_NAME = re.compile(
+    r"(?P<rule>[^+@\[\]]+)(\+(?P<quantizer>[^+@\[\]]+))?(@(?P<codec>[^+@\[\]]+))?(\[(?P<keys>[^\[\]]*)\])?"
+)
+_COMMA = re.compile(r",(?![^\[]*\])")  # not within brackets
+
+
+@dataclass(frozen=True)
+class Method:
+    """A name and the keys of the configuration that it stands for."""
+
+    name: str
+    settings: dict[str, Any]
+
+    @property
+    def folder(self) -> str:
+        """The name as a folder's: letters, digits and a few signs.
+
+        >>> parse("cost-aware[rule_s0=0.5]").folder
+        'cost-aware-rule_s0-0.5'
+        """
+        return re.sub(r"[^A-Za-z0-9_.+@-]+", "-", self.name).strip("-")
+
+
+def parse_list(text: str) -> list[Method]:
+    """The methods of `--methods`, each once.
+
+    >>> [method.name for method in parse_list("adaquant, 2bit[s0=1,scope=whole],adaquant")]
+    ['adaquant', '2bit[s0=1,scope=whole]']
+    """
+    names = (name.strip() for name in _COMMA.split(text))
+    return [parse(name) for name in dict.fromkeys(names) if name]
+
+
+def parse(name: str) -> Method:
+    """A method by its name.
+
+    >>> parse("adaquant+dithered@dense").settings
+    {'method': 'adaquant', 'quantizer': 'dithered', 'codec': 'dense'}
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ConfigError(
+            f"The method {name!r} is not RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]. 'adaquantfl methods' lists them."
+        )
+    if found["rule"] not in METHODS:
+        raise ConfigError(unknown("method", found["rule"], METHODS))
+    settings: dict[str, Any] = {"method": found["rule"]}
+    settings |= {key: found[key] for key in ("quantizer", "codec") if found[key]}
+    for item in (found["keys"] or "").split(","):
+        if item.strip():
+            key, value = parse_override(item)
+            if key in settings or key == "seed":
+                raise ConfigError(f"The method {name!r} sets {key} twice, or where it has no place.")
+            settings[key] = value
+    return Method(name, settings)
+
+
+def lines(entries: Iterable[tuple[str, str, str]]) -> str:
+    """Names, what they are and where they come from, in columns."""
+    rows = list(entries)
+    width = max(len(name) for name, _, _ in rows)
+    return "\n".join(f"  {name:{width}}  {line}\n  {'':{width}}  {reference}" for name, line, reference in rows)

@@ -1,0 +1,134 @@
+"""From FILE.py:FUNCTION to a task: run the user's file, call the function, and hold what it returns to what we need.
+
+Whatever is wrong with it is a TaskError that says where. All processes of a run come here, and must get the same task:
+the file is held to the digest in the configuration, and the function is called with all generators seeded.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+
+from torch import nn
+
+from ..errors import AdaQuantError, TaskError
+from ..names import unknown
+from ..runs.config import Config
+from ..runs.task_file import TaskFile, digest
+from . import check_own
+from .chance import repeatable
+from .own import OwnTask
+from .own_data import Joined, examples_of
+from .task import Examples, Task, largest_is_right
+
+
+def load_own(config: Config) -> Task:
+    """The task that `config.task` names, checked."""
+    file = TaskFile.of(config.task)
+    source = file.read()
+    if config.task_sha256 and digest(source) != config.task_sha256:
+        raise TaskError(
+            f"{file.path} is not the file that this run began with: it has changed, or another host has another "
+            "version of it. Put that one back (a run's folder keeps a copy in task/), or start a new run."
+        )
+    own = _call(file, source, config)
+    with blamed(file.path, "The data cannot be read"):
+        train = Joined(_clients(own, file, config.clients))
+        test = None if own.test is None else examples_of(own.test, "the test data")
+    task = Task(
+        build=lambda: _build(own, file, config.seed),
+        loss=own.loss,
+        train=train,
+        test=test,
+        parts=train.parts(),
+        classes=tuple(map(str, own.classes)),
+        accuracy=own.accuracy or (largest_is_right if own.classes else None),
+    )
+    check_own.check(task, config.batch_size, lambda what: blamed(file.path, what))
+    return task
+
+
+@contextmanager
+def blamed(path: Path, what: str) -> Iterator[None]:
+    """Make what the user's code raises a sentence: what was going on, the error, and the line of the file."""
+    try:
+        yield
+    except AdaQuantError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise TaskError(f"{what}: {type(error).__name__}: {error}{_place(error, path)}.") from error
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The last line of the file that the error came through."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return ""  # its text says which line
+    lines = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" ({path.name}, line {lines[-1].lineno}: {lines[-1].line})" if lines else f" (called from {path.name})"
+
+
+def _call(file: TaskFile, source: bytes, config: Config) -> OwnTask:
+    with repeatable(config.seed):
+        module = _run(file, source)
+        function = getattr(module, file.function, None)
+        if not callable(function):
+            there = [name for name, value in inspect.getmembers(module, inspect.isfunction)
+                     if value.__module__ == module.__name__ and not name.startswith("_")]  # fmt: skip
+            hint = unknown("function", file.function, there) if there else "It has no function at all."
+            raise TaskError(f"{file.path} has no function {file.function!r} to give the task. {hint}")
+        call = f"{file.function}(clients={config.clients}, seed={config.seed})"
+        with blamed(file.path, f"{file.path.name} failed in {call}"):
+            made = function(config.clients, config.seed)
+    if not isinstance(made, OwnTask):
+        raise TaskError(
+            f"{file.function} in {file.path} returned {_kind(made)}, expected an adaquantfl.OwnTask: end it with "
+            "`return OwnTask(model=..., loss=..., train=[...])`."
+        )
+    return made
+
+
+def _run(file: TaskFile, source: bytes) -> ModuleType:
+    """The file as a module. Its neighbours can be imported from it, as with `python FILE.py`."""
+    module = ModuleType(f"adaquantfl_task_{file.path.stem}")
+    module.__file__ = str(file.path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look for it there
+    if str(file.path.parent) not in sys.path:
+        sys.path.insert(0, str(file.path.parent))
+    with blamed(file.path, f"{file.path.name} cannot be run"):
+        exec(compile(source, file.path, "exec"), vars(module))
+    return module
+
+
+def _clients(own: OwnTask, file: TaskFile, clients: int) -> list[Examples]:
+    if not isinstance(own.train, list | tuple):
+        raise TaskError(
+            f"train is {_kind(own.train)}, expected a list with the data of each client. "
+            "torch.utils.data.random_split cuts a data set into parts."
+        )
+    if len(own.train) != clients:
+        raise TaskError(
+            f"{file.function} in {file.path} gave the data of {len(own.train)} clients, but clients = {clients}. "
+            f"Its first argument says how many are wanted; or --set clients={len(own.train)}."
+        )
+    return [examples_of(data, f"the data of client {client}") for client, data in enumerate(own.train)]
+
+
+def _build(own: OwnTask, file: TaskFile, seed: int) -> nn.Module:
+    if isinstance(own.model, nn.Module):
+        model = copy.deepcopy(own.model)
+    else:
+        with repeatable(seed), blamed(file.path, "The model cannot be built"):
+            model = own.model()
+    if not isinstance(model, nn.Module):
+        raise TaskError(f"model gave {_kind(model)}, expected a torch.nn.Module, or a function that returns one.")
+    return model.cpu().float()
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

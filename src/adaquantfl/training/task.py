@@ -1,0 +1,96 @@
+"""A task: a model, a loss, and who holds which examples. Everything the clients and the server train on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from ..runs.config import Config
+from . import datasets, models, partitions
+
+Indices = npt.NDArray[np.int64]
+
+
+class Examples(Protocol):
+    """Inputs with their targets, by number."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of these examples, an example a row."""
+
+    def labels(self) -> Indices:
+        """The class of each; asked only where the classes have names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Pictures as uint8 with their labels; a batch is normalised when it is taken."""
+
+    x: npt.NDArray[np.uint8]
+    y: Indices
+    mean: Tensor
+    std: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        pixels = torch.from_numpy(self.x[indices]).to(torch.float32).div_(255.0)
+        return pixels.sub_(self.mean).div_(self.std), torch.from_numpy(self.y[indices])
+
+    def labels(self) -> Indices:
+        return self.y
+
+
+def largest_is_right(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Which examples have their largest output at their class."""
+    return outputs.argmax(1) == targets
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is trained. `parts[i]` are the indices of client i's examples in `train`."""
+
+    build: Callable[[], nn.Module]
+    loss: Callable[[Any, Tensor], Tensor]
+    train: Examples
+    test: Examples | None
+    parts: Sequence[Indices]
+    classes: tuple[str, ...]  # none where targets are no classes
+    accuracy: Callable[[Any, Tensor], Tensor] | None = largest_is_right  # where None, the test set is for the loss
+
+    @staticmethod
+    def of(config: Config) -> Task:
+        """The task that a configuration names."""
+        if config.task:
+            from .load_own import load_own
+
+            return load_own(config)
+        models.check_fits(config.model, config.dataset)
+        if config.batch_size == 1 and config.model == "resnet18":
+            raise ConfigError("batch_size = 1: BatchNorm needs at least 2 samples a batch, and resnet18 has it.")
+        data = datasets.load(config.dataset)
+        mean = torch.tensor(data.mean).view(-1, 1, 1)
+        std = torch.tensor(data.std).view(-1, 1, 1)
+        return Task(
+            build=lambda: models.build(config.model, config.seed),
+            loss=nn.functional.cross_entropy,
+            train=Pictures(data.train_x, data.train_y, mean, std),
+            test=Pictures(data.test_x, data.test_y, mean, std),
+            parts=partitions.partition(data.train_y, config.clients, config.partition, config.seed),
+            classes=data.classes,
+        )
+
+    def holdings(self) -> npt.NDArray[np.int64]:
+        """How many examples of each class each client holds; where there are no classes, how many in all."""
+        if not self.classes:
+            return np.array([[len(part)] for part in self.parts])
+        return partitions.label_counts(self.train.labels(), self.parts, len(self.classes))

@@ -1,0 +1,224 @@
+"""Runs on Flower, for real: its simulation with Ray, and deployments of a SuperLink and SuperNodes on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.engines.flower import launch as flower_run
+from adaquantfl.engines.flower.local_processes import Home, free_ports
+from adaquantfl.protocol.server import RunState
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.directory import RunDirectory
+from adaquantfl.runs.loop import Request
+from support.flower_hosts import Hosts, history, summary
+from support.processes import wait_until
+
+pytestmark = pytest.mark.timeout(900)  # Flower starts many processes, each of which imports a lot
+
+
+def small(**changes: Any) -> Config:
+    settings = {"model": "mlp", "clients": 3, "tau": 2, "rounds": 3, "loss_samples": 32, "evaluate_every": 2}
+    return load_config("demo", {**settings, **changes})
+
+
+def expected(config: Config, out: Path) -> str:
+    """The model that the local engine ends with."""
+    return str(Request(out / "local", config).play()["model_sha256"])
+
+
+@pytest.fixture
+def spotless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files and one for a user's home. Both are empty in the end, and no process is left."""
+    # Not below tmp_path: Ray keeps sockets there, whose paths have at most 107 characters.
+    with tempfile.TemporaryDirectory(prefix="aq") as temporary:
+        home = tmp_path / "home"
+        home.mkdir()
+        monkeypatch.setenv("TMPDIR", temporary)
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield tmp_path
+        left = [path.name for path in Path(temporary).iterdir()]
+        assert [name for name in left if not name.startswith("torchinductor")] == []  # PyTorch's, on any engine
+        assert {path.name for path in home.iterdir()} <= {".cache", ".config"}  # matplotlib's, on any engine
+        assert processes_with(temporary) == {}
+    tempfile.tempdir = None
+
+
+def processes_with(mark: str) -> dict[int, str]:
+    """The processes, with their command lines, whose Flower has its home below this folder."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"FLWR_HOME={mark}".encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def memory_of(pids: Iterable[int]) -> int:
+    """Kilobytes that these processes have for themselves or share with each other."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
+    return total
+
+
+def test_a_simulated_run_ends_in_the_same_model_and_leaves_nothing_behind(spotless: Path) -> None:
+    config = small()
+    seen: list[tuple[int, bool]] = []
+    played = flower_run.simulate(
+        Request(spotless / "run", config), lambda config, state, line: seen.append((state.round, line is None))
+    )
+    assert played["engine"] == "flower"
+    assert seen == [(0, True), (1, False), (2, False), (3, False)]
+    assert played["model_sha256"] == expected(config, spotless)
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "adaquantfl", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["flower", "flower-deployment"])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_leaves_nothing_behind_and_resumes_to_the_same_model(
+    spotless: Path, engine: str, stop: signal.Signals
+) -> None:
+    config = small(rounds=8, checkpoint_every=100)
+    out = spotless / "run"
+    settings = [f"--set={key}={getattr(config, key)}" for key in ("model", "clients", "tau", "rounds", "loss_samples")]
+    settings += ["--set=evaluate_every=2", "--set=checkpoint_every=100"]
+    process = command("run", "demo", *settings, "--engine", engine, "--out", str(out))
+    wait_until(lambda: len(history(out)) >= 3, 240, "three rounds")
+    process.send_signal(stop)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Stopped. Go on with: adaquantfl run --resume {out} --engine {engine}" in told
+    done = len(history(out))
+    process = command("run", "--resume", str(out), "--engine", engine)
+    _, told = process.communicate(timeout=280)
+    assert process.returncode == 0, told
+    assert f"from round {done}" in told, "the rounds before the stop were kept"
+    assert summary(out)["model_sha256"] == expected(config, spotless)
+
+
+@pytest.mark.slow
+def test_a_deployed_run_ends_in_the_same_model_and_leaves_nothing_behind(spotless: Path) -> None:
+    config = small()
+    seen: list[int] = []
+    played = flower_run.deploy(Request(spotless / "run", config), lambda config, state, line: seen.append(state.round))
+    assert played["engine"] == "flower-deployment"
+    assert seen == [0, 1, 2, 3]
+    assert played["model_sha256"] == expected(config, spotless)
+    again = flower_run.deploy(Request(spotless / "run"))
+    assert again["model_sha256"] == played["model_sha256"], "a finished run is not played again"
+
+
+@pytest.mark.slow
+def test_an_error_of_the_server_app_is_the_commands_error(spotless: Path) -> None:
+    config = small(tau=100_000, round_timeout=15.0)
+    with pytest.raises(aq.EngineError, match=r"(Round 1: 0|Evaluation: \d) of 3 clients answered.*: no answer within"):
+        flower_run.simulate(Request(spotless / "run", config))
+
+
+def server_apps() -> list[int]:
+    """The processes in which Flower runs our ServerApp."""
+    return [pid for pid, command in processes_with(os.environ["TMPDIR"]).items() if "/flwr-serverapp " in command]
+
+
+@pytest.mark.slow
+def test_a_killed_server_is_reported_and_its_run_resumes_to_the_same_model(spotless: Path) -> None:
+    config = small(rounds=6, checkpoint_every=2)
+    out = spotless / "run"
+
+    def kill(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if state.round == 3:
+            (server,) = server_apps()
+            os.kill(server, signal.SIGKILL)
+
+    with pytest.raises(aq.EngineError, match="ended in mid-run"):
+        flower_run.deploy(Request(out, config), kill)
+    resumed = flower_run.deploy(Request(out))
+    assert resumed["model_sha256"] == expected(config, spotless)
+
+
+@pytest.mark.slow
+def test_a_supernode_that_is_killed_and_comes_back_gets_its_client_back(spotless: Path) -> None:
+    out = spotless / "run"
+    with Home() as home:
+        hosts = Hosts(home, clients=3)
+        for client in range(3):
+            hosts.node(client)
+        settings = "model=mlp clients=3 tau=2 rounds=40 loss_samples=32 min_clients=2 round_timeout=30"
+        hosts.run(preset="demo", set=settings, out=str(out))
+        wait_until(lambda: len(history(out)) >= 2, 240, "two rounds")
+        hosts.kill(1)
+        wait_until(lambda: any("missing" in line for line in history(out)), 120, "a round without client 1")
+        (line,) = [line for line in history(out) if "missing" in line][:1]
+        assert line["clients"] == 2
+        assert list(line["missing"]) == ["1"]
+        hosts.node(1)
+        wait_until(lambda: history(out)[-1]["clients"] == 3, 120, "a round with all clients again")
+        hosts.stop()
+        wait_until(lambda: not server_apps(), 60, "the end of the server app")
+    done = len(history(out))
+    assert RunDirectory(out).rounds_done == done > 0, "what was finished before `flwr stop` is kept"
+
+
+@pytest.mark.slow
+def test_clients_that_raise_lie_or_dawdle_cost_only_themselves(spotless: Path) -> None:
+    out = spotless / "run"
+    with Home() as home:
+        hosts = Hosts(home, clients=4)
+        hosts.node(0)
+        for client, fault in enumerate(("raises", "corrupts", "dawdles"), start=1):
+            hosts.unruly(client, fault)
+        settings = "model=mlp clients=4 tau=2 rounds=1 loss_samples=32 min_clients=1 round_timeout=40"
+        hosts.run(preset="demo", set=settings, out=str(out))
+        wait_until(lambda: len(history(out)) >= 1, 200, "a round")
+    (line,) = history(out)
+    assert line["clients"] == 1
+    assert "it raised RuntimeError: no data today (unruly_node.py" in line["missing"]["1"]
+    assert "checksum" in line["missing"]["2"]
+    assert "no answer within round_timeout = 40 s." in line["missing"]["3"]
+
+
+@pytest.mark.slow
+def test_200_simulated_clients_20_a_round_need_no_more_memory_from_round_to_round(spotless: Path) -> None:
+    few = {"clients": 200, "clients_per_round": 20, "loss": "round", "tau": 1, "batch_size": 8}
+    config = small(**few, rounds=100, evaluate_every=1000)
+    used: dict[int, int] = {}
+
+    def weigh(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if state.round % 10 == 0:
+            used[state.round] = memory_of(processes_with(os.environ["TMPDIR"]))
+
+    flower_run.simulate(Request(spotless / "run", config), weigh)
+    assert used[100] < 1.03 * used[30], used
+
+
+@pytest.mark.slow
+def test_flowers_own_supernodes_play_the_run_too(spotless: Path) -> None:
+    config = small(rounds=1, clients=2)
+    with Home() as home:
+        hosts = Hosts(home, clients=2)
+        for client, port in enumerate(free_ports(2)):
+            hosts.plain(client, port)
+        hosts.run(preset="demo", set="model=mlp clients=2 tau=2 rounds=1 loss_samples=32", out=str(spotless / "run"))
+        played = summary(spotless / "run")
+    assert played["model_sha256"] == expected(config, spotless)

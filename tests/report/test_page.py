@@ -1,0 +1,209 @@
+"""The report in a real browser: it loads from a file, asks for nothing, and answers to mouse and keyboard."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("websockets")
+
+from adaquantfl.report import holdings, watch
+from adaquantfl.report.page import write_report
+from adaquantfl.runs.records import find_runs
+from support import browser
+from support.browser import Tab
+
+PROGRAM = browser.find()
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"no browser: none of {', '.join(browser.NAMES)} is installed")
+
+PLOTS = ["loss", "accuracy", "levels", "bits", "traffic", "wire"]
+LINES = "[...document.querySelectorAll('#plot-{} .method .mean')].map(path => path.getAttribute('d'))"
+TIP = "document.querySelector('#plot-{} .tip').innerText"
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    assert PROGRAM is not None
+    with browser.started(PROGRAM, tmp_path_factory.mktemp("profile")) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def page(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = shutil.copytree(comparison, tmp_path_factory.mktemp("page") / "runs")
+    for run in find_runs([folder]):
+        holdings.write(np.array([[5, 0, 7], [1, 9, 2]]), ["shirt", "bag", "boot"], run.path)
+    return write_report(find_runs([folder]), folder)
+
+
+@pytest.fixture
+def tab(port: int, page: Path) -> Iterator[Tab]:
+    tab = Tab(port)
+    tab.resize(1280, 800)
+    tab.open(page.as_uri())
+    yield tab
+    tab.close()
+
+
+def test_it_loads_from_a_file_without_an_error_or_a_request(tab: Tab, page: Path) -> None:
+    assert tab.do("[...document.querySelectorAll('.plot:not([hidden])')].map(plot => plot.id)") == [
+        f"plot-{name}" for name in PLOTS
+    ]
+    for name in PLOTS:
+        drawn = tab.do(LINES.format(name))
+        assert len(drawn) == (4 if name == "levels" else 5), name  # float32 has no levels
+        assert all(path.startswith("M") and "NaN" not in path and path.count(",") > 5 for path in drawn)
+    assert tab.complaints == []
+    assert set(tab.requests) == {page.as_uri()}
+
+
+def test_a_script_that_is_not_the_pages_own_is_not_run(tab: Tab) -> None:
+    tab.do("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.evil = 1'}))")
+    assert tab.do("window.evil === undefined")
+
+
+def test_the_axis_can_be_chosen_with_the_keyboard(tab: Tab) -> None:
+    before = tab.do(LINES.format("loss"))
+    tab.do("document.querySelector('#plot-loss .x').focus()")
+    tab.press("ArrowDown")
+    label = "[...document.querySelectorAll('#plot-loss .label')].map(text => text.textContent).join()"
+    assert "Bytes sent by all clients" in tab.do(label)
+    assert tab.do(LINES.format("loss")) != before
+    tab.press("ArrowDown")
+    assert "Round" in tab.do(label)
+    choices = tab.do("[...document.querySelector('#plot-loss .x').options].map(option => option.value)")
+    assert choices == ["paper_bits", "wire_bytes_up", "round"]  # these runs have no time
+    tab.press("Tab", "Tab")
+    assert tab.do("document.activeElement.className") == "log-y"
+    logarithmic = tab.do(LINES.format("loss"))
+    tab.press(" ")
+    assert tab.do(LINES.format("loss")) != logarithmic
+
+
+def test_arrow_keys_read_exact_values(tab: Tab, page: Path) -> None:
+    tab.do("document.querySelector('#plot-loss .log-y').focus()")
+    tab.press("Tab")
+    assert tab.do("document.activeElement.className") == "canvas"
+    runs = [run for run in find_runs([page.parent]) if run.method == "adaquant"]
+    losses = [np.mean([run.history[at]["loss"] for run in runs]) for at in (-1, -3)]
+    bits = [np.mean([run.history[at]["paper_bits"] for run in runs]) for at in (-1, -3)]
+    for loss, sent, number in zip(losses, bits, (60, 58), strict=True):
+        tip = tab.do(TIP.format("loss"))
+        for words in ("AdaQuantFL", f"{float(f'{loss:.6g}')}", f"{sent:,.0f} b", f"round {number}", "mean of 2 seeds"):
+            assert words in tip
+        tab.press("ArrowLeft")
+    tab.press("ArrowDown")
+    assert tab.do(TIP.format("loss")).startswith("2-bit")
+    assert tab.do("document.querySelector('#plot-loss .unseen').textContent").startswith("2-bit")  # read aloud
+    tab.press("Escape")
+    assert tab.do("document.querySelector('#plot-loss .tip').hidden")
+
+
+def test_the_pointer_reads_the_nearest_point(tab: Tab) -> None:
+    tab.do("document.querySelector('#plot-accuracy').scrollIntoView()")
+    place = tab.do(
+        "(() => { const box = document.querySelector('#plot-accuracy .method:nth-of-type(3) .marker')"
+        ".getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"
+    )
+    tab.move(*place)
+    tip = tab.do(TIP.format("accuracy"))
+    assert tip.startswith("2-bit")
+    assert "%" in tip
+    tab.move(1, 1)
+    assert tab.do("document.querySelector('#plot-accuracy .tip').hidden")
+
+
+def test_the_legend_hides_and_shows_a_method(tab: Tab) -> None:
+    tab.do("document.querySelectorAll('#legend button')[1].focus()")
+    tab.press("Enter")
+    assert tab.do("document.activeElement.getAttribute('aria-pressed')") == "false"
+    assert len(tab.do(LINES.format("loss"))) == 4
+    assert "2-bit" not in tab.do("document.querySelector('#plot-loss svg').getAttribute('aria-label')")
+    tab.press(" ")
+    assert tab.do("document.activeElement.getAttribute('aria-pressed')") == "true"
+    assert len(tab.do(LINES.format("loss"))) == 5
+
+
+def test_each_plot_has_its_values_as_a_table(tab: Tab) -> None:
+    tab.do("document.querySelector('#plot-levels summary').click()")
+    rows = "document.querySelectorAll('#plot-levels tbody tr').length"
+    tab.until(f"{rows} > 0")
+    assert tab.do(rows) == 4 * 60
+
+
+def test_everything_that_can_be_used_has_a_name(tab: Tab) -> None:
+    usable = {"button", "combobox", "checkbox", "link", "region", "group", "image", "DisclosureTriangle"}
+    tree = tab.call("Accessibility.getFullAXTree")["nodes"]
+    found = [node for node in tree if not node.get("ignored") and node["role"]["value"] in usable]
+    nameless = [node["role"]["value"] for node in found if not node.get("name", {}).get("value")]
+    assert {node["role"]["value"] for node in found} >= {"button", "combobox", "checkbox", "group", "image"}
+    assert not [role for role in nameless if role != "group"], nameless  # a <details> is a group without a name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_lines_stand_out_in_both_schemes(tab: Tab, scheme: str) -> None:
+    tab.media(scheme=scheme)
+    colours = tab.do(
+        """(() => { const of = (what, key) => getComputedStyle(document.querySelector(what))[key]; return {
+        card: of('.card', 'backgroundColor'), ink: of('.plot h3', 'color'), soft: of('.axes text', 'fill'),
+        accent: of('tr.ours th', 'color'),
+        lines: [...document.querySelectorAll('#plot-loss .method')].map(line => getComputedStyle(line).color)} })()"""
+    )
+    card = luminance(colours["card"])
+    assert (card < 0.1) == (scheme == "dark")
+    assert all(contrast(card, luminance(colours[name])) >= 4.5 for name in ("ink", "soft", "accent"))
+    assert all(contrast(card, luminance(colour)) >= 3 for colour in colours["lines"])
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(tab: Tab) -> None:
+    tab.resize(390, 844, phone=True)
+    tab.until("document.querySelector('#plot-loss svg').getAttribute('viewBox').split(' ')[2] < 390")
+    assert tab.do("document.documentElement.scrollWidth") <= 390
+
+
+def test_paper_gets_the_plots_and_not_their_controls(tab: Tab) -> None:
+    tab.media("print", scheme="dark")
+    assert tab.do("getComputedStyle(document.querySelector('.controls')).display") == "none"
+    assert tab.do("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.do("document.querySelector('#plot-loss svg').getBoundingClientRect().height") > 100
+    assert tab.pdf().startswith(b"%PDF")
+
+
+def test_a_watched_run_appears_on_the_page_without_loading_it_again(port: int, page: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(page.parent / "adaquant" / "seed-0", tmp_path / "run")
+    (run / "summary.json").unlink()
+    lines = (run / "history.jsonl").read_text().splitlines(keepends=True)
+    (run / "history.jsonl").write_text("".join(lines[:20]))
+    with watch.serve([run], port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab = Tab(port)
+        tab.open(server.address)
+        tab.until("document.querySelector('#status').textContent.includes('round 20')")
+        tab.do("window.same = true; document.querySelector('[data-section=runs] details').open = true")
+        before = tab.do(LINES.format("loss"))
+        with (run / "history.jsonl").open("a") as history:
+            history.write("".join(lines[20:40]) + json.dumps({"round": 41})[:5])  # and a half-written line
+        tab.until("document.querySelector('#status').textContent.includes('round 40')")
+        assert tab.do("window.same && document.querySelector('[data-section=runs] details').open")
+        assert tab.do(LINES.format("loss")) != before
+        assert tab.complaints == []
+        assert all(address.startswith(server.address) for address in tab.requests)
+        tab.close()
+        server.shutdown()
+
+
+def luminance(colour: str) -> float:
+    """Of "rgb(1, 2, 3)", as WCAG defines it."""
+    channels = [int(text) / 255 for text in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: float, other: float) -> float:
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)

@@ -1,0 +1,124 @@
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adaquantfl.report.tables import (
+    bits_table,
+    headline,
+    loss_levels,
+    si_unit,
+    significant,
+    to_csv,
+    to_markdown,
+    to_text,
+)
+from adaquantfl.runs.records import RunRecord, find_runs
+
+MakeRun = Callable[..., Path]
+FAST: list[float | None] = [1.5, 0.9, 0.45, 0.28, 0.15]
+SLOW: list[float | None] = [2.1, 1.8, 1.2, 0.9, 0.8, 0.6, 0.48, 0.45]
+
+
+def load(*paths: Path) -> list[RunRecord]:
+    return find_runs(paths)
+
+
+def test_ratios_are_to_what_adaquantfl_sent(make_run: MakeRun) -> None:
+    runs = load(make_run("ours", "adaquant", losses=FAST), make_run("theirs", "8bit", losses=FAST))
+    table = bits_table(runs, levels=[0.5])
+    ours, theirs = (row.cells[0] for row in table.rows)
+    assert ours.ratio == 1.0
+    assert theirs.mean == 3 * (9_000_000 + 32)
+    assert ours.mean is not None
+    assert theirs.ratio == pytest.approx(theirs.mean / ours.mean)
+    wire = bits_table(runs, levels=[0.5], measure="wire_bytes_up")
+    assert wire.rows[1].cells[0].mean == 3 * 160_000
+
+
+def test_a_level_that_is_not_reached_is_a_dash_beside_the_lowest_loss(make_run: MakeRun) -> None:
+    runs = load(make_run("ours", losses=FAST), make_run("theirs", "2bit", losses=SLOW))
+    row = bits_table(runs, levels=[0.2, 0.5]).grid()[2]
+    assert row[0] == "2-bit"
+    assert row[1] != "—"
+    assert row[2:] == ["—", "0.450"]
+
+
+def test_seeds_become_a_mean_and_a_standard_deviation(make_run: MakeRun) -> None:
+    paths = [make_run(f"s{seed}", "2bit", seed, losses=[2.0] * seed + [0.4]) for seed in (1, 3)]
+    (row,) = bits_table(load(*paths), levels=[0.5]).rows
+    rounds = 3_000_032
+    assert row.cells[0].mean == 3 * rounds
+    assert row.cells[0].std == pytest.approx(2**0.5 * rounds)
+
+
+def test_a_level_that_some_seeds_reached_says_so_and_earns_no_ratio(make_run: MakeRun) -> None:
+    runs = load(
+        make_run("ours", losses=FAST),
+        make_run("a", "2bit", 0, losses=FAST),
+        make_run("b", "2bit", 1, losses=SLOW),
+    )
+    table = bits_table(runs, levels=[0.2])
+    assert table.rows[1].cells[0].ratio is None
+    assert table.grid()[2][1].endswith("[1 of 2 seeds]")
+
+
+def test_levels_are_round_and_include_the_lowest_that_all_reached(make_run: MakeRun) -> None:
+    runs = load(make_run("ours", losses=FAST), make_run("theirs", "2bit", losses=[2.1, 0.4321]))
+    assert loss_levels(runs) == [2.0, 1.0, 0.5, 0.44, 0.3, 0.2]
+    assert bits_table(runs).levels == (2.0, 1.0, 0.5, 0.44, 0.3, 0.2)
+
+
+def test_a_target_loss_of_the_configuration_is_a_level(make_run: MakeRun) -> None:
+    assert 0.27 in loss_levels(load(make_run("run", losses=[1.0, 0.26], target_loss=0.27)))
+
+
+def test_headline_says_by_how_much_adaquantfl_wins(make_run: MakeRun) -> None:
+    runs = load(make_run("ours", losses=FAST), make_run("theirs", "8bit", losses=FAST))
+    text = headline(runs)
+    assert text.startswith("AdaQuantFL reached loss 0.15 in ")
+    assert "x less than the best fixed level (8-bit, 45.0 Mb)." in text
+
+
+def test_headline_is_honest_when_adaquantfl_loses(make_run: MakeRun) -> None:
+    runs = load(make_run("ours", losses=SLOW), make_run("theirs", "2bit", losses=FAST))
+    text = headline(runs)
+    assert "AdaQuantFL reached loss 0.45" in text
+    assert "x more than the best fixed level (2-bit, 9.00 Mb)" in text
+    assert text.endswith("2-bit went on to loss 0.2, which AdaQuantFL did not reach.")
+
+
+def test_headline_claims_nothing_without_a_rival_or_across_experiments(make_run: MakeRun) -> None:
+    rival = make_run("theirs", "2bit", losses=SLOW)
+    assert "no AdaQuantFL run" in headline(load(rival))
+    ours = make_run("ours", losses=FAST, model="resnet18")
+    assert headline(load(ours, rival)) == ("These runs differ in their model, so their bits are not compared here.")
+
+
+def test_all_three_outputs_tell_the_same_story(comparison: Path) -> None:
+    table = bits_table(find_runs([comparison]), levels=[0.5, 0.1])
+    header, *rows = table.grid()
+    markdown, text = to_markdown(table), to_text(table)
+    assert "| " + " | ".join(header) + " |" in markdown
+    for row in rows:
+        assert "| " + " | ".join(row) + " |" in markdown
+        assert all(cell in text for cell in row)
+    records = list(csv.DictReader(io.StringIO(to_csv([table]))))
+    assert len(records) == len(table.rows) * 2
+    first = next(line for line in records if line["method"] == "4-bit" and line["loss"] == "0.1")
+    cell = table.rows[2].cells[1]
+    assert float(first["mean"]) == cell.mean
+    assert float(first["ratio_to_adaquantfl"]) == cell.ratio
+
+
+def test_numbers_keep_their_significant_digits() -> None:
+    assert [significant(value) for value in (0.01234, 1.0, 12.345, 12345.6)] == [
+        "0.0123",
+        "1.00",
+        "12.3",
+        "12346",
+    ]
+    assert si_unit(3.2e9, "b") == (1e9, "Gb")
+    assert si_unit(999, "B") == (1.0, "B")

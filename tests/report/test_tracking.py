@@ -1,0 +1,174 @@
+"""Trackers hear of every round and change nothing."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.report import tracking
+from adaquantfl.report.event_file import EventFile, masked_crc
+from adaquantfl.runs import loop as runner
+from adaquantfl.runs.config import TRACKERS as NAMES
+from adaquantfl.runs.config import Config, load_config
+
+SMALL = {"model": "mlp", "clients": 2, "tau": 2, "rounds": 4, "loss_samples": 16, "workers": 1, "evaluate_every": 2}
+Event = dict[int, list[Any]]
+
+
+def events(path: Path) -> list[Event]:
+    """The records of an event file, checked and decoded by field number: a decoder of its own."""
+    data, found = path.read_bytes(), []
+    while data:
+        (length,), (check,) = struct.unpack("<Q", data[:8]), struct.unpack("<I", data[8:12])
+        assert check == masked_crc(data[:8])
+        content = data[12 : 12 + length]
+        assert struct.unpack("<I", data[12 + length : 16 + length])[0] == masked_crc(content)
+        found.append(fields(content))
+        data = data[16 + length :]
+    return found
+
+
+def fields(data: bytes) -> Event:
+    found: Event = {}
+    while data:
+        key, data = varint(data)
+        if key & 7 == 0:
+            value, data = varint(data)
+        elif key & 7 == 2:
+            length, data = varint(data)
+            value, data = data[:length], data[length:]
+        else:
+            size, form = {1: (8, "<d"), 5: (4, "<f")}[key & 7]
+            value, data = struct.unpack(form, data[:size])[0], data[size:]
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+def varint(data: bytes) -> tuple[int, bytes]:
+    value = shift = 0
+    for place, byte in enumerate(data):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, data[place + 1 :]
+    raise ValueError("a number that does not end")
+
+
+def scalars(folder: Path) -> dict[tuple[str, int], float]:
+    """(name, step) -> value over all event files, later ones last; a restart voids what it plays again."""
+    known: dict[tuple[str, int], float] = {}
+    for path in sorted(folder.iterdir()):
+        for event in events(path):
+            step = event.get(2, [0])[0]
+            if 7 in event:
+                known = {key: value for key, value in known.items() if key[1] < step}
+            for summary in event.get(5, []):
+                for value in map(fields, fields(summary)[1]):
+                    known[value[1][0].decode(), step] = value[2][0]
+    return known
+
+
+def test_a_file_begins_with_its_version_and_keeps_names_steps_and_values(tmp_path: Path) -> None:
+    file = EventFile(tmp_path, first_step=3)
+    file.add(3, {"loss/train": 0.5, "traffic/paper_bits": 1.25e12})
+    file.add(300, {"loss/train": 1e300})  # beyond 32 bits
+    file.close()
+    (path,) = tmp_path.iterdir()
+    assert "tfevents" in path.name
+    assert events(path)[0][3] == [b"brain.Event:2"]
+    expected = {("loss/train", 3): 0.5, ("traffic/paper_bits", 3): 1.25e12, ("loss/train", 300): float("inf")}
+    assert scalars(tmp_path) == pytest.approx(expected)
+
+
+def test_tensorboard_reads_the_file(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for first in (1, 3):  # stopped after round 4, goes on from round 3
+        file = EventFile(tmp_path, first)
+        for step in range(first, first + 4):
+            file.add(step, {"loss/train": first + step / 8, "lr": 0.1})
+        file.close()
+    shown = reader.EventAccumulator(str(tmp_path)).Reload()
+    assert sorted(shown.Tags()["scalars"]) == ["loss/train", "lr"]
+    points = [(point.step, point.value) for point in shown.Scalars("loss/train")]
+    assert points == [(1, 1.125), (2, 1.25), (3, 3.375), (4, 3.5), (5, 3.625), (6, 3.75)]
+
+
+def test_a_tracked_run_is_the_same_run_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+    plain = runner.run(load_config("demo", SMALL), tmp_path / "plain")
+    assert not (tmp_path / "plain" / tracking.FOLDER).exists()
+
+    def stop(config: Config, state: object, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 3:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "tracked"
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(load_config("demo", {**SMALL, "tracking": "tensorboard"}), out, stop)
+    summary = runner.resume(out)
+    assert summary["model_sha256"] == plain["model_sha256"]
+    found = scalars(out / tracking.FOLDER)
+    assert sorted(step for name, step in found if name == "loss/train") == [2, 4]
+    assert sorted(step for name, step in found if name == "quantization/s") == [1, 2, 3, 4]
+    assert found["loss/train", 4] == pytest.approx(summary["final_loss"])
+    assert found["traffic/up_bytes", 4] == summary["wire_bytes_up"]
+
+
+def test_a_run_can_be_resumed_with_a_tracker(tmp_path: Path) -> None:
+    runner.run(load_config("demo", {**SMALL, "rounds": 2}), tmp_path / "run")
+    runner.resume(tmp_path / "run", {"rounds": 3, "tracking": "tensorboard"})
+    assert ("loss/round", 3) in scalars(tmp_path / "run" / tracking.FOLDER)
+
+
+def test_a_tracker_that_fails_does_not_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def add(self: EventFile, step: int, scalars: object) -> None:
+        raise ConnectionError("the server is gone")
+
+    monkeypatch.setattr(EventFile, "add", add)
+    summary = runner.run(load_config("demo", {**SMALL, "tracking": "tensorboard"}), tmp_path / "run")
+    assert summary["rounds"] == 4
+    assert capsys.readouterr().err.count("the server is gone") == 1
+
+
+def test_every_name_has_its_tracker_and_others_are_refused() -> None:
+    assert ("", *tracking.TRACKERS) == NAMES
+    with pytest.raises(aq.ConfigError, match="Did you mean 'tensorboard'"):
+        load_config("demo", {"tracking": "tensorbord"})
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_a_missing_package_is_named_before_anything_is_done(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(aq.ConfigError, match=f"pip install {name}"):
+        runner.run(load_config("demo", {**SMALL, "tracking": name}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_mlflow_and_wandb_are_told_of_settings_and_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, Any]] = []
+
+    def note(name: str) -> Any:
+        return lambda *values, **named: told.append((name, (*values, named)))
+
+    run = SimpleNamespace(log=note("log"), finish=note("finish"))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **named: (note("init")(**named), run)[1]))
+    calls = ("start_run", "log_params", "log_metrics", "end_run")
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(**{name: note(name) for name in calls}))
+    for name, expected in (("wandb", ["init", "log", "finish"]), ("mlflow", list(calls))):
+        told.clear()
+        config = load_config("demo", {"tracking": name})
+        with tracking.tracked(config, tmp_path / "mine", rounds_done=0) as tell:
+            tell({"round": 1, "loss": 0.5, "lr": 0.1, "s": None})
+        assert [call for call, _ in told] == expected
+        assert told[-2][1] == ({"loss/train": 0.5, "lr": 0.1}, {"step": 1})
+        assert "mine" in str(told[0])
+        assert "'tau': 5" in str(told)

@@ -1,0 +1,76 @@
+"""A method's short name says which keys it stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adaquantfl.cli import main
+from adaquantfl.errors import ConfigError
+from adaquantfl.runs import comparison
+from adaquantfl.runs.config import METHODS
+from adaquantfl.runs.methods import parse, parse_list
+from studies import rivals
+
+TINY = ["--set", "model=mlp", "--set", "rounds=2", "--set", "tau=1", "--set", "clients=2", "--set", "workers=1"]
+
+
+def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
+    assert parse("2bit@sparse[s0=3, scope=whole]").settings == {
+        "method": "2bit",
+        "codec": "sparse",
+        "s0": 3,
+        "scope": "whole",
+    }
+    assert [one.name for one in parse_list("adaquant,cost-aware[brake=2,rule_s0=1],4bit,")] == [
+        "adaquant",
+        "cost-aware[brake=2,rule_s0=1]",
+        "4bit",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("adaquantt", "adaquant"),
+        ("adaquant[", "RULE"),
+        ("adaquant[seed=1]", "seed"),
+        ("adaquant@sparse[codec=fixed]", "codec"),
+        ("adaquant[nonsense=1]", "nonsense"),
+        ("+dithered", "RULE"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused(name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse(name)
+
+
+def test_no_two_methods_share_a_folder() -> None:
+    names = ["adaquant", "adaquant[s0=1]", "adaquant[s0=2]", "adaquant@sparse", "adaquant[codec=sparse]"]
+    assert len({parse(name).folder for name in names}) == len(names)
+
+
+def test_every_job_of_the_rivals_is_a_valid_run() -> None:
+    jobs = rivals.jobs([], {}, Path("w"))
+    assert len(jobs) == len(rivals.METHODS) * len(rivals.PARTITIONS) * rivals.SEEDS
+    assert len({job.out for job in jobs}) == len(jobs)
+
+
+def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compare", "demo", *TINY, "--methods", "adaquant,1bit[s0=1]", "--quiet", "--out"]
+    assert main([*arguments, str(tmp_path / "turn")]) == 0
+    assert main([*arguments, str(tmp_path / "once"), "--parallel", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "Rounds to reach a training loss" in text
+    ends = [comparison.records.find_runs([tmp_path / name]) for name in ("turn", "once")]
+    one, other = ([run.summary["model_sha256"] for run in runs if run.summary] for runs in ends)
+    assert len(one) == 2
+    assert one == other
+
+
+def test_all_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    for name in set(METHODS) - {f"{bits}bit" for bits in range(2, 16)}:
+        assert f"  {name} " in text

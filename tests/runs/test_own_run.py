@@ -1,0 +1,175 @@
+"""Runs of a task of one's own: the same model on every engine, resumable, repeatable from their folder, reported."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.cli import main
+from adaquantfl.engines.launch import launch
+from adaquantfl.report.page import write_report
+from adaquantfl.runs import loop as runner
+from adaquantfl.runs import records
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import Request
+from adaquantfl.runs.records import load_run
+from support.own_tasks import CLASSIFIER, REGRESSION, written
+
+SMALL: dict[str, Any] = {"clients": 3, "tau": 2, "rounds": 4, "batch_size": 8, "eta": 0.02, "evaluate_every": 2}
+
+
+def small(path: Path, function: str = "task", **changes: Any) -> Config:
+    return load_config(f"{path}:{function}", {**SMALL, "workers": 1, **changes})
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    return written(tmp_path, REGRESSION)
+
+
+def without_times(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
+    """With dropout, whose masks must not depend on who draws them."""
+    expected = runner.run(small(mine), tmp_path / "one")
+    several = runner.run(small(mine, workers=2), tmp_path / "two")
+    gloo = launch("gloo", Request(tmp_path / "gloo", small(mine, workers=2)))
+    assert gloo is not None
+    for other in (several, gloo):
+        for key in ("model_sha256", "final_loss", "final_test_loss", "wire_bytes_up"):
+            assert other[key] == expected[key]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("engine", ["flower", "flower-deployment"])
+def test_flower_gives_the_same_model_bit_for_bit(engine: str, mine: Path, tmp_path: Path) -> None:
+    expected = runner.run(small(mine), tmp_path / "local")
+    found = launch(engine, Request(tmp_path / "flower", small(mine, workers=2)))
+    assert found is not None
+    assert found["model_sha256"] == expected["model_sha256"]
+    assert found["final_test_loss"] == expected["final_test_loss"]
+
+
+def test_a_run_repeats_from_its_folder_wherever_that_and_the_task_are_moved(mine: Path, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    mine = mine.rename(here / mine.name)
+    first = runner.run(small(mine), here / "runs" / "a")
+    assert (here / "runs" / "a" / "task" / "mine.py").read_bytes() == mine.read_bytes()
+    assert str(tmp_path) not in (here / "runs" / "a" / "config.toml").read_text()
+    assert load_config(here / "runs" / "a" / "config.toml") == small(mine)
+    shutil.move(here, there)
+    again = runner.run(load_config(there / "runs" / "a" / "config.toml"), there / "runs" / "b")
+    assert again["model_sha256"] == first["model_sha256"]
+    assert without_times(there / "runs" / "a") == without_times(there / "runs" / "b")
+
+
+def test_an_interrupted_run_goes_on_to_the_same_model_but_not_with_another_file(mine: Path, tmp_path: Path) -> None:
+    whole = runner.run(small(mine), tmp_path / "whole")
+
+    def interrupt(config: Config, state: object, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(small(mine), tmp_path / "run", interrupt)
+    mine.write_text(REGRESSION.replace("* 3", "* 4"))
+    with pytest.raises(aq.TaskError, match=r"not the file that this run began with.*copy in task/"):
+        runner.resume(tmp_path / "run")
+    shutil.copy(tmp_path / "run" / "task" / "mine.py", mine)
+    assert runner.resume(tmp_path / "run")["model_sha256"] == whole["model_sha256"]
+    mine.unlink()
+    assert runner.resume(tmp_path / "run")["model_sha256"] == whole["model_sha256"]  # finished: there is nothing to do
+    with pytest.raises(aq.TaskError, match="There is no file"):
+        runner.resume(tmp_path / "run", {"rounds": 6})
+    assert (tmp_path / "run" / "summary.json").is_file()  # a refusal takes nothing away
+
+
+def test_a_regression_is_reported_without_accuracy_and_classes(mine: Path, tmp_path: Path) -> None:
+    assert main(["run", f"{mine}:task", "--out", str(tmp_path / "run"), *arguments()]) == 0
+    assert main(["report", str(tmp_path / "run")]) == 0
+    record = load_run(tmp_path / "run")
+    assert records.measure_of_test([record]) == "test_loss"
+    text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    shown = re.sub(r"(?s)<script.*?</script>|<style.*?</style>", "", text)
+    assert "AdaQuantFL report: mine.py:task" in shown
+    assert "test loss" in shown
+    assert "accuracy" not in shown
+    assert "None" not in shown
+    assert "Samples that a client holds" in shown
+    assert re.findall(r'<tr><th scope="row">\d</th><td[^>]*>(\d+)</td></tr>', shown) == ["20", "50", "80"]
+    assert str(tmp_path) not in text  # a page is passed on
+    assert (tmp_path / "run" / "test_loss.png").stat().st_size > 1000
+    assert not (tmp_path / "run" / "accuracy.png").exists()
+    assert not (tmp_path / "run" / "partition.png").exists()
+
+
+def test_a_task_without_a_test_set_is_reported_too(tmp_path: Path) -> None:
+    path = written(tmp_path, re.sub(r"        test=.*\n", "", REGRESSION))
+    summary = runner.run(small(path), tmp_path / "run")
+    assert summary["final_accuracy"] is None
+    assert "final_test_loss" not in summary
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "overview.png").stat().st_size > 1000
+
+
+def test_a_classifier_has_its_accuracy_and_its_classes(tmp_path: Path) -> None:
+    summary = runner.run(small(written(tmp_path, CLASSIFIER), "bag"), tmp_path / "run")
+    assert 0 <= summary["final_accuracy"] <= 1
+    assert (tmp_path / "run" / "partition.png").stat().st_size > 1000
+    text = write_report([load_run(tmp_path / "run")], tmp_path).read_text(encoding="utf-8")
+    assert "&lt;large&gt;" in text
+    assert "test accuracy" in text
+
+
+def test_compare_takes_a_task_and_tells_another_one_apart(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *arguments()]
+    assert main(command) == 0
+    assert (tmp_path / "runs" / "compare-mine" / "report.html").is_file()
+    assert main(command) == 0  # kept
+    mine.write_text(REGRESSION.replace("* 3", "* 4"))
+    assert main(command) == 1
+    assert "task_sha256" in capsys.readouterr().err
+
+
+def test_a_wrong_task_leaves_nothing_behind(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command, words in {
+        "mine.py:tusk": "Did you mean 'task'",
+        "yours.py:task": "There is no file",
+        "mine.py:task --set model=cnn": "leave model away",
+        "mine.py:task --set clients=0": "at least 1",
+    }.items():
+        assert main(["run", *command.split()]) == 1
+        errors = capsys.readouterr().err
+        assert words in errors
+        assert "Traceback" not in errors
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.py"}
+
+
+def test_a_loss_that_cannot_be_computed_on_one_client_names_it(tmp_path: Path) -> None:
+    """The first batch is checked before the run; the rest is found where it is met."""
+    ragged = REGRESSION.replace(
+        "train=parts", "train=[*parts[:2], [(torch.ones(6 + (i == 70)), torch.ones(1)) for i in range(80)]]"
+    )
+    with pytest.raises(aq.AdaQuantError, match=r"(?s)client 2: The inputs of the data of client 2 differ in shape"):
+        runner.run(small(written(tmp_path, ragged)), tmp_path / "run")
+
+
+def arguments() -> list[str]:
+    return [f"--set={key}={value}" for key, value in {**SMALL, "workers": 1}.items()]

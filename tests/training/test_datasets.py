@@ -1,0 +1,211 @@
+"""Claims about loading: what comes back, how fast, and what is said when it is missing or damaged."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaquantfl.errors import DataError
+from adaquantfl.training import cache
+from adaquantfl.training.catalogue import SPECS, Spec
+from adaquantfl.training.datasets import Dataset, available, get, load
+from adaquantfl.training.layouts import Arrays, RawFiles, pack, unpack, verify
+
+Tiny = tuple[Spec, Arrays, RawFiles]
+
+
+def check_moments(data: Dataset) -> None:
+    value = np.arange(256) / 255
+    for channel, (mean, std) in enumerate(zip(data.mean, data.std, strict=True)):
+        share = np.bincount(data.train_x[:, channel].ravel(), minlength=256) / data.train_x[:, channel].size
+        assert share @ value == pytest.approx(mean, abs=5e-5)
+        assert np.sqrt(share @ (value - share @ value) ** 2) == pytest.approx(std, abs=5e-5)
+
+
+def test_sample_has_equally_many_of_each_class() -> None:
+    data = load("fashion-mnist-sample")
+    assert data.train_x.shape == (10_000, 1, 28, 28)
+    assert data.test_x.shape == (2_000, 1, 28, 28)
+    assert (data.train_x.dtype.name, data.train_y.dtype.name) == ("uint8", "int64")
+    assert np.bincount(data.train_y).tolist() == [1000] * 10
+    assert np.bincount(data.test_y).tolist() == [200] * 10
+    assert len(data.classes) == 10
+
+
+def test_sample_has_the_published_mean_and_deviation() -> None:
+    check_moments(load("fashion-mnist-sample"))
+
+
+def test_sample_is_small_and_loads_quickly() -> None:
+    path = get("fashion-mnist-sample")
+    assert path.stat().st_size < 6_000_000
+    assert (path.parent / "LICENSE-fashion-mnist.txt").is_file()
+    start = time.perf_counter()
+    load("fashion-mnist-sample")
+    assert time.perf_counter() - start < 0.5
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar-10"])
+def test_full_data_set_is_the_published_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ADAQUANTFL_DATA")
+    spec = SPECS[name]
+    if not cache.path_of(spec).is_file():
+        pytest.skip(f"{name} is not in this machine's cache (adaquantfl data get {name})")
+    verify(spec, pack(spec, cache.read(spec)))
+    check_moments(load(name))
+
+
+def test_sample_is_the_one_its_script_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ADAQUANTFL_DATA")
+    script = Path(__file__).parents[2] / "scripts" / "make_sample.py"
+    if not cache.path_of(SPECS["fashion-mnist"]).is_file() or not script.is_file():
+        pytest.skip("fashion-mnist is not in this machine's cache (adaquantfl data get fashion-mnist)")
+    names: dict[str, object] = {"__name__": "make_sample"}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    made = names["sample"](cache.read(SPECS["fashion-mnist"]))  # type: ignore[operator]  # read from a script
+    for drawn, shipped in zip(made, cache.read(SPECS["fashion-mnist-sample"]), strict=True):
+        np.testing.assert_array_equal(drawn, shipped)
+
+
+@pytest.mark.parametrize("tiny", ["fashion", "cifar"])
+def test_packing_is_the_inverse_of_unpacking(tiny: str, request: pytest.FixtureRequest) -> None:
+    spec, arrays, raw = request.getfixturevalue(tiny)
+    assert pack(spec, unpack(spec, raw)) == raw
+    for unpacked, array in zip(unpack(spec, raw), arrays, strict=True):
+        np.testing.assert_array_equal(unpacked, array)
+
+
+def test_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(DataError, match="Did you mean 'fashion-mnist'"):
+        load("Fashion_MNIST")
+    with pytest.raises(DataError, match="Did you mean 'cifar-10'"):
+        get("cifar10")
+    with pytest.raises(DataError, match="valid names are: fashion-mnist, cifar-10, fashion-mnist-sample"):
+        load("zzz")
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar-10"])
+def test_missing_data_names_the_command(name: str) -> None:
+    with pytest.raises(DataError, match=f"not on this machine.*adaquantfl data get {name}$"):
+        load(name)
+
+
+def test_what_was_written_is_what_is_loaded(fashion: Tiny, cache_folder: Path) -> None:
+    spec, arrays, _ = fashion
+    cache.write(cache.path_of(spec), arrays)
+    data = load("fashion-mnist")
+    np.testing.assert_array_equal(data.train_x, arrays.train_x)
+    np.testing.assert_array_equal(data.test_y, arrays.test_y)
+    assert [path.name for path in cache_folder.iterdir()] == ["fashion-mnist.npz"]
+
+
+def test_writing_twice_gives_the_same_bytes(fashion: Tiny, tmp_path: Path) -> None:
+    _, arrays, _ = fashion
+    for name in ("a", "b"):
+        cache.write(tmp_path / name, arrays, zipfile.ZIP_DEFLATED)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_no_flipped_byte_is_ever_loaded_as_data(fashion: Tiny) -> None:
+    spec, arrays, _ = fashion
+    path = cache.path_of(spec)
+    cache.write(path, arrays)
+    whole = path.read_bytes()
+    # Every byte of the structure at both ends, and a spread of those between: some (a date) carry no data.
+    places = {*range(220), *range(220, len(whole), 211), *range(len(whole) - 320, len(whole))}
+    refused: list[str] = []
+    for place in sorted(places):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x41
+        path.write_bytes(damaged)
+        try:
+            data = load("fashion-mnist")
+        except DataError as error:
+            refused.append(str(error))
+        else:
+            np.testing.assert_array_equal(data.train_x, arrays.train_x)
+            np.testing.assert_array_equal(data.test_x, arrays.test_x)
+    assert len(refused) > len(places) // 2
+    assert all(str(path) in said and "adaquantfl data get fashion-mnist" in said for said in refused)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 20_000, -1])
+def test_truncated_cache_is_refused(fashion: Tiny, keep: int) -> None:
+    spec, arrays, _ = fashion
+    path = cache.path_of(spec)
+    cache.write(path, arrays)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"damaged.*To fetch it anew, run: adaquantfl data get fashion-mnist"):
+        load("fashion-mnist")
+
+
+def test_another_data_set_under_this_name_is_refused(fashion: Tiny, cifar: Tiny) -> None:
+    cache.write(cache.path_of(fashion[0]), cifar[1])
+    with pytest.raises(DataError, match="expected uint8"):
+        load("fashion-mnist")
+
+
+def test_label_out_of_range_is_refused(fashion: Tiny) -> None:
+    spec, arrays, _ = fashion
+    cache.write(cache.path_of(spec), arrays._replace(test_y=np.full(spec.test, 10, np.uint8)))
+    with pytest.raises(DataError, match="a label is not below 10"):
+        load("fashion-mnist")
+
+
+def test_killed_write_leaves_nothing_that_counts_as_present(cache_folder: Path) -> None:
+    program = """
+        import os
+        import numpy as np
+        from adaquantfl.training import cache
+        from adaquantfl.training.catalogue import find
+        from adaquantfl.training.layouts import Arrays
+        cache.os.fsync = lambda _: os._exit(9)
+        zeros = np.zeros(1000, np.uint8)
+        cache.write(cache.path_of(find("cifar-10")), Arrays(zeros, zeros, zeros, zeros))
+    """
+    search = os.pathsep.join(filter(None, [str(Path(cache.__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PYTHONPATH": search},
+        check=False,
+    )
+    assert ended.returncode == 9
+    assert list(cache_folder.iterdir()), "the killed process should have been in the middle of its file"
+    assert not any(info.present for info in available() if info.name == "cifar-10")
+    with pytest.raises(DataError, match="adaquantfl data get cifar-10"):
+        load("cifar-10")
+
+
+def test_available_tells_present_from_missing(fashion: Tiny) -> None:
+    before = {info.name: info for info in available()}
+    assert list(before) == ["fashion-mnist", "cifar-10", "fashion-mnist-sample"]
+    assert before["fashion-mnist-sample"].present
+    assert (before["fashion-mnist"].present, before["fashion-mnist"].where) == (False, None)
+    assert before["cifar-10"].size == 60_000 * 3073
+    path = cache.path_of(fashion[0])
+    cache.write(path, fashion[1])
+    after = {info.name: info for info in available()}["fashion-mnist"]
+    assert (after.present, after.where, after.size) == (True, path, path.stat().st_size)
+    assert all(info.licence and info.description for info in before.values())
+
+
+def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache.folder() == tmp_path / "cache"
+    monkeypatch.delenv("ADAQUANTFL_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.folder() == tmp_path / "xdg" / "adaquantfl"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache.folder() == tmp_path / "home" / ".cache" / "adaquantfl"
+
+
+def test_importing_tasks_does_not_import_torch_or_matplotlib() -> None:
+    program = "import sys, adaquantfl.training; sys.exit(bool({'torch', 'matplotlib', 'PIL'} & set(sys.modules)))"
+    search = os.pathsep.join(filter(None, [str(Path(cache.__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": search}, check=True)

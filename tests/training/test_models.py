@@ -1,0 +1,89 @@
+"""Claims about the models: the paper's parameter counts, shapes, seeds, and mismatches that are refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from adaquantfl.errors import ConfigError, DataError
+from adaquantfl.training.models import MODELS, build, check_fits, parameter_count
+
+
+@pytest.mark.parametrize(("name", "d"), [("cnn", 1_663_370), ("resnet18", 11_181_642), ("mlp", 25_450)])
+def test_model_has_the_papers_number_of_parameters(name: str, d: int) -> None:
+    assert parameter_count(build(name, 0)) == d == MODELS[name].parameters
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_model_maps_pictures_to_ten_scores_and_trains(name: str) -> None:
+    model = build(name, 0)
+    scores = model(torch.zeros(2, *MODELS[name].input_shape))
+    assert scores.shape == (2, 10)
+    nn.functional.cross_entropy(scores, torch.tensor([1, 2])).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_cnn_pools_before_it_rectifies() -> None:
+    kinds = [type(layer).__name__ for layer in build("cnn", 0).children()]
+    assert kinds[:6] == ["Conv2d", "MaxPool2d", "ReLU"] * 2
+
+
+def test_resnet_shrinks_as_on_imagenet() -> None:
+    # 224 -> 112 (stem) -> 56 (pool) -> 56, 28, 14, 7: table 1 of the ResNet paper, at a quarter of the width.
+    model = build("resnet18", 0).eval()
+    x = torch.zeros(1, 3, 224, 224)
+    sides = []
+    with torch.no_grad():
+        for layer in list(model.children())[:12]:
+            x = layer(x)
+            sides.append(x.shape[-1])
+    assert sides == [112, 112, 112, 56, 56, 56, 28, 28, 14, 14, 7, 7]
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_the_same_seed_gives_the_same_weights(name: str) -> None:
+    torch.manual_seed(1)
+    first = build(name, 3).state_dict()
+    torch.manual_seed(2)
+    second = build(name, 3).state_dict()
+    assert list(first) == list(second)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    other = build(name, 4).state_dict()
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_building_does_not_disturb_the_global_random_state(name: str) -> None:
+    before = torch.get_rng_state()
+    build(name, 3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_unknown_model_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no model named 'ResNet-18'. Did you mean 'resnet18'"):
+        build("ResNet-18", 0)
+    with pytest.raises(ConfigError, match="valid names are: cnn, resnet18, mlp"):
+        check_fits("transformer", "cifar-10")
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        ("cnn", "fashion-mnist"),
+        ("mlp", "fashion-mnist-sample"),
+        ("resnet18", "cifar-10"),
+        ("cnn", (1, 28, 28)),
+    ],
+)
+def test_fitting_model_is_accepted(model: str, data: str | tuple[int, ...]) -> None:
+    check_fits(model, data)
+
+
+def test_mismatch_is_refused_with_the_models_that_fit() -> None:
+    with pytest.raises(ConfigError, match=r"fashion-mnist has pictures of 1x28x28.*resnet18 expects 3x32x32"):
+        check_fits("resnet18", "fashion-mnist")
+    with pytest.raises(ConfigError, match="Choose one of these models for it: resnet18"):
+        check_fits("cnn", "cifar-10")
+    with pytest.raises(ConfigError, match="No model here fits it"):
+        check_fits("cnn", (3, 64, 64))
+    with pytest.raises(DataError, match="Did you mean 'cifar-10'"):
+        check_fits("cnn", "cifar")

@@ -1,0 +1,158 @@
+"""Claims about partitions: complete, disjoint, never empty, a function of the seed; and their picture."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from adaquantfl.errors import ConfigError
+from adaquantfl.training.partitions import draw, label_counts, partition
+
+LABELS = np.random.default_rng(0).integers(0, 10, 2000)
+
+kinds = st.one_of(
+    st.sampled_from(["iid", "sorted"]),
+    st.floats(0, 1e300, exclude_min=True).map(lambda alpha: f"dirichlet({alpha!r})"),
+    st.sampled_from([0.01, 0.3, 1.0, 100.0]).map(lambda alpha: f"dirichlet({alpha})"),
+)
+
+
+@st.composite
+def cases(draw_from: st.DrawFn) -> tuple[npt.NDArray[np.int64], int, str, int]:
+    labels = draw_from(st.lists(st.integers(0, 5), min_size=1, max_size=60))
+    clients = draw_from(st.integers(1, len(labels)))
+    return np.array(labels), clients, draw_from(kinds), draw_from(st.integers(0, 2**64))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(cases())
+def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(
+    case: tuple[npt.NDArray[np.int64], int, str, int],
+) -> None:
+    labels, clients, kind, seed = case
+    parts = partition(labels, clients, kind, seed)
+    assert len(parts) == clients
+    assert all(len(part) > 0 and part.dtype == np.int64 for part in parts)
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert sorted(np.concatenate(parts)) == list(range(len(labels)))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(cases())
+def test_the_same_seed_gives_the_same_partition(case: tuple[npt.NDArray[np.int64], int, str, int]) -> None:
+    for first, second in zip(partition(*case), partition(*case), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(cases())
+def test_equal_cuts_differ_by_at_most_one_sample(case: tuple[npt.NDArray[np.int64], int, str, int]) -> None:
+    labels, clients, _, seed = case
+    for kind in ("iid", "sorted"):
+        sizes = [len(part) for part in partition(labels, clients, kind, seed)]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(cases())
+def test_label_counts_add_up_to_the_data(case: tuple[npt.NDArray[np.int64], int, str, int]) -> None:
+    labels, clients, kind, seed = case
+    parts = partition(labels, clients, kind, seed)
+    counts = label_counts(labels, parts, 7)
+    assert counts.shape == (clients, 7)
+    assert counts.sum(axis=0).tolist() == np.bincount(labels, minlength=7).tolist()
+    assert counts.sum(axis=1).tolist() == [len(part) for part in parts]
+
+
+def test_another_seed_gives_another_partition() -> None:
+    for kind in ("iid", "dirichlet(0.3)"):
+        first, second = (label_counts(LABELS, partition(LABELS, 8, kind, seed), 10) for seed in (1, 2))
+        assert not np.array_equal(first, second)
+
+
+def test_partition_neither_reads_nor_changes_the_global_random_state() -> None:
+    np.random.seed(1)  # noqa: NPY002  # the global state is what is tested
+    before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
+    parts = partition(LABELS, 8, "dirichlet(0.3)", 5)
+    assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index]  # noqa: NPY002
+    np.random.seed(2)  # noqa: NPY002
+    for first, second in zip(parts, partition(LABELS, 8, "dirichlet(0.3)", 5), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_sorted_clients_hold_consecutive_labels() -> None:
+    parts = partition(LABELS, 8, "sorted", 0)
+    ranges = [(LABELS[part].min(), LABELS[part].max()) for part in parts]
+    assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
+    assert (label_counts(LABELS, parts, 10) > 0).sum(axis=1).max() <= 3
+
+
+def test_sorting_is_stable() -> None:
+    parts = partition(np.array([1, 0, 1, 0, 1, 0]), 3, "sorted", 0)
+    assert [part.tolist() for part in parts] == [[1, 3], [0, 5], [2, 4]]
+
+
+def test_small_alpha_is_more_skewed_than_large() -> None:
+    def held(alpha: float) -> float:
+        # The mean share of a client's largest class: 0.1 if all ten are equal, 1 if it has but one.
+        counts = label_counts(LABELS, partition(LABELS, 8, f"dirichlet({alpha})", 3), 10)
+        return float((counts.max(axis=1) / counts.sum(axis=1)).mean())
+
+    assert held(0.05) > held(1.0) > held(100.0)
+    assert held(1e6) < 0.15
+
+
+def test_empty_clients_are_given_one_sample_of_the_largest() -> None:
+    parts = partition(np.zeros(10, np.int64), 10, "dirichlet(1e-8)", 0)
+    assert [len(part) for part in parts] == [1] * 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("idd", "no partition named 'idd'. Did you mean 'iid'"),
+        ("sort", "Did you mean 'sorted'"),
+        ("dirichlet", r"Did you mean 'dirichlet\(0.3\)'"),
+        ("dirichlet()", r"Did you mean 'dirichlet\(0.3\)'"),
+        ("dirichlet(0)", "alpha 0. Expected a finite number above 0"),
+        ("dirichlet(-1)", "alpha -1. Expected a finite number above 0"),
+        ("dirichlet(nan)", "alpha nan. Expected"),
+        ("dirichlet(inf)", "alpha inf. Expected"),
+        ("dirichlet(few)", "alpha few. Expected"),
+    ],
+)
+def test_bad_kind_is_refused_with_a_sentence(kind: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        partition(LABELS, 8, kind, 0)
+
+
+@pytest.mark.parametrize("clients", [0, -1, 2001])
+def test_impossible_number_of_clients_is_refused(clients: int) -> None:
+    with pytest.raises(ConfigError, match="set clients between 1 and 2000"):
+        partition(LABELS, clients, "iid", 0)
+
+
+def test_bad_labels_and_seed_are_refused() -> None:
+    with pytest.raises(ConfigError, match="one-dimensional array of integers"):
+        partition(LABELS[None], 2, "iid", 0)
+    with pytest.raises(ConfigError, match="one-dimensional array of integers"):
+        partition(LABELS.astype(float), 2, "iid", 0)
+    with pytest.raises(ConfigError, match="seed of a partition is -1"):
+        partition(LABELS, 2, "iid", -1)
+
+
+@pytest.mark.parametrize("clients", [1, 8, 60])
+def test_picture_is_a_png_and_the_same_each_time(clients: int, tmp_path: Path) -> None:
+    counts = label_counts(LABELS, partition(LABELS, clients, "dirichlet(0.3)", 0), 10)
+    names = [f"class {label}" for label in range(10)]
+    for name in ("a.png", "b.png"):
+        draw(counts, names, tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.format == "PNG"
+        assert image.width > 600
