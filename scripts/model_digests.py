@@ -22,6 +22,7 @@ SMALL = {
     "model": "mlp", "clients": 4, "rounds": 6, "tau": 2, "workers": 1, "evaluate_every": 3, "loss_samples": 64,
 }  # fmt: skip
 SURVEYED = {"survey_every": 2, "rounds": 8}
+ROLLED_BACK = {"survey_every": 2, "rounds": 6, "undo": 1.01, "rule_s0": 4.0, "eta": 1.5, "harm": 0.5}
 TEN = {"clients": 10, "clients_per_round": 3, "loss": "round"}
 
 TASK = """
@@ -73,6 +74,13 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "cost-aware takes back lossy": {
         "method": "cost-aware", "undo": 1.01, "rule_s0": 1.0, "eta": 0.3, "downlink": "lossy", **SURVEYED,
+    },
+    "cost-aware rolls back": {"method": "cost-aware", **ROLLED_BACK},
+    "cost-aware rolls back exact": {
+        "method": "cost-aware", "downlink": "exact", **ROLLED_BACK,
+    },
+    "cost-aware rolls back lossy": {
+        "method": "cost-aware", "downlink": "lossy", **ROLLED_BACK,
     },
     "cost-aware some clients": {"method": "cost-aware", **SURVEYED, **TEN},
     "rotated": {"quantizer": "rotated"},

@@ -23,9 +23,10 @@ import tomli_w
 from adaquantfl.errors import ConfigError
 from adaquantfl.names import unknown
 from adaquantfl.report import holdings
+from adaquantfl.rules.registry import methods as known_methods
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.comparison import Job, check_same
-from adaquantfl.runs.config import METHODS, Config, load_config
+from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.runs.loop import Observer
 from adaquantfl.runs.presets import read_toml
@@ -51,8 +52,8 @@ def panel_jobs(panel: str, methods: Sequence[str], changes: Mapping[str, Any], w
     if panel != "all" and panel not in PANELS:
         raise ConfigError(unknown("panel", panel, (*PANELS, "all")))
     for method in methods:
-        if method not in METHODS:
-            raise ConfigError(unknown("method", method, METHODS))
+        if method not in known_methods():
+            raise ConfigError(unknown("method", method, known_methods()))
     return [
         Job(load_config(name, {**changes, "method": method}), work / name / method)
         for name in (PANELS if panel == "all" else (panel,))

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
         DataError,
         EngineError,
         FrameError,
+        ModelNeeded,
         QuantizeError,
-        ScheduleError,
+        Refused,
+        RuleError,
         TaskError,
     )
+    from .protocol.client import Client
+    from .protocol.server import Server
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
-    from .rules import AdaQuant, Fixed, FullPrecision, ScheduleState
+    from .rules import AdaQuant, Fixed, FullPrecision, Rule, RuleState, Survey, Verdict
     from .runs.play import run
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
@@ -44,15 +48,19 @@ _HOME = {
         "DataError",
         "EngineError",
         "FrameError",
+        "ModelNeeded",
         "QuantizeError",
-        "ScheduleError",
+        "Refused",
+        "RuleError",
         "TaskError",
     ),
     "runs.play": ("run",),
     "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
-    "rules": ("AdaQuant", "Fixed", "FullPrecision", "ScheduleState"),
+    "protocol.client": ("Client",),
+    "protocol.server": ("Server",),
+    "rules": ("AdaQuant", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
     "training.own": ("OwnTask",),
     "theory": ("error_bound", "optimal_levels", "paper_bits"),
     "threads": ("get_threads", "set_threads"),
@@ -64,6 +72,7 @@ __all__ = [
     "AdaQuant",
     "AdaQuantError",
     "CheckpointError",
+    "Client",
     "ConfigError",
     "DataError",
     "EngineError",
@@ -71,11 +80,17 @@ __all__ = [
     "FrameError",
     "FullPrecision",
     "Levels",
+    "ModelNeeded",
     "OwnTask",
     "QuantizeError",
-    "ScheduleError",
-    "ScheduleState",
+    "Refused",
+    "Rule",
+    "RuleError",
+    "RuleState",
+    "Server",
+    "Survey",
     "TaskError",
+    "Verdict",
     "__version__",
     "bucket_lengths",
     "compress",

@@ -1,5 +1,8 @@
 """The named exceptions. Each message says what was wrong, what was expected and what to do."""
 
+from pathlib import Path
+from traceback import extract_tb
+
 
 class AdaQuantError(Exception):
     """Base class of every exception that this package raises on purpose.
@@ -35,13 +38,13 @@ class FrameError(AdaQuantError, ValueError):
     """
 
 
-class ScheduleError(AdaQuantError, ValueError):
-    """A schedule was set up or fed with something it has no defined answer for.
+class RuleError(AdaQuantError, ValueError):
+    """A rule was set up or fed with something it has no defined answer for.
 
     >>> import adaquantfl as aq
     >>> aq.Fixed(bits=32)
     Traceback (most recent call last):
-    adaquantfl.errors.ScheduleError: bits = 32: a fixed level has a whole number of bits from 1 to 16.
+    adaquantfl.errors.RuleError: bits = 32: a fixed level has a whole number of bits from 1 to 16.
     """
 
 
@@ -53,6 +56,23 @@ class ConfigError(AdaQuantError, ValueError):
     Traceback (most recent call last):
     adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? The valid names are: ...
     """
+
+
+class Refused(AdaQuantError):
+    """A message was not accepted; the receiver's state is as it was before.
+
+    >>> import numpy as np
+    >>> import adaquantfl as aq
+    >>> server = aq.Server(np.zeros(4, dtype=np.float32))
+    >>> orders = server.open([0, 1])
+    >>> server.receive(2, b"")
+    Traceback (most recent call last):
+    adaquantfl.errors.Refused: Client 2 was not asked in this round.
+    """
+
+
+class ModelNeeded(Refused):
+    """A client does not hold the model that an order starts from: send it the whole model (`Server.whole_order`)."""
 
 
 class TaskError(AdaQuantError):
@@ -89,9 +109,17 @@ class CheckpointError(AdaQuantError):
 class EngineError(AdaQuantError):
     """An engine lost a worker or a client.
 
-    >>> from adaquantfl.runs.config import Config
-    >>> from adaquantfl.protocol.quorum import check_quorum
-    >>> check_quorum({1: "no answer."}, asked=4, config=Config(min_clients=4), when="Round 3")
+    >>> from adaquantfl.protocol.cohort import Cohort
+    >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")
     Traceback (most recent call last):
     adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer.
     """
+
+
+def reason_of(error: Exception) -> str:
+    """Why a client failed, in a sentence: our own errors speak for themselves, others get their place in the code."""
+    if isinstance(error, AdaQuantError):
+        return str(error)
+    places = extract_tb(error.__traceback__)
+    where = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
+    return f"it raised {type(error).__name__}: {error}{where}."

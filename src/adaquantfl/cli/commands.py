@@ -71,10 +71,11 @@ def compare(options: argparse.Namespace) -> int:
 def methods(options: argparse.Namespace) -> int:
     """List rules, quantizers and codecs."""
     from ..quantizers.registry import QUANTIZERS
-    from ..rules.registry import BASELINES, RULES
+    from ..rules.registry import BASELINES
+    from ..rules.registry import methods as known_rules
     from ..runs.methods import lines
 
-    shown = {name: rule for name, rule in RULES.items() if name not in BASELINES or name in ("1bit", "16bit")}
+    shown = {name: rule for name, rule in known_rules().items() if name not in BASELINES or name in ("1bit", "16bit")}
     print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
     print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
     print("\nQuantizers (`quantizer`; `norm` is l2 or linf where both are known):")

@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from ..protocol.messages import Model, Vector
-from ..protocol.quorum import reason_of
+from ..protocol.client import Client
+from ..protocol.server import Server
 from ..runs.config import Config
 from ..threads import cores
-from .calls import Call, CallEngine, Failure, perform
+from .base import Engine
+from .calls import Call
 from .pool import Pool
 
 
-class LocalEngine(CallEngine):
-    """Plays the clients of a configuration; see `Engine`."""
+class LocalEngine(Engine):
+    """Plays the clients of a configuration; see `Engine`.
 
-    name = "local"
+    The model is handed to the clients in memory; what an order would bring over a network is counted, not carried.
+    """
+
+    name: ClassVar[str] = "local"
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
         if config.feedback:
             self.workers = 1  # a client's remainder stays with the process that plays it
-        self._pool: Pool | None = None
-        if self.workers > 1:
-            self._pool = Pool(config, self.workers, self.federation.model)
+        self._pool = Pool(config, self.workers) if self.workers > 1 else None
 
-    def carry(self, model: Model, calls: list[Call]) -> Iterator[Any]:
+    def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
+        self.player.hold(server.held)
         if self._pool is not None:
-            yield from self._pool.map(model, calls)
+            yield from self._pool.map(server.held, calls)
             return
-        for call in calls:
-            try:
-                yield perform(self.trainer, call, model)
-            except Exception as error:  # a client's code is the user's; whatever it raises concerns that client
-                yield Failure(reason_of(error))
+        for place, call in enumerate(calls):
+            yield place, self.player.answer(call)
 
-    def kept(self) -> dict[int, Vector]:
-        return dict(self.trainer.remainders)
+    def client_states(self) -> dict[str, Any]:
+        if not self.config.feedback:
+            return {}
+        # Without the model: it is the server's.
+        return {str(number): {**client.state(), "held": None} for number, client in self.player.clients.items()}
 
-    def restore(self, kept: Mapping[int, Vector]) -> None:
-        self.trainer.remainders = dict(kept)
+    def restore_clients(self, states: Mapping[str, Any]) -> None:
+        models = self.player.models
+        self.player.clients = {int(number): Client.restore(state, models) for number, state in states.items()}
 
     def close(self) -> None:
         if self._pool is not None:

@@ -1,4 +1,4 @@
-"""Worker processes that share the model in memory and answer calls; replies come back in the order of the calls.
+"""Worker processes that share the model in memory and answer calls.
 
 A worker that dies, or takes longer than the round's timeout over one call, fails that call and is replaced.
 """
@@ -10,30 +10,27 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..errors import EngineError
-from ..protocol.messages import Model
-from ..protocol.quorum import reason_of
+from ..errors import EngineError, reason_of
+from ..protocol.arrays import Model, Vector
+from ..protocol.downlink import Held, held_parcel
+from ..protocol.messages import Order
 from ..runs.config import Config
-from .calls import Call, Failure, perform
-
-_AHEAD = 2  # calls a worker may be ahead of the oldest reply: bounds the replies held back for their order
+from .calls import Call, Failure
 
 
 class Pool:
-    """`workers` processes, each with a Trainer of its own."""
+    """`workers` processes, each with a player of its own."""
 
-    def __init__(self, config: Config, workers: int, model: Model) -> None:
-        self._weights, self._buffers = len(model.weights), len(model.buffers)
-        self._memory = SharedMemory(create=True, size=4 * (self._weights + self._buffers))
-        self._shared = _view(self._memory, self._weights, self._buffers)
+    def __init__(self, config: Config, workers: int) -> None:
+        self._memory: SharedMemory | None = None
         self._config = config
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
         self._context = multiprocessing.get_context("spawn")
@@ -42,34 +39,29 @@ class Pool:
         for _ in range(workers):
             self._start_worker()
 
-    def map(self, model: Model, calls: list[Call]) -> Iterator[Any]:
-        """The results of all calls on this model, or `Failure`s, in order."""
-        self._shared.weights[:] = model.weights
-        self._shared.buffers[:] = model.buffers
+    def map(self, held: Held, calls: list[Call]) -> Iterator[tuple[int, Any]]:
+        """The answers to all calls, which are about this model, as they come: (place in calls, answer)."""
+        light = self._share(held)
+        waiting = dict(enumerate(calls))
         idle, busy = list(self._workers), dict[Connection, tuple[int, float]]()
-        finished: dict[int, Any] = {}
-        sent = yielded = 0
         try:
-            while yielded < len(calls):
-                while idle and sent < len(calls) and sent < yielded + _AHEAD * len(self._workers):
-                    connection = idle.pop(0)
-                    busy[connection] = sent, time.monotonic() + self._config.round_timeout
-                    self._send(connection, calls[sent])
-                    sent += 1
-                if yielded in finished:  # after the next calls are handed out: nobody waits for the caller
-                    yield finished.pop(yielded)
-                    yielded += 1
-                    continue
+            while waiting or busy:
+                self._hand_out(light, waiting, idle, busy)
                 soonest = min(deadline for _, deadline in busy.values())
+                finished = []
                 for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
                     assert isinstance(ready, Connection)
-                    number, _ = busy.pop(ready)
-                    finished[number], connection = self._receive(ready)
+                    place, _ = busy.pop(ready)
+                    answer, connection = self._receive(ready)
                     idle.append(connection)
+                    finished.append((place, answer))
                 for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
-                    number, _ = busy.pop(late)
-                    finished[number] = Failure(f"no answer within round_timeout = {self._config.round_timeout:g} s.")
+                    place, _ = busy.pop(late)
+                    reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
                     idle.append(self._replace(late))
+                    finished.append((place, Failure(reason)))
+                self._hand_out(light, waiting, idle, busy)  # before the caller has a turn: nobody waits for it
+                yield from finished
         except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
             for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
                 self._receive(connection)
@@ -85,15 +77,34 @@ class Pool:
                 process.terminate()
                 process.join(timeout=5)
         self._workers = {}
-        del self._shared
-        self._memory.close()
-        self._memory.unlink()
+        if self._memory is not None:
+            self._memory.close()
+            self._memory.unlink()
+            self._memory = None
+
+    def _share(self, held: Held) -> Held:
+        """Put the model's vectors into shared memory; what is left of it travels with each call."""
+        weights, buffers = held.model.weights, held.model.buffers
+        if self._memory is None:
+            self._memory = SharedMemory(create=True, size=4 * (len(weights) + len(buffers)))
+        shared = _view(self._memory, len(weights), len(buffers))
+        shared[0][:], shared[1][:] = weights, buffers
+        nothing = np.empty(0, dtype=np.float32)
+        return replace(held, model=Model(nothing, nothing, held.model.others))
+
+    def _hand_out(
+        self, light: Held, waiting: dict[int, Call], idle: list[Connection], busy: dict[Connection, tuple[int, float]]
+    ) -> None:
+        while idle and waiting:
+            connection, place = idle.pop(0), next(iter(waiting))
+            busy[connection] = place, time.monotonic() + self._config.round_timeout
+            self._send(connection, light, waiting.pop(place))
 
     def _start_worker(self) -> Connection:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=_serve,
-            args=(theirs, self._config, self._memory.name, self._weights, self._buffers),
+            args=(theirs, self._config),
             name=f"adaquantfl-worker-{len(self._workers)}",
             daemon=True,
         )
@@ -109,9 +120,12 @@ class Pool:
         connection.close()
         return self._start_worker()
 
-    def _send(self, connection: Connection, call: Call) -> None:
+    def _send(self, connection: Connection, light: Held, call: Call) -> None:
+        assert self._memory is not None
+        order = Order.unpack(call.order)
+        short = replace(order, parcel=held_parcel(order.parcel), layout="").pack()  # the model is in shared memory
         with suppress(OSError):  # a dead worker: receiving from it says so
-            connection.send(call)
+            connection.send((self._memory.name, light, replace(call, order=short)))
 
     def _receive(self, connection: Connection) -> tuple[Any, Connection]:
         """The answer, and the connection to a worker that is free now: this one, or one in a dead one's place."""
@@ -138,7 +152,7 @@ class Pool:
         )
 
 
-def _serve(connection: Connection, config: Config, memory: str, weights: int, buffers: int) -> None:
+def _serve(connection: Connection, config: Config) -> None:
     """A worker's life: answer calls until the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
     import torch
@@ -146,31 +160,28 @@ def _serve(connection: Connection, config: Config, memory: str, weights: int, bu
     from ..threads import set_threads
     from ..training.task import Task
     from ..training.trainer import Trainer
+    from .calls import Player
 
     torch.set_num_threads(1)
     set_threads(1)
-    block = SharedMemory(name=memory)
-    model = _view(block, weights, buffers)
-    trainer: Trainer | None = None
-    while True:
-        try:
-            call = connection.recv()
-        except (EOFError, OSError):
-            break
-        answer: Any
-        try:
-            trainer = trainer or Trainer(config, Task.of(config))
-            answer = perform(trainer, call, model)
-        except Exception as error:  # whatever it was, the parent must hear of it
-            answer = Failure(reason_of(error))
-        try:
+    player: Player | None = None
+    memory: SharedMemory | None = None
+    with suppress(EOFError, OSError):
+        while True:
+            name, light, call = connection.recv()
+            answer: Any
+            try:
+                memory = memory or SharedMemory(name=name)
+                player = player or Player(Trainer(config, Task.of(config)))
+                vectors = _view(memory, light.layout.dimension, light.layout.buffers)
+                player.hold(replace(light, model=Model(*vectors, light.model.others)))
+                answer = player.answer(call)
+                del vectors
+            except Exception as error:  # whatever it was, the parent must hear of it
+                answer = Failure(reason_of(error))
             connection.send(answer)
-        except OSError:
-            break
-    del model
-    block.close()
 
 
-def _view(memory: SharedMemory, weights: int, buffers: int) -> Model:
-    everything: npt.NDArray[np.float32] = np.ndarray(weights + buffers, dtype=np.float32, buffer=memory.buf)
-    return Model(everything[:weights], everything[weights:])
+def _view(memory: SharedMemory, weights: int, buffers: int) -> tuple[Vector, Vector]:
+    everything: Vector = np.ndarray(weights + buffers, dtype=np.float32, buffer=memory.buf)
+    return everything[:weights], everything[weights:]

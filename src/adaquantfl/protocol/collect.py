@@ -1,171 +1,174 @@
-"""The server's half of a round: replies in, those that can be used added up, the rest refused with a reason (eq. 3)."""
+"""A round's replies: each checked when it comes, all added up in client order when the round closes (eq. 3)."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..codecs.coding import Accumulator, Checked
-from ..errors import FrameError
-from ..quantizers.uniform import whole_levels
+from ..codecs import raw
+from ..codecs.coding import Accumulator, Checked, check_frame
+from ..codecs.frame import payload_size
+from ..errors import FrameError, Refused
 from ..rules import Survey
-from ..runs.config import Config
-from ..runs.link import Heard
 from . import survey
-from .cohort import Cohort
+from .arrays import Layout, Model, Vector, mean_of_others
+from .cohort import Shares
 from .downlink import Relay, rescaled
-from .ledger import Ledger
 from .limits import NormLimit
-from .messages import Absence, Federation, Plan, Reply, Vector
+from .messages import Order, Reply
+from .survey import ClientSurvey
+from .uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A reply that can be used."""
+
+    data: bytes  # as it came
+    reply: Reply
+    frame: Checked
+    buffers: Checked | None
+    survey: ClientSurvey | None
+
+    @property
+    def payload_bytes(self) -> int:
+        """The frames without their headers and checksums, and what travels as it is."""
+        reply = self.reply
+        return payload_size(reply.frame) + (payload_size(reply.buffers) if reply.buffers else 0) + len(reply.others)
+
+    def decoded(self, model: Model) -> Model:
+        """The client's model as the server knows it."""
+        total = Accumulator(len(model.weights))
+        total.add(self.frame.weighted(1.0))
+        buffers = model.buffers if self.buffers is None else raw.values(self.buffers.frame)
+        return Model(model.weights + total.result(), buffers, self.reply.others)
 
 
 @dataclass
-class Collected:
+class OpenRound:
+    """A round between its orders and its end.
+
+    loss: f(w_k) as the rule saw it. shares: None where the replies say how much each client counts. planned_levels: the
+    rule's s. order_bytes, parcel_bytes: of each client's order as it was sent, and of the part that leads to the model.
+    """
+
+    eta: float
+    loss: float | None
+    shares: Shares | None
+    orders: Mapping[int, Order]
+    planned_levels: float | None
+    order_bytes: dict[int, int] = field(default_factory=dict)
+    parcel_bytes: dict[int, int] = field(default_factory=dict)
+    heard: dict[int, Heard] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    refused_bytes: int = 0
+    diverged: int = 0
+
+    @property
+    def candidates(self) -> tuple[float, ...]:
+        """The levels that the clients survey."""
+        return next(iter(self.orders.values())).candidates if self.orders else ()
+
+    @property
+    def missing_clients(self) -> dict[int, str]:
+        """Everybody who was asked and does not count, with the reason."""
+        silent = {client: "no answer." for client in self.orders if client not in self.heard}
+        return {client: self.missing.get(client, reason) for client, reason in silent.items()}
+
+    def check(self, client: int, data: bytes, layout: Layout, uplink: Uplink, limit: NormLimit) -> Heard:
+        """A reply, looked at from end to end before anything of it is used. Refused with the reason otherwise."""
+        if client not in self.orders:
+            raise Refused(f"Client {client} was not asked in this round.")
+        if client in self.heard:
+            raise Refused(f"Client {client} has answered in this round already.")
+        order = self.orders[client]
+        try:
+            reply = Reply.unpack(data)
+            if reply.round != order.round:
+                raise FrameError(f"It answers round {reply.round}, but this is round {order.round}.")
+            if reply.diverged:
+                self.diverged += 1
+                raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
+            if reply.examples < 1:
+                raise FrameError("It trained on no examples.")
+            weight = 1.0 if self.shares is None else self.shares.weights[client]
+            frame = uplink.check(reply.frame, weight, order, layout)
+            buffers = _buffers(reply, weight, layout)
+            seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
+            if limit.absolute < math.inf and (reasons := limit.refused({0: frame.norm})):
+                raise FrameError(reasons[0])
+        except FrameError as error:
+            raise Refused(_refusal(str(error))) from error
+        return Heard(data, reply, frame, buffers, seen)
+
+    def refuse(self, client: int, data: bytes, reason: str) -> None:
+        """Note a reply that was refused: it was sent all the same."""
+        self.refused_bytes += len(data)
+        if client in self.orders and client not in self.heard:
+            self.missing[client] = reason
+
+    def apply_limit(self, limit: NormLimit) -> None:
+        """Refuse what is too large beside the round's median; for that every norm must be known."""
+        if not limit.needs_all:
+            return
+        for client, reason in limit.refused({client: one.frame.norm for client, one in self.heard.items()}).items():
+            self.refused_bytes += len(self.heard.pop(client).data)
+            self.missing[client] = reason
+
+
+@dataclass(frozen=True)
+class Sum:
     """What a round's clients sent, added up: sum of p_i Q(update_i) over those who answered, p renormalised."""
 
     update: Vector
     buffers: Vector
-    ledger: Ledger
-    round_loss: float = 0.0
-    heard: list[Heard] = field(default_factory=list)
-    missing: dict[int, str] = field(default_factory=dict)
-    relay: Relay | None = None  # what was added up, where it is smaller than the model
-    levels: list[int | None] = field(default_factory=list)  # of the frames that were added up ...
-    frame_bytes: list[int] = field(default_factory=list)  # ... and their sizes
-    survey: Survey | None = None  # where the plan asked for one
-    diverged: int = 0  # clients whose training did
-    aggregate_seconds: float = 0.0
-
-    @property
-    def train_seconds(self) -> float:
-        """Added up over clients, who work side by side."""
-        return sum(one.train_seconds for one in self.heard)
-
-    @property
-    def encode_seconds(self) -> float:
-        return sum(one.encode_seconds for one in self.heard)
+    others: bytes
+    loss: float
+    relay: Relay | None  # what was added up, where it is smaller than the model
+    survey: Survey | None
 
 
-def collect(
-    answers: Iterator[Reply | Absence],
-    cohort: Cohort,
-    plan: Plan,
-    config: Config,
-    federation: Federation,
-    ledger: Ledger,
-) -> Collected:
-    """Add up the replies as they come, in client order."""
-    return _Collector(cohort, plan, config, federation, ledger).run(answers)
+def add_up(
+    heard: Mapping[int, Heard], shares: Shares, all_answered: bool, layout: Layout, candidates: tuple[float, ...]
+) -> Sum:
+    """The weighted sum in client order, whatever the order of arrival."""
+    p, clients = shares.weights, sorted(heard)
+    update, buffers = Accumulator(layout.dimension), Accumulator(max(1, layout.buffers))
+    weight = loss = 0.0
+    for client in clients:
+        one = heard[client]
+        update.add(one.frame.weighted(p[client]))
+        if one.buffers is not None:
+            buffers.add(one.buffers.weighted(p[client]))
+        weight += p[client]
+        loss += p[client] * one.reply.loss
+    factor, statistics = 1.0, buffers.result()[: layout.buffers]
+    if clients and not (shares.complete and all_answered):
+        factor = float(np.float32(shares.total / weight))
+        statistics = rescaled(statistics, 1 / weight)
+        loss /= weight
+    frames = [(heard[client].reply.frame, p[client]) for client in clients]
+    relay = Relay(frames, factor) if sum(len(frame) for frame, _ in frames) < 4 * layout.dimension else None
+    others = [heard[client].reply.others for client in clients] if layout.other_bytes else []
+    merged = mean_of_others(layout, others, [p[client] for client in clients]) if others else b""
+    surveys = {client: seen for client in clients if (seen := heard[client].survey) is not None}
+    total = survey.merge(candidates, surveys, p) if surveys else None
+    return Sum(rescaled(update.result(), factor), statistics, merged, loss, relay, total)
 
 
-class _Collector:
-    def __init__(self, cohort: Cohort, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
-        self.plan = plan
-        self.rule = config.schedule()
-        self.any_levels = self.rule.clients_choose or config.spread == "balanced" or config.quantizer != "uniform"
-        self.expected = None if plan.s is None else whole_levels(plan.s)[0]
-        self.surveys: dict[int, survey.Seen] = {}
-        self.limit = NormLimit.of(config.max_update_norm)
-        self.cohort, self.p = cohort, cohort.weights
-        self.all = len(self.p) == config.clients
-        self.sizes = federation.dimension, len(federation.model.buffers)
-        self.update, self.buffers = Accumulator(self.sizes[0]), Accumulator(max(1, self.sizes[1]))
-        nothing = np.empty(0, dtype=np.float32)
-        self.result = Collected(nothing, nothing, ledger)
-        self.weight = 0.0  # of those who were heard
-        self.frames: list[tuple[bytes, float]] = []
-        self.relayed = 0 if config.downlink == "exact" else math.inf  # bytes of these frames
+def _buffers(reply: Reply, weight: float, layout: Layout) -> Checked | None:
+    if bool(layout.buffers) != bool(reply.buffers) or len(reply.others) != layout.other_bytes:
+        raise FrameError("Its message has buffers, but the model has none, or the other way round.")
+    if not layout.buffers:
+        return None
+    buffers = check_frame(reply.buffers, weight, layout.buffers)
+    if buffers.s is not None:
+        raise FrameError("Its buffers are quantized; they travel in float32.")
+    return buffers
 
-    def run(self, answers: Iterator[Reply | Absence]) -> Collected:
-        held: dict[int, tuple[Reply, Checked, Checked | None]] = {}  # while a limit needs every norm
-        for answer in answers:
-            began = time.perf_counter()
-            if isinstance(answer, Absence):
-                self.result.missing[answer.client] = answer.reason
-                continue
-            try:
-                checked = self._check(answer)
-            except FrameError as error:
-                self._refuse(answer, f"its message was refused. {error}")
-                continue
-            if self.limit.needs_all:
-                held[answer.client] = answer, *checked
-            elif reasons := self.limit.refused({0: checked[0].norm} if self.limit.absolute < math.inf else {}):
-                self._refuse(answer, reasons[0])
-            else:
-                self._add(answer, *checked)
-            self.result.aggregate_seconds += time.perf_counter() - began
-        began = time.perf_counter()
-        reasons = self.limit.refused({client: frame.norm for client, (_, frame, _) in held.items()})
-        for client, (reply, frame, buffers) in held.items():
-            if client in reasons:
-                self._refuse(reply, reasons[client])
-            else:
-                self._add(reply, frame, buffers)
-        self._finish()
-        self.result.aggregate_seconds += time.perf_counter() - began
-        return self.result
 
-    def _check(self, reply: Reply) -> tuple[Checked, Checked | None]:
-        """Both frames of a reply, before either is added."""
-        if not math.isfinite(reply.round_loss):
-            self.result.diverged += 1
-            raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
-        frame = self.update.check(reply.frame, self.p[reply.client])
-        if frame.s != self.expected and not self.any_levels:
-            raise FrameError(f"It has s = {frame.s}, but the round's plan says s = {self.expected}.")
-        if self.plan.survey:
-            self.surveys[reply.client] = survey.read(reply.survey, len(self._candidates))
-        if not self.sizes[1] and not reply.buffers:
-            return frame, None
-        if not self.sizes[1] or not reply.buffers:
-            raise FrameError("Its message has buffers, but the model has none, or the other way round.")
-        buffers = self.buffers.check(reply.buffers, self.p[reply.client])
-        if buffers.s is not None:
-            raise FrameError("Its buffers are quantized; they travel in float32.")
-        return frame, buffers
-
-    def _add(self, reply: Reply, frame: Checked, buffers: Checked | None) -> None:
-        result, p = self.result, self.p[reply.client]
-        self.update.add(frame)
-        if buffers is not None:
-            self.buffers.add(buffers)
-        self.weight += p
-        result.levels.append(frame.s if self.rule.clients_choose else self.expected)
-        result.frame_bytes.append(len(reply.frame))
-        self.relayed += len(reply.frame)
-        if self.relayed < 4 * self.sizes[0]:
-            self.frames.append((reply.frame, p))
-        else:
-            self.frames.clear()
-        result.ledger = result.ledger.after_reply(reply)
-        result.round_loss += p * reply.round_loss
-        result.heard.append(Heard(reply.client, reply.wire_bytes, reply.train_seconds, reply.encode_seconds))
-
-    def _refuse(self, reply: Reply, reason: str) -> None:
-        self.result.missing[reply.client] = reason
-        self.result.ledger = self.result.ledger.after_refused(reply)
-
-    def _finish(self) -> None:
-        result = self.result
-        result.update, result.buffers = self.update.result(), self.buffers.result()[: self.sizes[1]]
-        if not result.heard or (self.all and not result.missing):
-            factor = 1.0  # the sum of p is 1 but for rounding
-        else:
-            factor = float(np.float32(self.cohort.total / self.weight))
-            result.buffers = rescaled(result.buffers, 1 / self.weight)
-            result.round_loss /= self.weight
-        result.update = rescaled(result.update, factor)
-        heard = {one.client: self.surveys[one.client] for one in result.heard if one.client in self.surveys}
-        if heard:
-            result.survey = survey.merge(self._candidates, heard, self.p)
-        if self.relayed < 4 * self.sizes[0]:
-            result.relay = Relay(self.frames, factor)
-
-    @property
-    def _candidates(self) -> tuple[float, ...]:
-        return () if self.plan.s is None else self.rule.candidates(self.plan.s)
+def _refusal(reason: str) -> str:
+    return reason if reason.startswith("its ") else f"its message was refused. {reason}"

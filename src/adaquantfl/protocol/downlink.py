@@ -1,38 +1,44 @@
-"""The way down, exact and small: a client that holds w_j gets what leads from there to w_k, or w_k itself.
+"""The downlink: what brings a client from the model that it holds to the present one.
 
-The new model is the old one plus the weighted sum of the clients' frames, and those are small. A step is the smallest
-of: the round's frames, to be added up by the client as the server did; the two models' difference, losslessly coded;
-the model. The server remembers as many steps as are smaller than the model together. A parcel names the digest of the
-model that it leads to, and the client checks it: a client whose model is not that one asks for the whole.
+`Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one: the round's frames,
+to be added up by the client as the server did, or the two models' difference, losslessly coded, or the model, whichever
+is the smallest. `Lossy` quantizes the model's change once for all clients and keeps what was lost for later rounds
+(error feedback); every client, and every evaluation, then has the model that was really sent.
+
+A parcel names the digest of the model that it leads to, and the client checks it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..codecs.coding import Accumulator
+from ..codecs.coding import Accumulator, compress
 from ..codecs.difference import apply_difference, encode_difference
+from ..codecs.frame import Bytes
 from ..codecs.raw import decode_float32, encode_float32, frame_size
-from ..errors import EngineError, FrameError
-from .messages import Model, Vector
+from ..errors import ConfigError, FrameError, ModelNeeded
+from ..quantizers.segments import bucket_lengths
+from ..quantizers.streams import stream_key
+from ..registries import Registry
+from ..rules import AdaQuant, RuleState
+from .arrays import Layout, Model, Vector
+from .ledger import Ledger
 
-DIGEST_BYTES = 16
 _PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
 _MAGIC = b"AQP1"
-_WHOLE, _STEPS = 0, 1
+_WHOLE, _STEPS, _HELD = 0, 1, 2
 _STEP = struct.Struct("<BxxxfI")  # kind, what the sum is multiplied by, parts
 _FRAMES, _DIFFERENCE = 0, 1
 _PART = struct.Struct("<dQ")  # weight, length
-_BYTES_A_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is worth trying
-
-
-class ParcelRefused(EngineError):
-    """A client cannot use a parcel: it does not hold what the steps start from, or the result is not the server's."""
+_BYTES_PER_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is worth trying
+LOSSY_BUCKET = 256  # elements; error feedback needs a quantizer that loses less than it keeps: short buckets
+_SERVER = -3  # in place of a client: the stream of the server's own quantizer
 
 
 @dataclass(frozen=True)
@@ -44,21 +50,19 @@ class Relay:
 
 
 @dataclass(frozen=True)
-class Downlink:
-    """The server's side: the present model's digest, and the steps that lead to it. Part of the run's state."""
+class Log:
+    """What leads to the present model, and who holds which one.
+
+    steps: the last one leads to the present model. holds: client -> the round whose model it was sent last.
+    """
 
     round: int
     digest: bytes
-    steps: tuple[bytes, ...] = ()  # the last one leads to the present model
-    holds: dict[int, int] = field(default_factory=dict)  # client -> the round whose model it was sent last
+    steps: tuple[bytes, ...] = ()
+    holds: Mapping[int, int] = field(default_factory=dict)
 
-    @staticmethod
-    def start(round: int, model: Model) -> Downlink:
-        """Nobody holds anything."""
-        return Downlink(round, digest_of(model))
-
-    def after_round(self, old: Model, new: Model, relay: Relay | None) -> Downlink:
-        """A round is over: one step more. relay: its frames, or None where they are too large to keep."""
+    def after_round(self, old: Model, new: Model, relay: Relay | None) -> Log:
+        """One step more. relay: the round's frames, or None where the client cannot add them up."""
         step = _smallest_step(old, new, relay)
         steps = (*self.steps, step) if step is not None else ()
         while steps and sum(map(len, steps)) >= whole_size(new):
@@ -67,18 +71,17 @@ class Downlink:
 
     def parcel(self, held: int | None, model: Model) -> bytes:
         """What brings a client from the model of round `held` (None: it has none) to the present one."""
-        head = _PARCEL.pack(_MAGIC, *self._route(held), self.digest)
-        if self._missed(held) is None:
-            buffers = encode_float32(model.buffers) if len(model.buffers) else b""
-            return head + encode_float32(model.weights) + buffers
-        return head + b"".join(self._missed(held) or ())
-
-    def size(self, held: int | None, model: Model) -> int:
-        """The length of that parcel."""
         missed = self._missed(held)
-        return _PARCEL.size + (whole_size(model) if missed is None else sum(map(len, missed)))
+        if missed is None:
+            head = _PARCEL.pack(_MAGIC, _WHOLE, 0, self.round, 0, self.digest)
+            return b"".join((head, encode_float32(model.weights), _untouched(model)))
+        return b"".join((_PARCEL.pack(_MAGIC, _STEPS, held or 0, self.round, len(missed), self.digest), *missed))
 
-    def sent_to(self, clients: Sequence[int], missing: Container[int] = ()) -> Downlink:
+    def leads_from(self, held: int) -> bool:
+        """Whether the steps from the model of that round are known, and smaller than the model."""
+        return self._missed(held) is not None
+
+    def sent_to(self, clients: Collection[int], missing: Collection[int] = ()) -> Log:
         """These clients were sent the model before the present one; of who is missing since, nothing is known."""
         holds = {**self.holds, **dict.fromkeys(clients, self.round - 1)}
         return replace(self, holds={client: round for client, round in holds.items() if client not in missing})
@@ -88,59 +91,160 @@ class Downlink:
         behind = self.round - held if held is not None else -1
         return self.steps[len(self.steps) - behind :] if 0 <= behind <= len(self.steps) else None
 
-    def _route(self, held: int | None) -> tuple[int, int, int, int]:
-        missed = self._missed(held)
-        if missed is None:
-            return _WHOLE, 0, self.round, 0
-        return _STEPS, held or 0, self.round, len(missed)
+
+@dataclass(frozen=True)
+class Change:
+    """A round's change of the model. relay: the frames that it is the sum of, where it is nothing but their sum."""
+
+    update: Vector
+    relay: Relay | None
+    round: int
+    seed: int
+    loss: float | None
+    eta: float
 
 
 @dataclass(frozen=True)
+class Published:
+    """What a downlink makes of a round's update: the model that clients get, and what leads there.
+
+    state: what the downlink carries to the next round; it is part of what a rule can roll back.
+    """
+
+    model: Model
+    relay: Relay | None
+    state: dict[str, Any]
+    ledger: Ledger
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The model itself, in every round."""
+
+    name: ClassVar[str] = "model"
+
+    def init(self, model: Model) -> dict[str, Any]:
+        """What it carries from round to round."""
+        return {}
+
+    def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
+        """The log after a round."""
+        return replace(log, round=log.round + 1, digest=digest_of(new), steps=())
+
+    def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
+        """What the clients get in the place of the wanted model."""
+        return Published(wanted, change.relay, state, ledger)
+
+
+@dataclass(frozen=True)
+class Exact(Whole):
+    """What leads from the old model to the new one, bit for bit."""
+
+    name: ClassVar[str] = "exact"
+
+    def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
+        return log.after_round(old, new, relay)
+
+
+@dataclass(frozen=True)
+class Lossy(Exact):
+    """The model's change, quantized once for all clients. s0: levels at the start, which then follow the paper's rule.
+
+    For many clients, where passing on every frame no longer pays.
+    """
+
+    s0: int = 32
+    interval: float = 16.0
+    guard: bool = True
+    name: ClassVar[str] = "lossy"
+
+    def init(self, model: Model) -> dict[str, Any]:
+        return {"remainder": np.zeros_like(model.weights), "rule": self._rule.init().to_dict()}
+
+    def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
+        d = len(old.weights)
+        rule = self._rule.plan(
+            RuleState(**state["rule"]), bits=ledger.paper_bits_down, dimension=d, loss=change.loss, eta=change.eta
+        )
+        assert rule.s is not None
+        s, total, segments = int(rule.s), change.update + state["remainder"], bucket_lengths(d, LOSSY_BUCKET)
+        relay = Relay([(compress(total, s, stream_key(change.seed, change.round, _SERVER), segments=segments), 1.0)])
+        weights = add_up(old.weights, relay)
+        after = {"remainder": total - (weights - old.weights), "rule": rule.to_dict()}
+        return Published(replace(wanted, weights=weights), relay, after, ledger.after_broadcast(d, s, len(segments)))
+
+    @property
+    def _rule(self) -> AdaQuant:
+        return AdaQuant(self.s0, self.interval, self.guard)
+
+
+DOWNLINKS: Registry[type[Whole]] = Registry("downlink", {one.name: one for one in (Whole, Exact, Lossy)}, ConfigError)
+
+
+@dataclass(frozen=True, eq=False)
 class Held:
-    """The client's side: a model, the round that it belongs to, and its digest."""
+    """A model at a client, the round that it belongs to, and its digest."""
 
     round: int
     model: Model
     digest: bytes
+    layout: Layout
 
 
-def open_parcel(parcel: bytes, held: Held | None, dimension: int, buffers: int) -> Held:
-    """The model that a parcel leads to. ParcelRefused where the client must ask for the whole model."""
+def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held:
+    """The model that a parcel leads to. ModelNeeded where the client must ask for the whole model."""
     if len(parcel) < _PARCEL.size:
-        raise ParcelRefused("The parcel is shorter than its header.")
+        raise FrameError("The parcel is shorter than its header.")
     magic, kind, start, target, steps, digest = _PARCEL.unpack_from(parcel)
-    if magic != _MAGIC or kind not in (_WHOLE, _STEPS):
-        raise ParcelRefused("The parcel does not begin as one of this version does.")
+    if magic != _MAGIC or kind not in (_WHOLE, _STEPS, _HELD):
+        raise FrameError("The parcel does not begin as one of this version does.")
+    if held is not None and held.digest == digest:
+        return replace(held, round=target)
     body = parcel[_PARCEL.size :]
     try:
         if kind == _WHOLE:
-            split = frame_size(dimension)
-            statistics = decode_float32(body[split:], buffers) if buffers else np.empty(0, dtype=np.float32)
-            model = Model(decode_float32(body[:split], dimension), statistics)
+            if layout is None:
+                raise ModelNeeded("The order has no layout, and this client does not know the model's.")
+            split = frame_size(layout.dimension)
+            model = Model(decode_float32(body[:split], layout.dimension), *_read_untouched(body[split:], layout))
         else:
-            if held is None or held.round != start:
+            if held is None or kind == _HELD or held.round != start:
                 has = "no model" if held is None else f"the model of round {held.round}"
-                raise ParcelRefused(f"The parcel leads on from the model of round {start}, but this client has {has}.")
-            model = _walk(held.model, body, steps)
-    except (FrameError, struct.error) as error:
-        raise ParcelRefused(f"The parcel is malformed: {error}") from None
-    # With no step to take, the digest was checked when the model came.
-    found = held.digest if kind == _STEPS and steps == 0 and held is not None else digest_of(model)
-    if found != digest:
-        raise ParcelRefused(f"The model of round {target} has another digest here than at the server.")
-    return Held(target, model, digest)
+                wants = f"the model of round {target if kind == _HELD else start}"
+                raise ModelNeeded(f"The order leads on from {wants}, but this client has {has}.")
+            layout, model = held.layout, _walk(held.model, body, steps, held.layout)
+    except struct.error as error:
+        raise FrameError(f"The parcel is malformed: {error}") from None
+    if digest_of(model) != digest:
+        raise ModelNeeded(f"The model of round {target} has another digest here than at the server.")
+    return Held(target, model, digest, layout)
+
+
+def digest_in(parcel: Bytes) -> bytes:
+    """The digest of the model that a parcel leads to: a carrier that knows that it is there can send less."""
+    if len(parcel) < _PARCEL.size:
+        raise FrameError("The parcel is shorter than its header.")
+    return bytes(_PARCEL.unpack_from(parcel)[-1])
+
+
+def held_parcel(parcel: Bytes) -> bytes:
+    """A parcel that only names the model, in place of one for a receiver that holds it."""
+    _, _, _, target, _, digest = _PARCEL.unpack_from(parcel)
+    return _PARCEL.pack(_MAGIC, _HELD, target, target, 0, digest)
 
 
 def digest_of(model: Model) -> bytes:
-    """Of parameters and buffers, so that who holds the same model can tell."""
+    """Of all parts of a model, so that who holds the same one can tell."""
     digest = hashlib.sha256(np.ascontiguousarray(model.weights, dtype="<f4").data)
     digest.update(np.ascontiguousarray(model.buffers, dtype="<f4").data)
-    return digest.digest()[:DIGEST_BYTES]
+    digest.update(model.others)
+    return digest.digest()[:16]
 
 
 def whole_size(model: Model) -> int:
     """Bytes of the model as it is."""
-    return frame_size(len(model.weights)) + (frame_size(len(model.buffers)) if len(model.buffers) else 0)
+    buffers = frame_size(len(model.buffers)) if len(model.buffers) else 0
+    return frame_size(len(model.weights)) + buffers + len(model.others)
 
 
 def add_up(weights: Vector, relay: Relay) -> Vector:
@@ -156,16 +260,29 @@ def rescaled(update: Vector, factor: float) -> Vector:
     return update if factor == 1.0 else update * np.float32(factor)
 
 
+def _untouched(model: Model) -> bytes:
+    """The parts that are not quantized."""
+    return (encode_float32(model.buffers) if len(model.buffers) else b"") + model.others
+
+
+def _read_untouched(data: Bytes, layout: Layout) -> tuple[Vector, bytes]:
+    split = frame_size(layout.buffers) if layout.buffers else 0
+    if len(data) - split != layout.other_bytes:
+        raise FrameError("The arrays that travel as they are have not the size that the layout says.")
+    buffers = decode_float32(data[:split], layout.buffers) if split else np.empty(0, dtype=np.float32)
+    return buffers, bytes(data[split:])
+
+
 def _smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     """The round as bytes; None where the model itself is smaller."""
     relayed = sum(len(frame) for frame, _ in relay.frames) if relay is not None else 0
     candidates = []
     if relay is not None:
         candidates.append((_FRAMES, relay.factor, list(relay.frames)))
-    if relay is None or relayed > _BYTES_A_CHANGE * np.count_nonzero(old.weights != new.weights):
+    if relay is None or relayed > _BYTES_PER_CHANGE * np.count_nonzero(old.weights != new.weights):
         candidates.append((_DIFFERENCE, 1.0, [(encode_difference(old.weights, new.weights), 1.0)]))
     kind, factor, parts = min(candidates, key=lambda step: sum(len(part) for part, _ in step[2]))
-    statistics = encode_float32(new.buffers) if len(new.buffers) else b""
+    statistics = _untouched(new)
     pieces = [_STEP.pack(kind, factor, len(parts)), _PART.pack(0.0, len(statistics)), statistics]
     for part, weight in parts:
         pieces += [_PART.pack(weight, len(part)), part]
@@ -173,7 +290,7 @@ def _smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     return step if len(step) < whole_size(new) else None
 
 
-def _walk(model: Model, body: bytes, steps: int) -> Model:
+def _walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
     position = 0
     for _ in range(steps):
         kind, factor, count = _STEP.unpack_from(body, position)
@@ -184,16 +301,15 @@ def _walk(model: Model, body: bytes, steps: int) -> Model:
             position += _PART.size
             if position + length > len(body):
                 raise FrameError("A part is longer than the rest of the parcel.")
-            parts.append((body[position : position + length], weight))
+            parts.append((bytes(body[position : position + length]), weight))
             position += length
-        statistics = decode_float32(parts[0][0], len(model.buffers)) if len(model.buffers) else model.buffers
         if kind == _FRAMES:
             weights = add_up(model.weights, Relay(parts[1:], factor))
         elif kind == _DIFFERENCE and count == 1:
             weights = apply_difference(model.weights, parts[1][0])
         else:
             raise FrameError(f"Unknown kind of step {kind}.")
-        model = Model(weights, statistics)
+        model = Model(weights, *_read_untouched(parts[0][0], layout))
     if position != len(body):
         raise FrameError("The parcel goes on after its last step.")
     return model

@@ -1,4 +1,4 @@
-"""What has been sent: the paper's bits beside the bytes of the real frames. Part of the run's state, not of a log."""
+"""What has been sent: the paper's bits next to the bytes of the real messages. Part of the state, not of a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..theory import paper_bits
-from .messages import Reply
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Ledger:
     paper_bits_down: int = 0
 
     def after_model_sent(self, wire: int, payload: int) -> Ledger:
-        """The round's clients have received the plan and what leads to the model, altogether so many bytes."""
+        """The round's clients have received their orders, with what leads to the model: these bytes in total."""
         return replace(
             self, wire_bytes_down=self.wire_bytes_down + wire, payload_bytes_down=self.payload_bytes_down + payload
         )
@@ -35,20 +34,12 @@ class Ledger:
         """The server has quantized the model's change: C_s bits that go to every client."""
         return replace(self, paper_bits_down=self.paper_bits_down + paper_bits(dimension, s, scales))
 
-    def after_reply(self, reply: Reply) -> Ledger:
-        """One client's reply has arrived."""
-        return replace(
-            self,
-            wire_bytes_up=self.wire_bytes_up + reply.wire_bytes,
-            payload_bytes_up=self.payload_bytes_up + reply.payload_bytes,
-        )
-
-    def after_refused(self, reply: Reply) -> Ledger:
-        """A reply has arrived that cannot be used; its bytes were sent all the same."""
-        return replace(self, wire_bytes_up=self.wire_bytes_up + reply.wire_bytes)
+    def after_reply(self, wire: int, payload: int) -> Ledger:
+        """One client's reply has arrived; payload is 0 for one that cannot be used: it was sent all the same."""
+        return replace(self, wire_bytes_up=self.wire_bytes_up + wire, payload_bytes_up=self.payload_bytes_up + payload)
 
     def after_round(self, dimension: int, levels: Iterable[int | None], scales: int) -> Ledger:
-        """Every client has sent C_s bits (eq. 6), or 32 an element without quantization; the mean where s differs."""
+        """Every client has sent C_s bits (eq. 6), or 32 per element without quantization; the mean where s differs."""
         bits = [32 * dimension if s is None else paper_bits(dimension, s, scales) for s in levels]
         return replace(self, paper_bits=self.paper_bits + round(sum(bits) / max(len(bits), 1)))
 

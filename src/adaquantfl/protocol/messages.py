@@ -1,129 +1,183 @@
-"""What travels between server and clients, whichever engine carries it."""
+"""The bytes of the conversation: an order goes to a client, a reply comes back. docs/wire-format.md specifies them.
+
+Nothing else in the package writes or reads these bytes. All numbers are little-endian. Every message ends with a
+CRC-32 of what comes before it. The parcel in an order, which leads to the model, is `downlink.py`'s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.frame import payload_size
+from ..codecs.checksum import crc32
+from ..codecs.frame import _read_varint as read_varint
+from ..codecs.frame import varint
+from ..errors import FrameError
+from ..quantizers.segments import scope_segments
 
-if TYPE_CHECKING:
-    from .downlink import Downlink
+ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR1"
+_ORDER = struct.Struct("<4s4BIIdd2Q")
+_REPLY = struct.Struct("<3sBd")
+_CRC = struct.Struct("<I")
+_LENGTHS = struct.Struct("<BBBxI")  # candidates, rounds taken back, choice, layout
 
-Vector = npt.NDArray[np.float32]
+_QUANTIZED, _SURVEY, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in range(5))
+_FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED = (1 << bit for bit in range(5))
+_PARTS = (_FRAME, _BUFFERS, _OTHERS, _SEEN)
+_WHOLE, _TENSOR = 0, 2**32 - 1  # scopes; anything between is the elements of a bucket
+CODECS = ("auto", "fixed", "sparse", "dense")  # by their number in an order; others go by the number 255 and a name
 
 
 @dataclass(frozen=True)
-class Model:
-    """The global model: trained parameters, and buffers such as BatchNorm statistics (possibly none)."""
+class Order:
+    """What a client is asked to do in a round.
 
-    weights: Vector
-    buffers: Vector
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The server's orders for one round. s need not be whole, and is None for float32; survey: whether to send one."""
+    s: the number of levels, which need not be whole; None is float32. quantizer: its tag in a frame, which also names
+    the norm. key: of this client's random stream in this round. choice: the rule by which the client chooses s from its
+    update; s is then that rule's number. candidates: the levels of a survey; noise: how much of one client's noise is
+    left in the mean over the round. taken_back: earlier rounds of this client that do not count. layout: of the model,
+    where the client may not know it. parcel: what leads to the model. evaluate: the model is only looked at.
+    """
 
     round: int
     s: float | None
     eta: float
-    survey: bool = False
+    key: int
+    quantizer: int = 0
+    codec: str = "auto"
+    scope: str | int = "tensor"
+    balanced: bool = False
+    feedback: bool = False
+    choice: str = ""
+    candidates: tuple[float, ...] = ()
+    noise: float = 1.0
+    taken_back: tuple[int, ...] = ()
+    layout: str = ""
+    parcel: bytes | memoryview = b""
+    evaluate: bool = False
 
-    BYTES = 16  # round and survey, and s, in 4 bytes each, eta in 8
+    def segments(self, lengths: tuple[int, ...]) -> npt.NDArray[np.int64] | None:
+        """The runs of elements with a norm of their own, for tensors of these lengths; None is one norm for all."""
+        return scope_segments(self.scope, lengths)
+
+    def pack(self) -> bytes:
+        """The order as bytes."""
+        flags = _QUANTIZED * (self.s is not None) | _SURVEY * bool(self.candidates) | _FEEDBACK * self.feedback
+        flags |= _BALANCED * self.balanced | _EVALUATE * self.evaluate
+        scope = {"whole": _WHOLE, "tensor": _TENSOR}.get(self.scope, self.scope)  # type: ignore[call-overload]
+        known = self.codec in CODECS
+        codec = CODECS.index(self.codec) if known else 255
+        names = b"" if known else self.codec.encode()
+        choice, layout = self.choice.encode(), self.layout.encode()
+        head = _ORDER.pack(
+            ORDER_MAGIC, flags, self.quantizer, codec, len(names), self.round, scope, self.s or 0.0, self.eta,
+            self.key, len(self.parcel),
+        )  # fmt: skip
+        head += _LENGTHS.pack(len(self.candidates), len(self.taken_back), len(choice), len(layout))
+        if self.candidates:
+            head += np.array([self.noise, *self.candidates], dtype="<f8").tobytes()
+        head += np.array(self.taken_back, dtype="<u4").tobytes() + names + choice + layout
+        return b"".join((head, _CRC.pack(crc32(head)), self.parcel))
+
+    @staticmethod
+    def unpack(data: bytes) -> Order:
+        """An order from its bytes; FrameError on anything else. The parcel is checked when it is opened."""
+        if len(data) < _ORDER.size + _LENGTHS.size + _CRC.size or not data.startswith(ORDER_MAGIC):
+            raise FrameError("This is no order of this version: it is too short or begins otherwise.")
+        _, flags, quantizer, codec, named, round, scope, s, eta, key, parcel = _ORDER.unpack_from(data)
+        candidates, back, chosen, laid = _LENGTHS.unpack_from(data, _ORDER.size)
+        read = _Reader(data, _ORDER.size + _LENGTHS.size)
+        numbers = read.array("<f8", candidates + 1) if candidates else np.ones(1)
+        taken_back = read.array("<u4", back)
+        name, choice, layout = read.take(named), read.take(chosen), read.take(laid)
+        (crc,) = _CRC.unpack(read.take(_CRC.size))
+        if crc != crc32(data[: read.position - _CRC.size]) or len(data) - read.position != parcel:
+            raise FrameError("The order is damaged: its checksum or its length does not match.")
+        if codec != 255 and codec >= len(CODECS):
+            raise FrameError(f"The order names codec {codec}, which this version does not know.")
+        return Order(
+            round, (int(s) if s == int(s) else s) if flags & _QUANTIZED else None, eta, key, quantizer,
+            name.decode() if codec == 255 else CODECS[codec],
+            {_WHOLE: "whole", _TENSOR: "tensor"}.get(scope, scope),
+            bool(flags & _BALANCED), bool(flags & _FEEDBACK), choice.decode(),
+            tuple(map(float, numbers[1:])), float(numbers[0]), tuple(map(int, taken_back)), layout.decode(),
+            memoryview(data)[read.position :], bool(flags & _EVALUATE),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer. `frame` carries the update, `buffers` a float32 frame (empty where there are none)."""
+    """A client's answer. frame: the update; buffers: a float32 frame; others: bytes as they are; survey: `survey.py`.
 
-    client: int
-    frame: bytes
-    buffers: bytes
-    round_loss: float  # mean mini-batch loss over the tau steps
-    train_seconds: float
-    encode_seconds: float
-    survey: bytes = b""  # what other levels would have done, where the plan asks; see `survey.py`
-
-    @property
-    def wire_bytes(self) -> int:
-        return len(self.frame) + len(self.buffers) + len(self.survey) + 4  # and the loss, a float32
-
-    @property
-    def payload_bytes(self) -> int:
-        """The frames without their headers and checksums."""
-        return payload_size(self.frame) + (payload_size(self.buffers) if self.buffers else 0)
-
-
-@dataclass(frozen=True)
-class Absence:
-    """A client that gave no answer, or none that could be used, and why."""
-
-    client: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The global loss f(w) = sum of p_i f_i(w) (eq. 1), and the accuracy on the test set where it was asked for.
-
-    A task without an accuracy has the loss on the test set instead.
+    Where training diverged, there is no frame and the loss is NaN.
     """
 
+    round: int
     loss: float
-    accuracy: float | None
-    test_loss: float | None = None
+    examples: int
+    frame: bytes = b""
+    buffers: bytes = b""
+    others: bytes = b""
+    survey: bytes = b""
 
     @property
-    def test(self) -> dict[str, float | None]:
-        """What was measured on the test set, by its name in records."""
-        if self.test_loss is not None:
-            return {"test_loss": self.test_loss}
-        return {} if self.accuracy is None else {"test_accuracy": self.accuracy}
-
-
-@dataclass(frozen=True)
-class Federation:
-    """Who takes part and in what: fixed for a run."""
-
-    model: Model  # w_0
-    tensors: tuple[int, ...]  # elements of each parameter tensor, in order
-    samples: tuple[int, ...]  # m_i
+    def diverged(self) -> bool:
+        return not np.isfinite(self.loss)
 
     @property
-    def dimension(self) -> int:
-        return len(self.model.weights)
+    def priced_bytes(self) -> int:
+        """What a rule's price counts beside the frame: all that is sent, with the loss as a float32."""
+        return len(self.buffers) + len(self.others) + len(self.survey) + 4
 
-    @cached_property
-    def weights(self) -> tuple[float, ...]:
-        """p_i = m_i / sum of m."""
-        total = sum(self.samples)
-        return tuple(m / total for m in self.samples)
+    def pack(self) -> bytes:
+        """The reply as bytes."""
+        parts = (self.frame, self.buffers, self.others, self.survey)
+        flags = sum(flag for flag, part in zip(_PARTS, parts, strict=True) if part) | _DIVERGED * self.diverged
+        pieces = [_REPLY.pack(REPLY_MAGIC, flags, self.loss), varint(self.round), varint(self.examples)]
+        for part in parts:
+            pieces += [varint(len(part)), part] if part else []
+        data = b"".join(pieces)
+        return data + _CRC.pack(crc32(data))
+
+    @staticmethod
+    def unpack(data: bytes) -> Reply:
+        """A reply from its bytes; FrameError on anything else."""
+        if len(data) < _REPLY.size + 2 + _CRC.size or not data.startswith(REPLY_MAGIC):
+            raise FrameError("This is no reply of this version: it is too short or begins otherwise.")
+        body, (crc,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
+        if crc32(body) != crc:
+            raise FrameError("The reply is damaged: its checksum does not match.")
+        _, flags, loss = _REPLY.unpack_from(data)
+        read = _Reader(body, _REPLY.size)
+        round, examples = read.varint(), read.varint()
+        frame, buffers, others, seen = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
+        if read.position != len(body) or flags >= 2 * _DIVERGED:
+            raise FrameError("The reply does not end where its last part ends.")
+        if bool(flags & _DIVERGED) == bool(np.isfinite(loss)):
+            raise FrameError("The reply's loss and its flags do not agree.")
+        return Reply(round, loss, examples, frame, buffers, others, seen)
 
 
-class Engine(Protocol):
-    """Carries plans and models to the clients and their replies back."""
+class _Reader:
+    """Reads a message from front to back; FrameError where it ends too early."""
 
-    name: str
-    federation: Federation
-    downlink: Downlink | None  # set before each round and evaluation: what leads to its model
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data, self.position = data, position
 
-    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
-        """The reply of each of these clients (None: all), or its absence, in their order however they arrive."""
+    def take(self, size: int) -> bytes:
+        piece = self.data[self.position : self.position + size]
+        if len(piece) != size:
+            raise FrameError("Truncated: a part of the message is longer than the rest of it.")
+        self.position += size
+        return piece
 
-    def evaluate(self, model: Model, test: bool = True) -> Evaluation:
-        """f(w) over the clients' data, and the accuracy on the test set."""
+    def array(self, dtype: str, count: int) -> npt.NDArray[Any]:
+        return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype=dtype)
 
-    def kept(self) -> dict[int, Vector]:
-        """What clients in this process keep from round to round: the remainders of error feedback."""
-
-    def restore(self, kept: Mapping[int, Vector]) -> None:
-        """Give it back to them, before the first round of a run that goes on."""
-
-    def close(self) -> None:
-        """Let go of processes and memory. May be called twice."""
+    def varint(self) -> int:
+        number, self.position = read_varint(memoryview(self.data), self.position)
+        return number

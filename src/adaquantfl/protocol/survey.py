@@ -16,92 +16,68 @@ import numpy.typing as npt
 
 from ..codecs.coding import compress, encode
 from ..errors import FrameError
+from ..quantizers import registry as quantizers
 from ..quantizers.levels import quantize
-from ..quantizers.segments import Segments
-from ..quantizers.vectors import Stretch
 from ..rules import Survey
-from ..runs.config import Config
-from .levels import levels_of
+from .arrays import Vector
+from .messages import Order
+from .uplink import levels_for
 
 _ENTRY = np.dtype([("error", "<f4"), ("size", "<u4")])
-_FELT = struct.Struct("<ff")
+_MEASURED = struct.Struct("<ff")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A client's survey: its loss at the round's model, how much its noise raises it, and an entry a candidate."""
+class ClientSurvey:
+    """A client's survey: its loss at the round's model, how much its noise raises it, and an entry per candidate."""
 
     loss: float
     harm: float
     entries: npt.NDArray[np.void]
 
 
-def look(
-    update: npt.NDArray[np.float32],
-    candidates: Sequence[float],
-    key: int,
-    config: Config,
-    segments: npt.NDArray[np.int64] | None,
-    felt: tuple[float, float] = (0.0, 0.0),
-) -> bytes:
-    """Loss and harm as they were felt, and for each candidate the quantizer's variance and the size of a frame.
+def take(update: Vector, order: Order, lengths: tuple[int, ...], loss: float, harm: float) -> bytes:
+    """Loss and harm as they were measured, and for each candidate the quantizer's variance and the size of a frame.
 
-    The variance is a share of the update's squared norm. With the paper's quantizer it is exact; with others it is the
-    error of one draw, which at the size of an update is close to it.
+    The variance is a share of the update's squared norm. It is exact where the quantizer has a closed form; otherwise
+    it is the error of one draw, which at the size of an update is close to it.
     """
-    entries = np.empty(len(candidates), dtype=_ENTRY)
-    for entry, s in zip(entries, candidates, strict=True):
-        whole, stretch = levels_of(update, s, segments, config)
-        if (config.quantizer, config.norm or "l2") == ("uniform", "l2"):
-            entry["error"] = variance_share(update, whole, stretch, segments)
-            entry["size"] = len(compress(update, whole, key, config.codec, segments, stretch))
+    quantizer, norm = quantizers.by_tag(order.quantizer)
+    segments = order.segments(lengths)
+    entries = np.empty(len(order.candidates), dtype=_ENTRY)
+    for entry, candidate in zip(entries, order.candidates, strict=True):
+        s, stretch = levels_for(quantizer, order, candidate, lengths, update)
+        assert s is not None
+        exact = quantizer.error_share(update, s, order.key, stretch, segments, norm)
+        if exact is not None:
+            entry["error"] = exact
+            frame = compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None)
         else:
-            levels = quantize(update, whole, key, segments, stretch, config.quantizer, config.norm or None)
-            entry["error"] = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64) / max(
-                float(np.dot(update, update)), 1e-30
-            )
-            entry["size"] = len(encode(levels, config.codec))
-    return _FELT.pack(*felt) + entries.tobytes()
+            levels = quantize(update, s, order.key, segments, stretch, quantizer, norm or None)
+            error = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64)
+            entry["error"] = error / max(float(np.dot(update, update)), 1e-30)
+            frame = encode(levels, order.codec)
+        entry["size"] = len(frame)
+    return _MEASURED.pack(loss, harm) + entries.tobytes()
 
 
-def variance_share(
-    update: npt.NDArray[np.float32], s: int, stretch: Stretch, lengths: npt.NDArray[np.int64] | None
-) -> float:
-    """E||Q_s(x) - x||^2 / ||x||^2, exactly: an element adds its step squared times p (1 - p).
-
-    >>> variance_share(np.array([3.0, 4.0], dtype=np.float32), 5, 1.0, None)
-    0.0
-    """
-    total = energy = 0.0
-    parts = np.split(update, Segments.of(lengths, len(update)).offsets[1:-1])
-    for part, factor in zip(parts, np.broadcast_to(stretch, len(parts)), strict=True):
-        square = float(np.dot(part.astype(np.float64), part))
-        if square > 0.0:
-            step = factor * np.sqrt(square) / s
-            p = np.abs(part) * np.float32(1 / step)
-            p -= np.floor(p)
-            total += step**2 * float(np.sum(p * (1 - p), dtype=np.float64))
-            energy += square
-    return float(total / energy) if energy else 0.0
-
-
-def read(data: bytes, candidates: int) -> Seen:
-    """A client's survey, checked: it may send anything. A loss or harm that is no number is one, and a bad one."""
-    expected = _FELT.size + candidates * _ENTRY.itemsize
+def read(data: bytes, candidates: int) -> ClientSurvey:
+    """A client's survey, checked. A loss or harm that is NaN counts as a failed measurement: infinite harm."""
+    expected = _MEASURED.size + candidates * _ENTRY.itemsize
     if len(data) != expected:
         raise FrameError(f"Its survey has {len(data)} bytes; {candidates} candidates take {expected}.")
-    entries = np.frombuffer(data, dtype=_ENTRY, offset=_FELT.size)
+    entries = np.frombuffer(data, dtype=_ENTRY, offset=_MEASURED.size)
     if not np.isfinite(entries["error"]).all() or (entries["error"] < 0).any():
         raise FrameError("Its survey has a negative, NaN or infinite error.")
-    loss, harm = _FELT.unpack_from(data)
-    return Seen(loss, harm if math.isfinite(harm) else math.inf, entries)
+    loss, harm = _MEASURED.unpack_from(data)
+    return ClientSurvey(loss, harm if math.isfinite(harm) else math.inf, entries)
 
 
-def merge(candidates: Sequence[float], surveys: Mapping[int, Seen], weights: Mapping[int, float]) -> Survey:
-    """The clients' errors, losses and harm, weighted as their updates are, and a client's mean bytes."""
+def merge(candidates: Sequence[float], surveys: Mapping[int, ClientSurvey], weights: Mapping[int, float]) -> Survey:
+    """The clients' errors, losses and harm, weighted as their updates are, and the mean bytes per client."""
     share = np.array([weights[client] for client in surveys])
     share /= share.sum()
-    errors = share @ np.array([seen.entries["error"].astype(np.float64) for seen in surveys.values()])
-    sizes = np.mean([seen.entries["size"] for seen in surveys.values()], axis=0)
-    loss, harm = (float(share @ [getattr(seen, name) for seen in surveys.values()]) for name in ("loss", "harm"))
+    errors = share @ np.array([one.entries["error"].astype(np.float64) for one in surveys.values()])
+    sizes = np.mean([one.entries["size"] for one in surveys.values()], axis=0)
+    loss, harm = (float(share @ [getattr(one, name) for one in surveys.values()]) for name in ("loss", "harm"))
     return Survey(tuple(candidates), tuple(map(float, errors)), tuple(map(float, sizes)), loss, harm)

@@ -13,9 +13,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..protocol.server import RunState
 from ..runs.config import Config
-from ..runs.loop import Observer
+from ..runs.loop import Observer, RunState
 from . import curve
 from .tables import amount
 
@@ -67,7 +66,7 @@ def closing_line(summary: dict[str, Any], out: Path) -> str:
 
 def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     """The figures of a round."""
-    s = line["s"] if line else state.schedule.s
+    s = line["s"] if line else state.s
     latest = state.latest
     tested = "" if latest.accuracy is None else f"accuracy {latest.accuracy:.1%}  "
     tested += "" if latest.test_loss is None else f"test loss {_number(latest.test_loss)}  "

@@ -1,13 +1,12 @@
-"""Schedules: the server decides s for each round. `adaquant` is the paper's rule."""
+"""Rules: the server decides s for each round and whether a round counts. `adaquant` is the paper's rule."""
 
 from .adaquant import ROUNDINGS, AdaQuant
-from .base import Schedule, ScheduleState, Survey
+from .base import Rule, RuleState, Survey, Verdict
 from .cosine import Cosine
 from .cost_aware import CostAware
 from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
 from .resolution import FedDQ, FixedStep
-from .smoothed import SmoothedAdaQuant
 
 __all__ = [
     "ROUNDINGS",
@@ -19,8 +18,8 @@ __all__ = [
     "Fixed",
     "FixedStep",
     "FullPrecision",
-    "Schedule",
-    "ScheduleState",
-    "SmoothedAdaQuant",
+    "Rule",
+    "RuleState",
     "Survey",
+    "Verdict",
 ]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..errors import ScheduleError
+from ..errors import RuleError
 from ..names import unknown
 from ..theory import MAX_LEVELS, adaptive_levels, bits_per_element
-from .base import Schedule, ScheduleState, Survey
+from .base import Rule, RuleState, Survey
 from .checks import check_loss
 
 # The rule's value is a real number, s an integer.
@@ -22,8 +22,8 @@ ROUNDINGS: dict[str, Callable[[float], int]] = {
 
 
 @dataclass(frozen=True)
-class AdaQuant(Schedule):
-    """The paper's adaptive schedule.
+class AdaQuant(Rule):
+    """The paper's adaptive rule.
 
     s0: levels at the start; the paper found 2 good. interval: B_0 in units of d, 16 in the paper; s is chosen anew in
     the first round at or after each multiple of it. guard: a loss above f(w_0) counts as f(w_0); without it the
@@ -34,10 +34,10 @@ class AdaQuant(Schedule):
     nothing, so s stays as it was (at the start it is refused). A negative loss is refused.
 
     >>> rule = AdaQuant(s0=2)
-    >>> state = rule.step(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1)
+    >>> state = rule.plan(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1)
     >>> state.s
     2
-    >>> rule.step(state, bits=1600, dimension=100, loss=0.023, eta=0.1).s
+    >>> rule.plan(state, bits=1600, dimension=100, loss=0.023, eta=0.1).s
     20
     """
 
@@ -45,33 +45,34 @@ class AdaQuant(Schedule):
     interval: float = 16.0
     guard: bool = True
     rounding: str = "nearest"
+    name = "adaquant"
 
     def __post_init__(self) -> None:
         if isinstance(self.s0, bool) or not isinstance(self.s0, int) or not 1 <= self.s0 <= MAX_LEVELS:
-            raise ScheduleError(f"s0 = {self.s0!r}: the levels at the start are a whole number from 1 to {MAX_LEVELS}.")
+            raise RuleError(f"s0 = {self.s0!r}: the levels at the start are a whole number from 1 to {MAX_LEVELS}.")
         if not isinstance(self.interval, int | float) or not (math.isfinite(self.interval) and self.interval > 0):
-            raise ScheduleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
+            raise RuleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
         if self.rounding not in ROUNDINGS:
-            raise ScheduleError(unknown("rounding", self.rounding, ROUNDINGS))
+            raise RuleError(unknown("rounding", self.rounding, ROUNDINGS))
 
-    def init(self) -> ScheduleState:
-        return ScheduleState(s=ROUNDINGS[self.rounding](self.s0))
+    def init(self) -> RuleState:
+        return RuleState(s=ROUNDINGS[self.rounding](self.s0))
 
-    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+    def wants_loss(self, state: RuleState, bits: float) -> bool:
         return bits >= state.boundary
 
-    def step(
+    def plan(
         self,
-        state: ScheduleState,
+        state: RuleState,
         *,
         bits: float,
         dimension: int,
         loss: float | None,
         eta: float,
         survey: Survey | None = None,
-    ) -> ScheduleState:
+    ) -> RuleState:
         if not (math.isfinite(eta) and eta > 0 and math.isfinite(bits) and dimension >= 1):
-            raise ScheduleError(
+            raise RuleError(
                 f"eta = {eta!r}, bits = {bits!r}, dimension = {dimension!r}: expected a learning rate above 0, "
                 "finite bits and a dimension of at least 1."
             )
@@ -86,11 +87,11 @@ class AdaQuant(Schedule):
             return state
         return replace(state, s=self._levels(state, loss, eta))
 
-    def _levels(self, state: ScheduleState, loss: float, eta: float) -> float | None:
+    def _levels(self, state: RuleState, loss: float, eta: float) -> float | None:
         assert state.f0 is not None
         assert state.eta0 is not None
         if loss < 0:
-            raise ScheduleError(f"f(w_k) = {loss:g} is negative; the rule takes a loss whose minimum is 0 (f* = 0).")
+            raise RuleError(f"f(w_k) = {loss:g} is negative; the rule takes a loss whose minimum is 0 (f* = 0).")
         if not math.isfinite(loss):
             return state.s
         if loss == 0:

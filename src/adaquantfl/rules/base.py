@@ -1,31 +1,32 @@
-"""What a schedule is: settings and pure methods. What changes lives in a state that is passed in and returned.
+"""What a rule is: settings and pure methods. What changes lives in a state that is passed in and returned.
 
-A schedule has two halves. The server's chooses s for the round; the client's may turn it into levels of its own, or
-look what other levels would do to its update (a survey), where the rule asks for it.
+A rule plans (how many levels for this round) and judges (does this round's update count). Where it asks for them, the
+clients send surveys: what other numbers of levels would have done to their updates.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 
 @dataclass(frozen=True)
-class ScheduleState:
-    """Where a schedule stands: all it needs to go on after a restart.
+class RuleState:
+    """Where a rule stands: all it needs to continue after a restart.
 
     s: the levels to use now, which need not be whole; None is float32, not quantized. f0, eta0: the start, as first
     seen. boundary: the paper bits a client must have sent before s is chosen anew. memory: what else a rule keeps.
 
     >>> from adaquantfl import AdaQuant
-    >>> AdaQuant(s0=2).step(ScheduleState(s=2), bits=0, dimension=100, loss=2.3, eta=0.1)
-    ScheduleState(s=2, f0=2.3, eta0=0.1, boundary=1600.0, memory={})
+    >>> AdaQuant(s0=2).plan(RuleState(s=2), bits=0, dimension=100, loss=2.3, eta=0.1)
+    RuleState(s=2, f0=2.3, eta0=0.1, boundary=1600.0, memory={})
     """
 
     s: float | None
@@ -37,7 +38,7 @@ class ScheduleState:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON.
 
-        >>> ScheduleState(**ScheduleState(3).to_dict()) == ScheduleState(3)
+        >>> RuleState(**RuleState(3).to_dict()) == RuleState(3)
         True
         """
         return asdict(self)
@@ -63,64 +64,84 @@ class Survey:
     harm: float = 0.0
 
 
-class Schedule(ABC):
-    """Chooses s for each round. A rule of your own has `init`, and `step` where s changes:
+class Verdict(Enum):
+    """What a rule says of a round: keep its update, reject it, or roll back to the model before the last one too.
 
-    >>> class Doubling(Schedule):
+    ROLL_BACK is for a round whose clients already trained on a model that noise had ruined.
+    """
+
+    KEEP = 0
+    REJECT = 1
+    ROLL_BACK = 2
+
+
+class Rule(ABC):
+    """Chooses s for each round. A rule of your own has `init`, and `plan` where s changes:
+
+    >>> class Doubling(Rule):
     ...     def init(self):
-    ...         return ScheduleState(s=1)
-    ...     def step(self, state, **_):
-    ...         return ScheduleState(s=2 * state.s)
+    ...         return RuleState(s=1)
+    ...     def plan(self, state, **_):
+    ...         return RuleState(s=2 * state.s)
     >>> rule = Doubling()
-    >>> rule.step(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1).s
+    >>> rule.plan(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1).s
     2
     """
 
-    clients_choose = False  # whether clients may have levels of their own
-    balanced = False  # whether it spreads its levels over tensors by itself, where the scope is "tensor"
-    undoes = False  # whether it may take rounds back, for which the server keeps the model before the present one
+    name: ClassVar[str] = ""  # by which a written-down state finds the rule again
+    balanced = False  # whether small tensors get more levels, where the scope is "tensor" and the quantizer can
+    rolls_back = False  # whether it may take rounds back, for which the server keeps the state before the present one
     round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
 
+    @property
+    def client_choice(self) -> tuple[str, float] | None:
+        """Where each client chooses s from its own update: the rule's name and a number; see `choose_levels`."""
+        return None
+
+    @staticmethod
+    def choose_levels(number: float, update: npt.NDArray[np.float32]) -> float:
+        """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
+        raise TypeError("This rule leaves the choice of levels to the server.")
+
     @abstractmethod
-    def init(self) -> ScheduleState:
+    def init(self) -> RuleState:
         """The state before the first round."""
 
-    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
-        """Whether `step` at this many paper bits a client would use the global loss."""
+    def wants_loss(self, state: RuleState, bits: float) -> bool:
+        """Whether `plan` at this many paper bits per client would use the global loss."""
         return False
 
-    def wants_survey(self, state: ScheduleState) -> bool:
+    def wants_survey(self, state: RuleState) -> bool:
         """Whether the clients of the round that this state is for are to send a survey."""
         return False
 
-    def step(
+    def plan(
         self,
-        state: ScheduleState,
+        state: RuleState,
         *,
         bits: float,
         dimension: int,
         loss: float | None,
         eta: float,
         survey: Survey | None = None,
-    ) -> ScheduleState:
+    ) -> RuleState:
         """The state for the next round, given the paper bits a client has sent, f(w_k) and the learning rate.
 
         survey: of the last round, where it was wanted. A rule that looks at nothing leaves the state as it is.
         """
         return state
 
-    def hear(self, state: ScheduleState, round_loss: float, survey: Survey | None = None) -> tuple[ScheduleState, int]:
-        """The state after a round with this mean mini-batch loss and this survey, and how many rounds are taken back.
+    def judge(self, state: RuleState, round_loss: float, survey: Survey | None = None) -> tuple[RuleState, Verdict]:
+        """The state after a round with this mean mini-batch loss and this survey, and whether its update counts.
 
-        0: none. 1: this one, so that its model stays. 2: also the one before, whose noise its clients trained on. The
-        loss is infinite where training has diverged on so many clients that the round cannot go on without them.
+        The loss is infinite where training has diverged on too many clients for the round to count without them.
         """
-        return state, 0
+        return state, Verdict.KEEP
 
     def candidates(self, s: float) -> tuple[float, ...]:
         """The numbers of levels that a survey looks at when s is in use."""
         return ()
 
-    def client_levels(self, s: float, weights: Sequence[float], client: int, update: npt.NDArray[np.float32]) -> float:
-        """The levels that a client takes for its update. weights: p_i of all clients."""
-        return s
+    def levels_by_weight(self, s: float, weights: Mapping[int, float]) -> dict[int, float] | None:
+        """The levels of each client where they depend on its weight p_i; None where all have s."""
+        return None

@@ -18,21 +18,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ScheduleError
+from ..errors import RuleError
 from ..theory import MAX_LEVELS
-from .base import Schedule, ScheduleState, Survey
+from .base import Rule, RuleState, Survey, Verdict
 from .checks import check_loss, check_start
 
-_REACH = 2.0  # a survey looks from s / 2 to 2 s, so that s at most doubles or halves from one to the next
-_POINTS = 5
-_LEAST = 1 / 64
-_USUAL = 0.3  # how much the last round counts in what a round's loss usually is
-_AIM = 0.7  # of the harm that is allowed: what the next try at a start is to do
-_PATIENCE = 6  # rounds taken back in a row: with 64 times the levels it is not the noise
+SURVEY_REACH = 2.0  # a survey looks from s / 2 to 2 s, so that s at most doubles or halves from one to the next
+SURVEY_POINTS = 5
+LEAST_LEVELS = 1 / 64
+LOSS_AVERAGE_WEIGHT = 0.3  # how much the last round counts in what a round's loss usually is
+HARM_TARGET_SHARE = 0.7  # of the harm that is allowed: what the next try at a start is to do
+MOST_ROUNDS_TAKEN_BACK = 6  # rounds taken back in a row: with 64 times the levels it is not the noise
 
 
 @dataclass(frozen=True)
-class CostAware(Schedule):
+class CostAware(Rule):
     """The cost-aware rule.
 
     s0: levels to try first, not necessarily whole; on average, since the rule gives small tensors more and large ones
@@ -47,12 +47,12 @@ class CostAware(Schedule):
     A survey says what other levels would do:
 
     >>> rule = CostAware(s0=0.5)
-    >>> state = rule.step(rule.init(), bits=0, dimension=100, loss=2.0, eta=0.1)
+    >>> state = rule.plan(rule.init(), bits=0, dimension=100, loss=2.0, eta=0.1)
     >>> levels = rule.candidates(state.s)
     >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.001)
-    >>> round(rule.step(state, bits=300, dimension=100, loss=2.0, eta=0.1, survey=survey).s, 2)
+    >>> round(rule.plan(state, bits=300, dimension=100, loss=2.0, eta=0.1, survey=survey).s, 2)
     0.5
-    >>> round(rule.step(state, bits=300, dimension=100, loss=0.5, eta=0.1, survey=survey).s, 2)
+    >>> round(rule.plan(state, bits=300, dimension=100, loss=0.5, eta=0.1, survey=survey).s, 2)
     1.0
     """
 
@@ -61,18 +61,19 @@ class CostAware(Schedule):
     harm: float = 0.03
     brake: float = 1.3
     undo: float = 5.0
+    name = "cost-aware"
     balanced = True
-    undoes = True
+    rolls_back = True
 
     def __post_init__(self) -> None:
         check_start(self.s0)
         if self.every < 1 or not self.brake > 1 or not self.harm > 0 or not self.undo > 1:
-            raise ScheduleError(
+            raise RuleError(
                 f"every = {self.every}, harm = {self.harm}, brake = {self.brake}, undo = {self.undo}: "
                 "expected at least 1, above 0, above 1 and above 1."
             )
 
-    def init(self) -> ScheduleState:
+    def init(self) -> RuleState:
         memory = {
             "round": 0,
             "mu": None,  # until a start is found
@@ -82,29 +83,29 @@ class CostAware(Schedule):
             "undone": 0,
             "pressed": False,
         }
-        return ScheduleState(s=self.s0, memory=memory)
+        return RuleState(s=self.s0, memory=memory)
 
-    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+    def wants_loss(self, state: RuleState, bits: float) -> bool:
         return bool(state.memory["round"] % self.every == 0)
 
-    def wants_survey(self, state: ScheduleState) -> bool:
+    def wants_survey(self, state: RuleState) -> bool:
         round = state.memory["round"]  # counted by `step`: 1 is the first
         return bool(round == 1 or round % self.every == 0 or state.memory["pressed"])
 
     def candidates(self, s: float) -> tuple[float, ...]:
-        exponents = np.linspace(-1, 1, _POINTS)
-        return tuple(float(min(max(s * _REACH**x, _LEAST), MAX_LEVELS)) for x in exponents)
+        exponents = np.linspace(-1, 1, SURVEY_POINTS)
+        return tuple(float(min(max(s * SURVEY_REACH**x, LEAST_LEVELS), MAX_LEVELS)) for x in exponents)
 
-    def step(
+    def plan(
         self,
-        state: ScheduleState,
+        state: RuleState,
         *,
         bits: float,
         dimension: int,
         loss: float | None,
         eta: float,
         survey: Survey | None = None,
-    ) -> ScheduleState:
+    ) -> RuleState:
         memory = {**state.memory, "round": state.memory["round"] + 1}
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if loss is not None and math.isfinite(loss):
@@ -118,7 +119,7 @@ class CostAware(Schedule):
         error = curve.error_at(state.s)
         if memory["mu"] is None:
             if self._refuses(state, survey):
-                safe = curve.least(_AIM * self.harm / self._sharpness(None, survey, error))
+                safe = curve.least(HARM_TARGET_SHARE * self.harm / self._sharpness(None, survey, error))
                 return replace(state, s=safe, memory={**memory, "pressed": True})
             memory["mu"] = curve.exchange_rate(state.s)  # the levels in use are the optimum at the start
         memory["sharpness"] = self._sharpness(memory["sharpness"], survey, error)
@@ -131,23 +132,28 @@ class CostAware(Schedule):
         memory["pressed"] = s > 0.99 * max(survey.levels)  # even more may be right: look again at once
         return replace(state, s=s)
 
-    def hear(self, state: ScheduleState, round_loss: float, survey: Survey | None = None) -> tuple[ScheduleState, int]:
+    def judge(self, state: RuleState, round_loss: float, survey: Survey | None = None) -> tuple[RuleState, Verdict]:
         memory, usual = dict(state.memory), state.memory["usual"]
-        if usual is None or round_loss <= self.undo * usual or memory["undone"] >= _PATIENCE:
+        if usual is None or round_loss <= self.undo * usual or memory["undone"] >= MOST_ROUNDS_TAKEN_BACK:
             if math.isfinite(round_loss):
-                memory["usual"] = round_loss if usual is None else (1 - _USUAL) * usual + _USUAL * round_loss
-            return replace(state, memory={**memory, "undone": 0}), int(self._refuses(state, survey))
+                memory["usual"] = (
+                    round_loss
+                    if usual is None
+                    else (1 - LOSS_AVERAGE_WEIGHT) * usual + LOSS_AVERAGE_WEIGHT * round_loss
+                )
+            verdict = Verdict.REJECT if self._refuses(state, survey) else Verdict.KEEP
+            return replace(state, memory={**memory, "undone": 0}), verdict
         memory["undone"] += 1
-        return self._finer(replace(state, memory=memory)), 2
+        return self._finer(replace(state, memory=memory)), Verdict.ROLL_BACK
 
-    def _refuses(self, state: ScheduleState, survey: Survey | None) -> bool:
+    def _refuses(self, state: RuleState, survey: Survey | None) -> bool:
         """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""
         if survey is None or state.memory["mu"] is not None:
             return False
         more_would_help = survey.errors[-1] < 0.9 * survey.errors[len(survey.errors) // 2]
         return more_would_help and not survey.harm <= self.harm * survey.loss
 
-    def _finer(self, state: ScheduleState) -> ScheduleState:
+    def _finer(self, state: RuleState) -> RuleState:
         """Twice the levels until the next survey, and a larger mu: sqrt(2) times the levels from then on.
 
         Not all rises are the noise's doing, and levels that were doubled for good at each would soon cost more than a
@@ -156,7 +162,7 @@ class CostAware(Schedule):
         assert state.s is not None
         mu = state.memory["mu"]
         memory = {**state.memory, "mu": mu and 2 * mu}
-        return replace(state, s=min(_REACH * state.s, MAX_LEVELS), memory=memory)
+        return replace(state, s=min(SURVEY_REACH * state.s, MAX_LEVELS), memory=memory)
 
     def _sharpness(self, before: float | None, survey: Survey, error: float) -> float:
         """The share of the loss that noise adds to it, for each unit of error; evened out over the surveys.
@@ -168,7 +174,7 @@ class CostAware(Schedule):
         now = max(survey.harm, 0.0) / survey.loss / error
         return now if before is None else (before + now) / 2
 
-    def _weight(self, state: ScheduleState, eta: float) -> float:
+    def _weight(self, state: RuleState, eta: float) -> float:
         """What a round's cost counts beside its error: (f_k / f_0) / (eta_k / eta_0)^2."""
         assert state.f0 is not None
         assert state.eta0 is not None

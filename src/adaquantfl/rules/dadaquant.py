@@ -8,20 +8,20 @@ quickly; and that for equal variance of the sum, levels proportional to p_i^(2/3
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ScheduleError
+from ..errors import RuleError
 from ..theory import MAX_LEVELS
-from .base import Schedule, ScheduleState, Survey
+from .base import Rule, RuleState, Survey
 from .checks import check_start
 
 
 @dataclass(frozen=True)
-class DAdaQuant(Schedule):
+class DAdaQuant(Rule):
     """Double s when the smoothed loss has not fallen for `patience` rounds; give each client levels by its weight.
 
     smoothing: of the loss, psi in their paper; the loss of the last `patience` rounds is remembered. time, clients:
@@ -30,7 +30,7 @@ class DAdaQuant(Schedule):
     >>> rule = DAdaQuant(s0=1, patience=2, smoothing=0.0)
     >>> state = rule.init()
     >>> for loss in (1.0, 0.5, 0.5, 0.5):
-    ...     state = rule.step(state, bits=0, dimension=10, loss=loss, eta=0.1)
+    ...     state = rule.plan(state, bits=0, dimension=10, loss=loss, eta=0.1)
     >>> state.s
     2
     """
@@ -40,33 +40,30 @@ class DAdaQuant(Schedule):
     smoothing: float = 0.9
     time: bool = True
     clients: bool = True
+    name = "dadaquant"
     round_loss = True  # as its authors do
 
     def __post_init__(self) -> None:
         check_start(self.s0)
         if self.patience < 1 or not 0 <= self.smoothing < 1:
-            raise ScheduleError(
+            raise RuleError(
                 f"patience = {self.patience}, smoothing = {self.smoothing}: patience is at least 1 round, smoothing "
                 "at least 0 and below 1."
             )
 
-    @property
-    def clients_choose(self) -> bool:  # type: ignore[override]
-        return self.clients
+    def init(self) -> RuleState:
+        return RuleState(s=self.s0, memory={"smoothed": [], "since": 0})
 
-    def init(self) -> ScheduleState:
-        return ScheduleState(s=self.s0, memory={"smoothed": [], "since": 0})
-
-    def step(
+    def plan(
         self,
-        state: ScheduleState,
+        state: RuleState,
         *,
         bits: float,
         dimension: int,
         loss: float | None,
         eta: float,
         survey: Survey | None = None,
-    ) -> ScheduleState:
+    ) -> RuleState:
         if not self.time or loss is None or not math.isfinite(loss):
             return state
         assert state.s is not None
@@ -79,10 +76,11 @@ class DAdaQuant(Schedule):
             s, since = min(2 * s, MAX_LEVELS), 0
         return replace(state, s=s, memory={"smoothed": past, "since": since})
 
-    def client_levels(self, s: float, weights: Sequence[float], client: int, update: npt.NDArray[np.float32]) -> float:
+    def levels_by_weight(self, s: float, weights: Mapping[int, float]) -> dict[int, float] | None:
         if not self.clients:
-            return s
-        return float(max(1, math.floor(client_levels(s, weights)[client] + 0.5)))
+            return None
+        levels = client_levels(s, list(weights.values()))
+        return {client: float(max(1, math.floor(s + 0.5))) for client, s in zip(weights, levels, strict=True)}
 
 
 def client_levels(s: float, weights: Sequence[float]) -> npt.NDArray[np.float64]:

@@ -1,80 +1,156 @@
-"""The rules by name: how a configuration makes one, and where each comes from."""
+"""The rules by name: how a configuration makes one, where each comes from, and how a written-down one is read back.
+
+Another package brings a rule by an entry point of the group `adaquantfl.rules`: a subclass of `Rule` (its name is the
+entry point's), or a `Method` where it takes settings from a configuration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
+from ..errors import RuleError
+from ..names import unknown
 from .adaquant import AdaQuant
-from .base import Schedule
+from .base import Rule
 from .cosine import Cosine
 from .cost_aware import CostAware
 from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
 from .resolution import FedDQ, FixedStep
-from .smoothed import SmoothedAdaQuant
 
+GROUP = "adaquantfl.rules"
 _HONIG = "Honig, Zhao, Mullins: DAdaQuant, ICML 2022"
 _JHUNJHUNWALA = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021"
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A rule that `method` may name. build: from the configuration's keys. line, reference: for people."""
+class Method:
+    """A rule that the key `method` may name. build: from the configuration. line, reference: for people."""
 
-    build: Callable[[Any], Schedule]
+    build: Callable[[Any], Rule]
     line: str
     reference: str
 
 
-def _fixed(bits: int) -> Rule:
+def _fixed(bits: int) -> Method:
     # Not a lambda in a loop: each has its own bits.
-    return Rule(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
+    return Method(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
 COST_AWARE_START = {"centroid": 0.1}  # found on the preset rivals: its noise is smaller at the same s
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
-RULES: dict[str, Rule] = {
-    "adaquant": Rule(
+_METHODS: dict[str, Method] = {
+    "adaquant": Method(
         lambda c: AdaQuant(c.s0, c.interval, c.guard, c.rounding),
         "the paper's: s grows with the square root of how far the loss has fallen",
         _JHUNJHUNWALA,
     ),
-    "adaquant-smooth": Rule(
-        lambda c: SmoothedAdaQuant(c.s0, c.interval, c.guard, c.rounding),
-        "the same on a smoothed loss of the rounds, which costs nothing to know",
-        _JHUNJHUNWALA,
-    ),
-    "cost-aware": Rule(
+    "cost-aware": Method(
         lambda c: CostAware(
             c.rule_s0 or COST_AWARE_START.get(c.quantizer, CostAware.s0), c.survey_every, c.harm, c.brake, c.undo
         ),
         "ours: the paper's bound with what a round really costs and really loses",
         "docs/theory.md",
     ),
-    "dadaquant": Rule(
+    "dadaquant": Method(
         lambda c: DAdaQuant(c.rule_s0 or 1, c.patience), "s doubles on a plateau, and follows the clients' data", _HONIG
     ),
-    "dadaquant-time": Rule(
+    "dadaquant-time": Method(
         lambda c: DAdaQuant(c.rule_s0 or 1, c.patience, clients=False), "s doubles on a plateau of the loss", _HONIG
     ),
-    "dadaquant-clients": Rule(
+    "dadaquant-clients": Method(
         lambda c: DAdaQuant(c.rule_s0 or 1, c.patience, time=False),
         "the same s in every round, more for clients with more data",
         _HONIG,
     ),
-    "feddq": Rule(
+    "feddq": Method(
         lambda c: FedDQ(c.resolution),
         "each client takes the bits that its update's range needs; for norm = linf",
         "Qu, Song, Tsui: FedDQ, 2022",
     ),
-    "fixed-step": Rule(
+    "fixed-step": Method(
         lambda c: FixedStep(c.resolution), "levels lie equally far apart in every round", "a baseline of ours"
     ),
-    "cosine": Rule(
+    "cosine": Method(
         lambda c: Cosine(c.rule_s0 or 1, c.s_end, c.rounds), "s rises along half a cosine", "a baseline of ours"
     ),
     **{name: _fixed(bits) for name, bits in BASELINES.items()},
-    "fp32": Rule(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
+    "fp32": Method(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
+_CLASSES: dict[str, type[Rule]] = {
+    rule.name: rule for rule in (AdaQuant, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
+}
+
+
+@cache
+def methods() -> Mapping[str, Method]:
+    """Every method by name: ours first, then those of other packages."""
+    found = dict(_METHODS)
+    for name, value, owner in _from_outside():
+        if name in found:
+            raise RuleError(f"The package {owner} brings a rule named {name!r}, and there is one of that name already.")
+        if isinstance(value, Method):
+            found[name] = value
+        else:
+            line = (value.__doc__ or "").strip().partition("\n")[0]
+            found[name] = Method(lambda c, make=value: make(), line, owner)  # type: ignore[misc]
+    return found
+
+
+def find(name: str) -> type[Rule]:
+    """The class of a rule by its own name, as `describe` writes it down.
+
+    >>> find("adaquant").__name__
+    'AdaQuant'
+    """
+    if name in _CLASSES:
+        return _CLASSES[name]
+    outside = {value.name or name: value for name, value, _ in _from_outside() if isinstance(value, type)}
+    if name in outside:
+        return outside[name]
+    raise RuleError(unknown("rule", name, (*_CLASSES, *outside)))
+
+
+def register(rule: type[Rule]) -> type[Rule]:
+    """Make a rule of your own known by its name: states that name it can be read back, and clients can choose by it.
+
+    >>> class Often(AdaQuant):
+    ...     name = "often"
+    >>> register(Often) is find("often")
+    True
+    """
+    if not rule.name or _CLASSES.get(rule.name, rule) is not rule:
+        raise RuleError(f"{rule.__qualname__}.name = {rule.name!r}: expected a name that no other rule has.")
+    _CLASSES[rule.name] = rule
+    return rule
+
+
+def describe(rule: Rule) -> dict[str, Any]:
+    """A rule as plain values: its name and its settings.
+
+    >>> describe(AdaQuant(s0=4))
+    {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'nearest'}}
+    """
+    return {"name": rule.name, "settings": asdict(rule) if is_dataclass(rule) else {}}
+
+
+def from_description(description: Mapping[str, Any]) -> Rule:
+    """The way back.
+
+    >>> from_description(describe(Fixed(bits=3)))
+    Fixed(bits=3)
+    """
+    return find(str(description["name"]))(**description["settings"])
+
+
+def _from_outside() -> Iterator[tuple[str, Any, str]]:
+    """Name, value and package of each entry point."""
+    for point in entry_points(group=GROUP):
+        value = point.load()
+        if not isinstance(value, Method) and not (isinstance(value, type) and issubclass(value, Rule)):
+            raise RuleError(f"The entry point {point.name} of {GROUP} is no Rule class and no Method: {value!r}.")
+        yield point.name, value, point.dist.name if point.dist else point.value

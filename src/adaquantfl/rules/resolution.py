@@ -8,37 +8,41 @@ AdaQuantFL to the same accuracy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ScheduleError
+from ..errors import RuleError
 from ..theory import MAX_LEVELS
-from .base import Schedule, ScheduleState
+from .base import Rule, RuleState
 
 
 @dataclass(frozen=True)
-class FixedStep(Schedule):
+class FixedStep(Rule):
     """Levels that lie `resolution` apart in every round: s = ||update|| / resolution, not rounded.
 
-    >>> FixedStep(resolution=0.5).client_levels(1, [1.0], 0, np.array([3, 4], dtype=np.float32))
+    >>> FixedStep.choose_levels(0.5, np.array([3, 4], dtype=np.float32))
     10.0
     """
 
     resolution: float = 0.01
-    clients_choose = True
+    name = "fixed-step"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.resolution) and self.resolution > 0):
-            raise ScheduleError(f"resolution = {self.resolution!r}: the distance of two levels is a number above 0.")
+            raise RuleError(f"resolution = {self.resolution!r}: the distance of two levels is a number above 0.")
 
-    def init(self) -> ScheduleState:
-        return ScheduleState(s=1)  # what a plan says; the clients know better
+    @property
+    def client_choice(self) -> tuple[str, float] | None:
+        return self.name, self.resolution
 
-    def client_levels(self, s: float, weights: Sequence[float], client: int, update: npt.NDArray[np.float32]) -> float:
-        return min(max(float(np.linalg.norm(update.astype(np.float64))) / self.resolution, 2.0**-20), MAX_LEVELS)
+    @staticmethod
+    def choose_levels(number: float, update: npt.NDArray[np.float32]) -> float:
+        return min(max(float(np.linalg.norm(update.astype(np.float64))) / number, 2.0**-20), MAX_LEVELS)
+
+    def init(self) -> RuleState:
+        return RuleState(s=1)  # a placeholder: each client chooses from its update
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,15 @@ class FedDQ(FixedStep):
 
     For norm = "linf" and scope = "whole", where s levels on either side reach the largest element.
 
-    >>> FedDQ(resolution=0.5).client_levels(1, [1.0], 0, np.array([-3, 1], dtype=np.float32))  # 8 steps: 3 bits
+    >>> FedDQ.choose_levels(0.5, np.array([-3, 1], dtype=np.float32))  # 8 steps: 3 bits
     6
     """
 
-    def client_levels(self, s: float, weights: Sequence[float], client: int, update: npt.NDArray[np.float32]) -> float:
+    name = "feddq"
+
+    @staticmethod
+    def choose_levels(number: float, update: npt.NDArray[np.float32]) -> float:
         span = float(update.max()) - float(update.min())
-        bits = math.ceil(math.log2(max(span / self.resolution, 2.0)))
+        bits = math.ceil(math.log2(max(span / number, 2.0)))
         step = span / (2**bits - 1)
         return min(max(1, math.ceil(float(np.abs(update).max()) / step)), MAX_LEVELS) if step else 1

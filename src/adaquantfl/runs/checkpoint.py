@@ -1,10 +1,14 @@
-"""The run's state on disk: one file, replaced atomically, so that a kill leaves either the old or the new one."""
+"""A run's state on disk: one file, replaced atomically, so that a kill leaves either the old or the new one.
+
+Any plain tree of dictionaries, lists, arrays, bytes, numbers and text: its arrays and bytes are entries of an npz file,
+the rest is JSON that names them.
+"""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,90 +16,41 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CheckpointError
-from ..protocol.downlink import Downlink
-from ..protocol.ledger import Ledger
-from ..protocol.messages import Evaluation, Model
-from ..protocol.server import RunState
-from ..rules import ScheduleState, Survey
 
-_FORMAT = 1
+FORMAT = 2
+FILE = "state.npz"
+_ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entries
 
 
-def save(state: RunState, folder: Path) -> Path:
-    """Write the state to folder/state.npz."""
+def save(tree: Mapping[str, Any], folder: Path) -> Path:
+    """Write a tree to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    meta = {
-        "format": _FORMAT,
-        "round": state.round,
-        "schedule": state.schedule.to_dict(),
-        "ledger": vars(state.ledger),
-        "initial": vars(state.initial),
-        "latest": vars(state.latest),
-        "latest_round": state.latest_round,
-        "rule_loss": state.rule_loss,
-        "round_loss": state.round_loss,
-        "seconds": state.seconds,
-        "simulated_seconds": state.simulated_seconds,
-        "targets": state.targets,
-        "survey": state.survey and vars(state.survey),
-        "downlink_schedule": state.downlink_schedule and state.downlink_schedule.to_dict(),
-    }
-    arrays: dict[str, npt.NDArray[Any]] = {"weights": state.model.weights, "buffers": state.model.buffers}
-    if state.previous is not None:
-        arrays["previous_weights"], arrays["previous_buffers"] = state.previous.weights, state.previous.buffers
-    if state.remainder is not None:
-        arrays["remainder"] = state.remainder
-    arrays |= {f"kept_{client}": vector for client, vector in state.kept.items()}
-    if state.downlink is not None:
-        way = state.downlink
-        meta["downlink"] = {"round": way.round, "digest": way.digest.hex(), "steps": [len(step) for step in way.steps]}
-        arrays["steps"] = np.frombuffer(b"".join(way.steps), dtype=np.uint8)
-        arrays["holds"] = np.array(list(way.holds.items()), dtype=np.int64).reshape(-1, 2)
-    path, temporary = folder / "state.npz", folder / "state.npz.tmp"
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
+    path, temporary = folder / FILE, folder / f"{FILE}.tmp"
     with temporary.open("wb") as file:
-        np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
+        np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
     return path
 
 
-def load(folder: Path) -> RunState | None:
-    """The state in a folder; None where no checkpoint was written yet."""
-    path = folder / "state.npz"
+def load(folder: Path) -> dict[str, Any] | None:
+    """The tree in a folder; None where no checkpoint was written yet."""
+    path = folder / FILE
     if not path.exists():
         return None
     try:
         with np.load(path, allow_pickle=False) as file:
-            meta: dict[str, Any] = json.loads(str(file["meta"]))
-            model = Model(file["weights"].astype(np.float32), file["buffers"].astype(np.float32))
-            remainder = file.get("remainder")
-            before = (file["previous_weights"], file["previous_buffers"]) if "previous_weights" in file else None
-            downlink = _downlink(meta["downlink"], file["steps"], file["holds"]) if "downlink" in meta else None
-            kept = {int(name[5:]): file[name] for name in file.files if name.startswith("kept_")}
-            second = meta.get("downlink_schedule")
-        if meta["format"] != _FORMAT:
-            raise CheckpointError(f"{path} has format {meta['format']}; this version reads {_FORMAT}.")
-        return RunState(
-            round=meta["round"],
-            model=model,
-            schedule=ScheduleState(**meta["schedule"]),
-            ledger=Ledger(**meta["ledger"]),
-            initial=Evaluation(**meta["initial"]),
-            latest=Evaluation(**meta["latest"]),
-            latest_round=meta["latest_round"],
-            rule_loss=meta["rule_loss"],
-            round_loss=meta["round_loss"],
-            survey=_survey(meta.get("survey")),
-            previous=before and Model(*before),
-            downlink=downlink,
-            remainder=remainder,
-            downlink_schedule=ScheduleState(**second) if second else None,
-            kept=kept,
-            seconds=meta["seconds"],
-            simulated_seconds=meta.get("simulated_seconds", 0.0),
-            targets=meta["targets"],
-        )
+            meta = json.loads(str(file["meta"]))
+            if meta["format"] != FORMAT:
+                raise CheckpointError(
+                    f"{path} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
+                    "adaquantfl that wrote it; reports read its history with any version."
+                )
+            tree: dict[str, Any] = _read(meta["tree"], file)
+            return tree
     except CheckpointError:
         raise
     except Exception as error:  # a damaged zip raises almost anything
@@ -104,14 +59,22 @@ def load(folder: Path) -> RunState | None:
         ) from error
 
 
-def _survey(meta: dict[str, Any] | None) -> Survey | None:
-    if not meta:
-        return None
-    levels, errors, costs = (tuple(meta[name]) for name in ("levels", "errors", "costs"))
-    return Survey(levels, errors, costs, meta["loss"], meta["harm"])
+def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """The value for JSON; arrays and bytes are put aside under a name."""
+    if isinstance(value, np.ndarray | bytes):
+        name = f"part{len(arrays)}"
+        arrays[name] = np.frombuffer(value, dtype=np.uint8) if isinstance(value, bytes) else value
+        return {_BYTES if isinstance(value, bytes) else _ARRAY: name}
+    if isinstance(value, Mapping):
+        return {str(key): _written(item, arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_written(item, arrays) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _downlink(meta: dict[str, Any], steps: npt.NDArray[np.uint8], holds: npt.NDArray[np.int64]) -> Downlink:
-    ends = np.cumsum([0, *meta["steps"]])
-    pieces = tuple(steps[a:b].tobytes() for a, b in itertools.pairwise(ends))
-    return Downlink(meta["round"], bytes.fromhex(meta["digest"]), pieces, {int(c): int(r) for c, r in holds})
+def _read(value: Any, file: Mapping[str, npt.NDArray[Any]]) -> Any:
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            return file[value[_ARRAY]]
+        return file[value[_BYTES]].tobytes() if _BYTES in value else {k: _read(v, file) for k, v in value.items()}
+    return [_read(item, file) for item in value] if isinstance(value, list) else value

@@ -9,16 +9,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, QuantizeError, ScheduleError
+from ..errors import ConfigError, QuantizeError, RuleError
 from ..names import unknown
+from ..protocol.cohort import Cohort
+from ..protocol.downlink import DOWNLINKS, Lossy
 from ..protocol.limits import NormLimit
+from ..protocol.stages import Price, Stages
 from ..quantizers.registry import find
-from ..rules import ROUNDINGS, AdaQuant, Schedule
-from ..rules.registry import RULES
+from ..rules import ROUNDINGS, Rule
+from ..rules.registry import methods
 from .presets import read_toml
 from .task_file import names_task, settled
 
-METHODS = tuple(RULES)
 CODECS = ("auto", "fixed", "sparse", "dense")
 TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 ENGINES = ("local", "gloo", "flower", "flower-deployment")
@@ -128,6 +130,10 @@ class Config:
         for key, valid in _CHOICES.items():
             if getattr(self, key) not in valid:
                 raise ConfigError(unknown(key, getattr(self, key), filter(None, valid)))
+        if self.method not in methods():
+            raise ConfigError(_no_method(self.method))
+        if self.downlink not in DOWNLINKS:
+            raise ConfigError(unknown("downlink", self.downlink, DOWNLINKS))
         if self.seed >= 2**63:
             raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
         if self.min_clients > self.clients:
@@ -152,8 +158,8 @@ class Config:
             raise ConfigError(f"scope = {self.scope}: a bucket has at least 1 element.")
         self._check_quantizer()
         try:
-            self.schedule()  # its own checks
-        except ScheduleError as error:
+            self.rule()  # its own checks
+        except RuleError as error:
             raise ConfigError(str(error)) from None
 
     def _check_quantizer(self) -> None:
@@ -162,7 +168,7 @@ class Config:
             kind.norm(self.norm or None)
         except QuantizeError as error:
             raise ConfigError(str(error)) from None
-        if self.scope == "balanced" and not kind.spreads:
+        if self.scope == "balanced" and not kind.takes_balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
         if not kind.follows_rule and self.method not in ("1bit", "fp32"):
             raise ConfigError(
@@ -176,24 +182,31 @@ class Config:
         if self.method == "feddq" and self.norm != "linf":
             raise ConfigError("method = 'feddq' measures an update by its largest element: set norm = 'linf'.")
 
-    def schedule(self) -> Schedule:
+    def rule(self) -> Rule:
         """The rule that `method` names."""
-        return RULES[self.method].build(self)
+        return methods()[self.method].build(self)
+
+    def stages(self, examples: tuple[int, ...] = (), time_price: Price | None = None) -> Stages:
+        """What a server of this run is put together from. examples: of each client. time_price: for cost = "time"."""
+        return Stages.of(
+            self.rule(),
+            self.quantizer,
+            self.scope,
+            Lossy(self.downlink_s0, self.interval, self.guard) if self.downlink == Lossy.name else self.downlink,
+            self.seed,
+            norm=self.norm,
+            codec=self.codec,
+            sparsity=self.sparsity,
+            cohort=Cohort(examples, self.clients_per_round, self.sampling, self.min_clients),
+            max_update_norm=self.max_update_norm,
+            loss_smoothing=self.loss_smoothing,
+            cost=time_price if self.cost == "time" and time_price is not None else self.cost,
+        )
 
     @property
     def feedback(self) -> bool:
         """Whether clients keep what they left out of an update and add it to the next."""
         return find(self.quantizer).feedback and self.method != "fp32"
-
-    @property
-    def spread(self) -> str | int:
-        """The scope, with levels spread over the tensors where the rule does so and the quantizer can."""
-        own = self.scope == "tensor" and self.schedule().balanced and find(self.quantizer).spreads
-        return "balanced" if own else self.scope
-
-    def broadcasts(self) -> AdaQuant:
-        """The rule of the lossy downlink."""
-        return AdaQuant(self.downlink_s0, self.interval, self.guard)
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""
@@ -214,12 +227,17 @@ _AT_LEAST = {
     "sparsity": 1, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
 _CHOICES = {
-    "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
+    "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
     "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
-    "downlink": ("model", "exact", "lossy"),
     "tracking": TRACKERS,
 }  # fmt: skip
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
+
+
+def _no_method(name: str) -> str:
+    if name == "adaquant-smooth":
+        return "'adaquant-smooth' is method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9: set those."
+    return unknown("method", name, methods())
 
 
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:

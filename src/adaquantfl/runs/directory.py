@@ -13,7 +13,6 @@ from typing import IO, Any
 import tomli_w
 
 from ..errors import CheckpointError
-from ..protocol.server import RunState
 from . import checkpoint
 from .config import Config, load_config
 from .task_file import TaskFile, as_written
@@ -34,8 +33,8 @@ class RunDirectory:
     @property
     def rounds_done(self) -> int:
         """How far its checkpoint is."""
-        state = checkpoint.load(self.path / "checkpoint")
-        return state.round if state else 0
+        saved = checkpoint.load(self.path / "checkpoint")
+        return int(saved["run"]["round"]) if saved else 0
 
     def check_free(self) -> None:
         """Refuse a folder that holds another run, or a path that cannot be a folder."""
@@ -59,7 +58,7 @@ class RunDirectory:
             self._keep_task(TaskFile.of(config.task))
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
-    def resume(self, changes: Mapping[str, Any]) -> tuple[Config, RunState | None]:
+    def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
         """Take up an interrupted run: its configuration, and its state unless it must start over."""
         if not self.is_run:
             raise CheckpointError(
@@ -67,19 +66,20 @@ class RunDirectory:
             )
         self._acquire()
         config = load_config(self.path / "config.toml", changes)
-        state = checkpoint.load(self.path / "checkpoint")
-        if state is not None and config.rounds < state.round:
+        saved = checkpoint.load(self.path / "checkpoint")
+        done = int(saved["run"]["round"]) if saved else 0
+        if config.rounds < done:
             raise CheckpointError(
-                f"{self.path} has {state.round} rounds already, more than rounds = {config.rounds}. "
+                f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
         if config.method == "cosine" and config.rounds != load_config(self.path / "config.toml").rounds:
             raise CheckpointError("'cosine' rises over all rounds: another number of them changes those that are done.")
         if changes:
             self._write_config(config)
-        self._cut_history(state.round if state else 0)
+        self._cut_history(done)
         self._history = (self.path / "history.jsonl").open("a", encoding="utf-8")
-        return config, state
+        return config, saved
 
     def reopen(self) -> None:
         """The run goes on: what was said of its end no longer holds."""
@@ -91,7 +91,7 @@ class RunDirectory:
         self._history.write(json.dumps(_plain(line)) + "\n")
         self._history.flush()
 
-    def save(self, state: RunState) -> None:
+    def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint. The history is on disk before it, so that it never lacks a round of the checkpoint."""
         assert self._history is not None
         os.fsync(self._history.fileno())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
@@ -40,15 +40,15 @@ def round_seconds(link: Link, seed: int, heard: Iterable[Heard], bytes_down: Map
     return slowest
 
 
-def round_cost(config: Config, bytes_up: float, bytes_down: float, heard: Sequence[Heard]) -> float:
-    """What a client's round costs by the configuration's `cost`: bytes, or seconds on the median link."""
-    if config.cost == "up":
-        return bytes_up
-    if config.cost == "both":
-        return bytes_up + bytes_down
+def time_price(config: Config, heard: Sequence[Heard]) -> Callable[[float, float], float]:
+    """What one client's round costs with cost = "time": seconds on the median link. heard: the round's clients."""
     link = config.link or Link()
-    compute = link.compute_seconds or fmean(one.train_seconds + one.encode_seconds for one in heard)
-    return 2e-3 * link.latency_ms + 8e-6 * (bytes_down / link.down_mbps + bytes_up / link.up_mbps) + compute
+
+    def price(bytes_up: float, bytes_down: float) -> float:
+        compute = link.compute_seconds or fmean(one.train_seconds + one.encode_seconds for one in heard)
+        return 2e-3 * link.latency_ms + 8e-6 * (bytes_down / link.down_mbps + bytes_up / link.up_mbps) + compute
+
+    return price
 
 
 @lru_cache(maxsize=100_000)

@@ -1,33 +1,213 @@
-"""A run from its configuration to its summary: play rounds, evaluate, write down, go on after an interruption."""
+"""A run from its configuration to its summary: rounds, evaluations, history, checkpoints; resuming after a stop."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..engines.calls import CallEngine
-from ..engines.local import LocalEngine
-from ..errors import CheckpointError, ConfigError
-from ..protocol import server
-from ..protocol.messages import Engine
-from ..protocol.server import RunState
+from ..engines.calls import Failure
+from ..errors import CheckpointError, ConfigError, Refused
+from ..protocol.ledger import Ledger
+from ..protocol.server import Server
 from ..report import holdings, tracking
 from ..training import partitions
 from .config import RESUMABLE, Config, load_config
 from .directory import RunDirectory
+from .evaluation import Evaluation
+from .link import Heard, round_seconds, time_price
 
-Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
-Connect = Callable[[Config], CallEngine]  # an engine with its clients at hand
+if TYPE_CHECKING:
+    from ..engines.base import Engine
+
+LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+
+Observer = Callable[[Config, "RunState", dict[str, Any] | None], None]  # (config, state, the round's line)
+Connect = Callable[[Config], "Engine"]  # an engine with its clients at hand
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run is, after `round` rounds. It is light: the model and the rule's state are the server's.
+
+    latest: the last evaluation for the record, after round latest_round. rule_loss: f(w) when it was last evaluated;
+    always fresh when the rule asks for it. targets: loss level -> what it took to reach it.
+    """
+
+    round: int
+    s: float | None
+    ledger: Ledger
+    initial: Evaluation
+    latest: Evaluation
+    latest_round: int
+    rule_loss: float
+    seconds: float = 0.0
+    simulated_seconds: float = 0.0
+    targets: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(tree: Mapping[str, Any]) -> RunState:
+        """The state that `asdict` wrote down."""
+        evaluations = {name: Evaluation(**tree[name]) for name in ("initial", "latest")}
+        return RunState(**{**tree, **evaluations, "ledger": Ledger(**tree["ledger"])})
+
+
+class Run:
+    """A server, an engine that reaches its clients, and where the run is."""
+
+    def __init__(self, config: Config, engine: Engine, saved: Mapping[str, Any] | None = None) -> None:
+        self.config, self.engine = config, engine
+        self._heard: list[Heard] = []  # of the present round
+        trainer = engine.player.trainer
+        stages = config.stages(trainer.examples, time_price(config, self._heard))
+        if saved is None:
+            began = time.perf_counter()
+            self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages)
+            first = engine.evaluate(self.server)
+            s, took = self.server.current.rule.s, time.perf_counter() - began
+            self.state = RunState(0, s, Ledger(), first, first, 0, first.loss, took)
+        else:
+            self.server = Server.restore(saved["server"], stages=stages)
+            self.state = RunState.of(saved["run"])
+            engine.restore_clients(saved["clients"])
+        self._clients = engine.client_states()
+
+    def tree(self) -> dict[str, Any]:
+        """All that it takes to resume after the last complete round."""
+        return {"run": asdict(self.state), "server": self.server.state(), "clients": self._clients}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget of rounds is used up or the target is reached."""
+        return finished(self.state, self.config)
+
+    def play_round(self, record: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """One round and, where it is due, an evaluation. The round counts once `record` has written its line.
+
+        Whatever stops it before leaves the run as it was after the round before.
+        """
+        state, server = self.state, self.server.current
+        try:
+            line = self._evaluate(self._exchange())
+            clients = self.engine.client_states()
+            record(line)
+        except BaseException:
+            self.state = state
+            self.server.return_to(server)
+            raise
+        self._clients = clients
+        return line
+
+    def _exchange(self) -> dict[str, Any]:
+        began, config, server = time.perf_counter(), self.config, self.server
+        self._heard.clear()
+        loss = self.state.rule_loss if config.loss == "full" else None
+        orders = server.open(eta=config.learning_rate(self.state.round), loss=loss)
+        bytes_down = {client: len(order) for client, order in orders.items()}
+        server_seconds = 0.0
+        for client, answer in self.engine.train(server, orders):
+            arrived = time.perf_counter()
+            if isinstance(answer, Failure):
+                server.absent(client, answer.reason)
+                continue
+            try:
+                server.receive(client, answer.reply)
+                self._heard.append(Heard(client, len(answer.reply), answer.train_seconds, answer.encode_seconds))
+            except Refused:
+                pass  # the server has noted why, and the history will say so
+            server_seconds += time.perf_counter() - arrived
+        closing = time.perf_counter()
+        line = server.close().facts
+        ended = time.perf_counter()
+        server_seconds += ended - closing
+        state = self.state
+        simulated = state.simulated_seconds
+        if config.link is not None:
+            simulated += server_seconds + round_seconds(config.link, config.seed, self._heard, bytes_down)
+            line = {**line, "simulated_seconds": simulated}
+        current = server.current
+        self.state = replace(
+            state, round=current.round, s=current.rule.s, ledger=current.ledger, simulated_seconds=simulated,
+            seconds=state.seconds + ended - began,
+        )  # fmt: skip
+        seconds = {
+            "round": ended - began,
+            "train": sum(one.train_seconds for one in self._heard),  # added up over clients, who work side by side
+            "encode": sum(one.encode_seconds for one in self._heard),
+            "aggregate": server_seconds,
+        }
+        return {**line, "seconds": seconds}
+
+    def _evaluate(self, line: dict[str, Any]) -> dict[str, Any]:
+        """Evaluate the model if it is time to, and note the loss levels that it reaches for the first time.
+
+        Levels count on the rounds that every method evaluates. What the rule alone asks for is written down as
+        rule_loss: looking more often would make AdaQuantFL seem to arrive earlier than methods that do not ask.
+        """
+        began, state, config = time.perf_counter(), self.state, self.config
+        if state.round % config.evaluate_every == 0 or state.round >= config.rounds:
+            found = self.engine.evaluate(self.server)
+            reached = _reached(state, found, config)
+            state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=reached)
+            line = {**line, "loss": found.loss, **found.test}
+        elif config.loss == "full" and self.server.wants_loss():
+            state = replace(state, rule_loss=self.engine.evaluate(self.server, test=False).loss)
+            line = {**line, "rule_loss": state.rule_loss}
+        else:
+            return line
+        took = time.perf_counter() - began
+        self.state = replace(state, seconds=state.seconds + took)
+        return {**line, "seconds": {**line["seconds"], "evaluate": took}}
+
+    def summary(self) -> dict[str, Any]:
+        """What the run came to."""
+        state = self.state
+        tests = {"initial_test_loss": state.initial.test_loss, "final_test_loss": state.latest.test_loss}
+        weights = self.server.model.weights
+        return {
+            "engine": self.engine.name,
+            "rounds": state.round,
+            **asdict(state.ledger),
+            "initial_loss": state.initial.loss,
+            "initial_accuracy": state.initial.accuracy,
+            "final_loss": state.latest.loss,
+            "final_accuracy": state.latest.accuracy,
+            **{name: value for name, value in tests.items() if value is not None},
+            "targets": state.targets,
+            "model_sha256": hashlib.sha256(weights.astype("<f4").tobytes()).hexdigest(),
+            "seconds": state.seconds,
+            "dimension": len(weights),
+            "versions": {
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
+            },
+        }
+
+
+def _reached(state: RunState, found: Evaluation, config: Config) -> dict[str, dict[str, int]]:
+    targets, ledger = dict(state.targets), state.ledger
+    sent = {name: getattr(ledger, name) for name in ("paper_bits", "wire_bytes_up", "wire_bytes_down")}
+    for level in sorted({*LOSS_LEVELS, config.target_loss} - {0.0}, reverse=True):
+        if found.loss <= level and f"{level:g}" not in targets:
+            targets[f"{level:g}"] = {"round": state.round, **sent}
+    return targets
+
+
+def finished(state: RunState, config: Config) -> bool:
+    """Whether a run that is here has nothing left to do."""
+    return state.round >= config.rounds or (
+        config.target_loss > 0 and state.latest_round > 0 and state.latest.loss <= config.target_loss
+    )
 
 
 @dataclass(frozen=True)
 class Request:
-    """A new run of a configuration into `out`; without one, the run in `out` goes on, with the changes."""
+    """A new run of a configuration into `out`; without one, the run in `out` is resumed, with the changes."""
 
     out: Path
     config: Config | None = None
@@ -35,31 +215,29 @@ class Request:
 
     @property
     def task(self) -> str:
-        """The task of the user's own that it is about; "" where there is none, or nothing to go on with."""
+        """The user's own task that it is about; "" where there is none, or nothing to resume."""
         file = self.out / "config.toml"
         config = self.config or (load_config(file) if file.is_file() else None)
         return config.task if config else ""
 
-    def play(self, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
-        """Carry it out; returns the run's summary."""
+    def play(self, observer: Observer | None = None, connect: Connect | None = None) -> dict[str, Any]:
+        """Carry it out; returns the run's summary. connect: makes the engine; by default the local one."""
+        connect = connect or _local
         if self.config is None:
             return resume(self.out, self.changes, observer, connect)
         return run(self.config, self.out, observer, connect)
 
 
-def run(config: Config, out: Path, observer: Observer | None = None, connect: Connect = LocalEngine) -> dict[str, Any]:
+def run(config: Config, out: Path, observer: Observer | None = None, connect: Connect | None = None) -> dict[str, Any]:
     """Play a new run into the folder `out`; returns its summary."""
     tracking.check(config)
     directory = RunDirectory(out)
     directory.check_free()
-    engine = connect(config)  # before the folder is made: missing data leaves nothing behind
+    engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
-        counts, classes = engine.task.holdings(), engine.task.classes
         directory.create(config)
-        holdings.write(counts, classes, out)
-        if classes:
-            partitions.draw(counts, classes, out / holdings.PICTURE)
-        return _play(config, None, engine, directory, observer)
+        _write_holdings(engine, out)
+        return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
         engine.close()
@@ -69,9 +247,9 @@ def resume(
     out: Path,
     changes: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
-    connect: Connect = LocalEngine,
+    connect: Connect | None = None,
 ) -> dict[str, Any]:
-    """Go on with the run in `out` from its last checkpoint; a finished run gives its summary."""
+    """Resume the run in `out` from its last checkpoint; a finished run gives its summary."""
     changes = changes or {}
     fixed = sorted(set(changes) - RESUMABLE)
     if fixed:
@@ -81,84 +259,65 @@ def resume(
         )
     directory = RunDirectory(out)
     try:
-        config, state = directory.resume(changes)
+        config, saved = directory.resume(changes)
+        state = RunState.of(saved["run"]) if saved else None
         done = directory.summary()
-        if done is not None and state is not None and server.finished(state, config):
+        if done is not None and state is not None and finished(state, config):
             return done
         tracking.check(config)
-        _check_kept(state, config)
-        engine = connect(config)  # before anything is changed: its task may be gone, or another
+        _check_feedback(saved, config)
+        engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:
-            engine.restore(state.kept if state else {})
+            run = Run(config, engine, saved)
             directory.reopen()
-            return _play(config, state, engine, directory, observer)
+            return _play(run, directory, observer, saved=state.round if state else -1)
         finally:
             engine.close()
     finally:
         directory.close()
 
 
-def _play(
-    config: Config, state: RunState | None, engine: Engine, directory: RunDirectory, observer: Observer | None
-) -> dict[str, Any]:
-    saved = state.round if state else -1
-    state = state or server.start(config, engine)
+def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: int) -> dict[str, Any]:
+    config = run.config
     if observer:
-        observer(config, state, None)
+        observer(config, run.state, None)
     try:
-        with tracking.tracked(config, directory.path, state.round) as tell:
-            while not server.finished(state, config):
-                after, line = server.play_round(state, config, engine)
-                after, line = server.evaluate(after, line, config, engine)
-                directory.append(line)
-                state = replace(after, kept=engine.kept())  # from here on the round counts
-                if state.round % config.checkpoint_every == 0:
-                    directory.save(state)
-                    saved = state.round
+        with tracking.tracked(config, directory.path, run.state.round) as tell:
+            while not run.finished:
+                line = run.play_round(directory.append)
+                if run.state.round % config.checkpoint_every == 0:
+                    directory.save(run.tree())
+                    saved = run.state.round
                 tell(line)
                 if observer:
-                    observer(config, state, line)
+                    observer(config, run.state, line)
     finally:  # also on Ctrl-C and on a client's error: the finished rounds are kept
-        if state.round != saved and state.round > 0:
-            directory.save(state)
-    if state.latest_round != state.round:  # resumed with a budget that is used up already
-        state = replace(state, latest=engine.evaluate(state.model), latest_round=state.round)
-    summary = summarise(state, engine)
+        if run.state.round not in (saved, 0):
+            directory.save(run.tree())
+    if run.state.latest_round != run.state.round:  # resumed with a budget that is used up already
+        run.state = replace(run.state, latest=run.engine.evaluate(run.server), latest_round=run.state.round)
+    summary = run.summary()
     directory.finish(summary)
     return summary
 
 
-def _check_kept(state: RunState | None, config: Config) -> None:
-    """Where what clients kept from round to round is gone, the run could not go on to the same model."""
-    if config.feedback and state is not None and state.round > 0 and not state.kept:
+def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
+    """Where what clients kept from round to round is gone, the run could not continue to the same model."""
+    if config.feedback and saved is not None and saved["run"]["round"] > 0 and not saved["clients"]:
         raise CheckpointError(
             f"What quantizer {config.quantizer!r} left out of updates so far (error feedback) was in its clients' "
             "processes and is gone with them. Start the run again; the local engine keeps it in its checkpoints."
         )
 
 
-def _test_losses(state: RunState) -> dict[str, float]:
-    ends = {"initial_test_loss": state.initial.test_loss, "final_test_loss": state.latest.test_loss}
-    return {name: value for name, value in ends.items() if value is not None}
+def _write_holdings(engine: Engine, out: Path) -> None:
+    counts, classes = engine.task.holdings(), engine.task.classes
+    holdings.write(counts, classes, out)
+    if classes:
+        partitions.draw(counts, classes, out / holdings.PICTURE)
 
 
-def summarise(state: RunState, engine: Engine) -> dict[str, Any]:
-    """What a run came to."""
-    return {
-        "engine": engine.name,
-        "rounds": state.round,
-        **vars(state.ledger),
-        "initial_loss": state.initial.loss,
-        "initial_accuracy": state.initial.accuracy,
-        "final_loss": state.latest.loss,
-        "final_accuracy": state.latest.accuracy,
-        **_test_losses(state),
-        "targets": state.targets,
-        "model_sha256": hashlib.sha256(state.model.weights.astype("<f4").tobytes()).hexdigest(),
-        "seconds": state.seconds,
-        "dimension": engine.federation.dimension,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
-        },
-    }
+def _local(config: Config) -> Engine:
+    from ..engines.local import LocalEngine
+
+    return LocalEngine(config)

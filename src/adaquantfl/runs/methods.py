@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..names import unknown
-from .config import METHODS, parse_override
+from ..rules.registry import methods
+from .config import parse_override
 
 _NAME = re.compile(
     r"(?P<rule>[^+@\[\]]+)(\+(?P<quantizer>[^+@\[\]]+))?(@(?P<codec>[^+@\[\]]+))?(\[(?P<keys>[^\[\]]*)\])?"
@@ -61,8 +62,8 @@ def parse(name: str) -> Method:
         raise ConfigError(
             f"The method {name!r} is not RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]. 'adaquantfl methods' lists them."
         )
-    if found["rule"] not in METHODS:
-        raise ConfigError(unknown("method", found["rule"], METHODS))
+    if found["rule"] not in methods():
+        raise ConfigError(unknown("method", found["rule"], methods()))
     settings: dict[str, Any] = {"method": found["rule"]}
     settings |= {key: found[key] for key in ("quantizer", "codec") if found[key]}
     for item in (found["keys"] or "").split(","):

@@ -1,0 +1,109 @@
+"""What an engine is: it carries orders to the clients and their replies back, and has models evaluated."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from ..errors import CheckpointError
+from ..protocol.server import Server
+from ..runs.config import Config
+from ..runs.evaluation import Evaluation
+from ..training.task import Task
+from ..training.trainer import Trainer
+from .calls import Call, Failure, Player, Trained
+
+_SAMPLES_PER_CALL = 1_000
+_POOLED_SAMPLES = 8_192  # that stand for all clients' data where most of them are not asked
+
+
+class Engine(ABC):
+    """Carries calls (`carry`). The rest, from orders to replies and evaluations, is the same for all engines."""
+
+    name: ClassVar[str] = ""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.task = Task.of(config)
+        self.player = Player(Trainer(config, self.task))
+
+    @abstractmethod
+    def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
+        """The answers as they come: (place in calls, answer or Failure). All calls are about the server's model."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of processes and memory. May be called twice."""
+
+    def train(self, server: Server, orders: Mapping[int, bytes]) -> Iterator[tuple[int, Trained | Failure]]:
+        """Each client's reply, or why there is none, as they come."""
+        waiting = [Call("train", client, order) for client, order in orders.items()]
+        while waiting:
+            needed = []
+            for place, answer in self.carry(server, waiting):
+                client, first = waiting[place].client, waiting[place].order is orders[waiting[place].client]
+                if isinstance(answer, Failure) and answer.model_needed and first:
+                    needed.append(client)
+                else:
+                    yield client, answer
+            waiting = [Call("train", client, server.whole_order(client)) for client in needed]
+
+    def evaluate(self, server: Server, test: bool = True) -> Evaluation:
+        """f(w) from every client's own data (eq. 1); with a sample of clients per round, from a sample of all data."""
+        trainer, task = self.player.trainer, self.task
+        tests = len(task.test) if test and task.test else 0
+        pooled = min(_POOLED_SAMPLES, sum(trainer.examples)) if self.config.clients_per_round else 0
+        asked = [] if pooled else list(range(self.config.clients))
+        views, anyone = server.view(asked), server.view([-1], whole=True)[-1]
+        calls = [Call("loss", client, views[client]) for client in asked]
+        calls += [Call("losses", -1, anyone, shard) for shard in _shards(pooled)]
+        shared = len(calls)
+        calls += [Call("correct" if task.accuracy else "test_losses", -1, anyone, shard) for shard in _shards(tests)]
+        answers: list[Any] = [None] * len(calls)
+        for place, answer in self._with_the_model(server, calls):
+            answers[place] = answer
+        for place in range(len(asked), len(calls)):  # the server has this data too, and stands in
+            if isinstance(answers[place], Failure):
+                answers[place] = self.player.answer(calls[place])
+        loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(server, answers[:shared])
+        mean = sum(answers[shared:]) / tests if tests else None
+        return Evaluation(loss, mean) if task.accuracy else Evaluation(loss, None, mean)
+
+    def client_states(self) -> dict[str, Any]:
+        """What clients keep from round to round, by their numbers: part of a run's checkpoint."""
+        return {}
+
+    def restore_clients(self, states: Mapping[str, Any]) -> None:
+        """Give it back to them, before the first round of a run that is resumed."""
+        if states:
+            raise CheckpointError(
+                f"The checkpoint holds what {len(states)} clients left out of their updates (error feedback), which "
+                f"the engine {self.name!r} cannot give back to them: resume with --engine local."
+            )
+
+    def _with_the_model(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
+        """Answers; who does not hold what its model starts from is asked again, with the whole model."""
+        again: dict[int, Call] = {}
+        for place, answer in self.carry(server, calls):
+            if isinstance(answer, Failure) and answer.model_needed:
+                whole = server.view([calls[place].client], whole=True)[calls[place].client]
+                again[place] = Call(calls[place].name, calls[place].client, whole, calls[place].numbers)
+            else:
+                yield place, answer
+        if again:
+            places = list(again)
+            for place, answer in self.carry(server, list(again.values())):
+                yield places[place], answer
+
+    def _mean_loss(self, server: Server, answers: list[Any]) -> float:
+        missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}
+        cohort = server.stages.cohort
+        cohort.check(missing, len(answers), "Evaluation")
+        p = cohort.p
+        total: float = sum(p[client] * answer for client, answer in enumerate(answers) if client not in missing)
+        return total / sum(p[client] for client in range(len(p)) if client not in missing) if missing else total
+
+
+def _shards(samples: int) -> list[tuple[int, int]]:
+    return [(start, min(start + _SAMPLES_PER_CALL, samples)) for start in range(0, samples, _SAMPLES_PER_CALL)]

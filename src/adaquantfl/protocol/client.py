@@ -1,0 +1,159 @@
+"""The client's end of the conversation: an order comes in, weights to train from go out; a reply goes back.
+
+weights = client.open(order)                          bit for bit the server's
+reply = client.reply(trained, loss=0.41, examples=600)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..codecs.raw import encode_float32
+from ..errors import CheckpointError, EngineError, FrameError, Refused
+from . import survey
+from .arrays import Layout, Model, Vector, Weights
+from .downlink import Held, open_parcel
+from .feedback import Remainder
+from .messages import Order, Reply
+from .uplink import Sent, send
+
+FORMAT = 1
+Probe = Callable[[Weights], float]  # the loss of these weights on some of the client's data
+
+
+class Client:
+    """One client. It remembers the model it holds, and with error feedback what it left out of its updates.
+
+    models: shared by several clients of one process, which then hold one model together: the one opened last.
+
+    >>> from adaquantfl import Server
+    >>> server, client = Server(np.zeros(2, dtype=np.float32)), Client(0)
+    >>> weights = client.open(server.open([0])[0])
+    >>> server.receive(0, client.reply(weights + np.float32([3, -4]), loss=0.7, examples=100))
+    >>> server.close().facts["round_loss"]
+    0.7
+    """
+
+    def __init__(self, number: int, models: ModelCache | None = None) -> None:
+        self.number = number
+        self._models = models or ModelCache()
+        self._order: Order | None = None
+        self._remainder = Remainder()
+
+    @property
+    def order(self) -> Order:
+        """What the client was asked last."""
+        if self._order is None:
+            raise EngineError("The client has no order yet: call open() first.")
+        return self._order
+
+    @property
+    def holds(self) -> bytes:
+        """The digest of the model that the client holds; empty where it holds none."""
+        return self._models.last.digest if self._models.last else b""
+
+    def open(self, order: bytes, copy: bool = True) -> Weights:
+        """The weights to train from. ModelNeeded where the client must be sent the whole model, Refused otherwise.
+
+        copy: False gives read-only views, for callers that copy them anyway.
+        """
+        try:
+            read = Order.unpack(order)
+            layout = Layout.from_json(read.layout) if read.layout else None
+            held = open_parcel(read.parcel, self._models.last, layout)
+        except FrameError as error:
+            raise Refused(f"The order cannot be read. {error}") from error
+        self._models.last, self._order = held, replace(read, parcel=b"", layout="")
+        return held.layout.join(held.model, copy)
+
+    def reply(self, trained: Weights, loss: float, examples: int = 1, probe: Probe | None = None) -> bytes:
+        """The update as bytes. loss: the mean loss seen in training. examples: how much the client counts.
+
+        probe: measures a loss, where the server's rule surveys how much harm the noise does; without it the harm counts
+        as 0.
+        """
+        order, held = self.order, self._models.last
+        assert held is not None
+        if order.evaluate:
+            raise EngineError("The client was only asked to evaluate the model: there is nothing to reply.")
+        if isinstance(examples, bool) or int(examples) != examples or not 1 <= examples < 2**32:
+            raise EngineError(f"examples = {examples!r}: expected a whole number from 1.")
+        after = held.layout.split(trained)
+        update = after.weights - self._given(held).weights
+        if not (math.isfinite(loss) and np.isfinite(update).all() and np.isfinite(after.buffers).all()):
+            return Reply(order.round, math.nan, int(examples)).pack()  # diverged: there is nothing to send
+        lengths = held.layout.lengths
+        remainder = self._remainder.without(order.taken_back)
+        update = remainder.added_to(update)
+        sent = send(update, order, lengths, keep_levels=order.feedback or bool(order.candidates))  # eq. 4
+        if order.feedback and sent.levels is not None:
+            remainder = remainder.after(order.round, sent.levels.remainder(update))
+        self._remainder = remainder
+        buffers = encode_float32(after.buffers) if len(after.buffers) else b""
+        seen = self._survey(held, update, sent, float(loss), probe) if order.candidates else b""
+        return Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen).pack()
+
+    def state(self) -> dict[str, Any]:
+        """All that the client remembers as a plain tree.
+
+        >>> Client.restore(Client(3).state()).number
+        3
+        """
+        held, order = self._models.last, self._order
+        model = held and {**vars(held), "model": vars(held.model), "layout": held.layout.to_json()}
+        return {
+            "format": FORMAT,
+            "number": self.number,
+            "held": model,
+            "order": order.pack() if order else None,
+            "remainder": self._remainder.state(),
+        }
+
+    @staticmethod
+    def restore(tree: Mapping[str, Any], models: ModelCache | None = None) -> Client:
+        """A client from what `state` wrote down."""
+        try:
+            if tree["format"] != FORMAT:
+                raise CheckpointError(f"The client's state has format {tree['format']}; this version reads {FORMAT}.")
+            client, held = Client(int(tree["number"]), models), tree["held"]
+            if held:
+                parts = held["model"]
+                weights, buffers = (np.asarray(parts[name], dtype=np.float32) for name in ("weights", "buffers"))
+                model = Model(weights, buffers, bytes(parts["others"]))
+                layout = Layout.from_json(held["layout"])
+                client._models.last = Held(int(held["round"]), model, bytes(held["digest"]), layout)
+            client._order = Order.unpack(bytes(tree["order"])) if tree["order"] else None
+            client._remainder = Remainder.restore(tree["remainder"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"This is not the state of a client ({error!r}).") from error
+        return client
+
+    def _given(self, held: Held) -> Model:
+        """The model as `open` handed it out: in the arrays' own types."""
+        return held.layout.split(held.layout.join(held.model, copy=False)) if held.layout.narrow else held.model
+
+    def _survey(self, held: Held, update: Vector, sent: Sent, loss: float, probe: Probe | None) -> bytes:
+        """What other levels would do, and what the noise of these does to the loss at the round's model.
+
+        The noise is scaled to what is left of it when the updates of a round's clients, each with noise of its own, are
+        added up.
+        """
+        harm, order = 0.0, self.order
+        if probe is not None and sent.levels is not None:
+            noise = (sent.levels.dequantize() - update) * np.float32(order.noise)
+            noisy = replace(held.model, weights=held.model.weights + noise)
+            loss = probe(held.layout.join(held.model, copy=False))
+            harm = probe(held.layout.join(noisy, copy=False)) - loss
+        return survey.take(update, order, held.layout.lengths, loss, harm)
+
+
+class ModelCache:
+    """The model that a client, or the clients of one process, opened last."""
+
+    def __init__(self) -> None:
+        self.last: Held | None = None

@@ -1,0 +1,93 @@
+"""What a round measured: the columns that the protocol fills, the bytes and bits that were sent, and what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import Any
+
+from ..rules import Survey, Verdict
+from ..theory import bits_per_element
+from .arrays import Layout
+from .collect import OpenRound, Sum
+from .ledger import Ledger
+from .stages import Stages
+from .state import ServerState
+from .uplink import counted_levels
+
+PRICED_PLAN_BYTES = 16  # of an order, in a rule's price: round, s and eta
+
+
+def levels_sent(opened: OpenRound, stages: Stages) -> list[int | None]:
+    """The levels of each reply that counts, as the paper's formula counts them; None is float32."""
+    planned = opened.planned_levels
+    return [
+        one.frame.s if stages.clients_differ else None if planned is None else counted_levels(planned)
+        for _, one in sorted(opened.heard.items())
+    ]
+
+
+def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -> Ledger:
+    """The totals with this round's messages."""
+    largest = 4 * (layout.dimension + layout.buffers) + layout.other_bytes  # a model without its frame's header
+    payload = sum(min(size, largest) for size in opened.parcel_bytes.values())
+    ledger = ledger.after_model_sent(sum(opened.order_bytes.values()), payload)
+    for _, one in sorted(opened.heard.items()):
+        ledger = ledger.after_reply(len(one.data), one.payload_bytes)
+    ledger = ledger.after_reply(opened.refused_bytes, 0)
+    return ledger.after_round(layout.dimension, levels_sent(opened, stages), stages.uplink.scales(layout.lengths))
+
+
+def priced(survey: Survey | None, opened: OpenRound, stages: Stages) -> Survey | None:
+    """The round's survey with what one client's round would have cost in place of a frame's bytes."""
+    if survey is None:
+        return None
+    rest = fmean(one.reply.priced_bytes for one in opened.heard.values())  # buffers, loss, survey
+    down = fmean(size + PRICED_PLAN_BYTES for size in opened.parcel_bytes.values())
+    return replace(survey, costs=tuple(stages.price(size + rest, down) for size in survey.costs))
+
+
+def remembered(state: ServerState, opened: OpenRound, verdict: Verdict, feedback: bool) -> dict[str, Any]:
+    """What the server remembers of its clients: their sizes, and which rounds it has still to tell them about."""
+    examples = {**state.examples, **{client: one.reply.examples for client, one in opened.heard.items()}}
+    if not feedback:
+        return {"examples": examples}
+    gone = () if verdict is Verdict.KEEP else (state.round,)
+    if verdict is Verdict.ROLL_BACK and state.earlier is not None and state.earlier is not state.trajectory:
+        gone += (state.trajectory.round,)
+    asked = dict(state.asked)
+    for client in opened.orders:  # it has just been told of all before
+        recent = (round for round in asked.get(client, ()) if round >= state.trajectory.round)
+        asked[client] = (*recent, state.round)
+    known = {round for rounds in asked.values() for round in rounds}
+    taken_back = tuple(round for round in (*state.taken_back, *gone) if round in known)
+    return {"examples": examples, "asked": asked, "taken_back": taken_back}
+
+
+def of_round(
+    after: ServerState,
+    opened: OpenRound,
+    missing: Mapping[int, str],
+    total: Sum,
+    verdict: Verdict,
+    survey: Survey | None,
+    stages: Stages,
+) -> dict[str, Any]:
+    """The columns of the history that the protocol knows; the others belong to whoever trains and carries."""
+    levels = [s for s in levels_sent(opened, stages) if s is not None]
+    planned = opened.planned_levels
+    most = max(levels, default=None if planned is None else counted_levels(planned))
+    return {
+        "round": after.round,
+        "s": fmean(levels) if stages.clients_differ and levels else planned,
+        "bits_per_element": 32 if planned is None or most is None else bits_per_element(most),
+        "lr": opened.eta,
+        "round_loss": total.loss if opened.heard else None,
+        **({} if verdict is Verdict.KEEP else {"undone": True}),
+        **({"harm": survey.harm / survey.loss} if survey and survey.loss > 0 and math.isfinite(survey.loss) else {}),
+        **asdict(after.ledger),
+        "clients": len(opened.heard),
+        **({"missing": dict(missing)} if missing else {}),
+    }

@@ -1,0 +1,108 @@
+"""One round as the paper writes it: plan (eq. 13), train and quantize (eq. 2 and 4), add up and step (eq. 3), judge.
+
+Pure functions from a state to the next one. `begin` makes the orders; `end` turns the replies into the new state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..rules import Verdict
+from . import facts
+from .arrays import Model
+from .cohort import by_examples
+from .collect import OpenRound, Sum, add_up
+from .downlink import Change, Published
+from .ledger import Ledger
+from .orders import write_orders
+from .stages import Stages
+from .state import ServerState, Trajectory
+
+
+def begin(
+    stages: Stages, state: ServerState, clients: Sequence[int] | None, eta: float, loss: float | None
+) -> tuple[ServerState, OpenRound]:
+    """Choose s, and say what each client is sent. clients: None draws them. loss: f(w_k); None: the last round's."""
+    known = state.loss if loss is None or stages.rule.round_loss else loss
+    # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                          (eq. 13)
+    rule = stages.rule.plan(
+        state.rule,
+        bits=state.ledger.paper_bits,
+        dimension=state.layout.dimension,
+        loss=known,
+        eta=eta,
+        survey=state.survey,
+    )
+    shares = stages.cohort.draw(stages.seed, state.round) if clients is None else None
+    asked = sorted(shares.weights if shares is not None else set(clients or ()))
+    levels = stages.levels_by_client(rule, asked, state.examples)
+    orders = write_orders(stages, state, rule, levels, eta)
+    ledger = state.ledger
+    if loss is not None and stages.wants_loss(state.rule, ledger.paper_bits):
+        ledger = ledger.after_losses(len(stages.cohort.examples) or len(asked))  # each client has sent f_i(w_k)
+    return replace(state, rule=rule, ledger=ledger), OpenRound(eta, known, shares, orders, rule.s)
+
+
+def end(
+    stages: Stages, state: ServerState, opened: OpenRound, aggregated: Model | None = None
+) -> tuple[ServerState, dict[str, Any]]:
+    """The state after the round, and what was measured. EngineError where too few clients answered.
+
+    aggregated: the new model where somebody else, such as a framework's own strategy, made it from the replies.
+    """
+    missing, asked = opened.missing_clients, len(opened.orders)
+    shares = opened.shares or by_examples({client: one.reply.examples for client, one in opened.heard.items()})
+    # sum of p_i Q(update_i)                                                                                 (eq. 3)
+    total = add_up(opened.heard, shares, not missing, state.layout, opened.candidates)
+    enough = stages.cohort.enough(len(missing), asked)
+    survey = facts.priced(total.survey, opened, stages) if enough else None
+    lost = opened.diverged and not enough
+    rule, verdict = stages.rule.judge(state.rule, math.inf if lost else total.loss, survey)
+    if verdict is Verdict.KEEP:
+        stages.cohort.check(missing, asked, f"Round {state.round + 1}")
+    ledger = facts.counted(state.ledger, opened, stages, state.layout)
+    # w_{k+1} = w_k + sum of p_i Q(update_i); or w_k; or all that was before w_k                             (eq. 3)
+    now, relay, earlier = state.trajectory, None, state.earlier
+    if verdict is Verdict.KEEP:
+        published, step = _step(stages, state, opened, total, aggregated, ledger)
+        now = Trajectory(state.round, published.model, step, published.state)
+        relay, ledger = published.relay, published.ledger
+        earlier = state.trajectory if stages.rule.rolls_back else None
+    elif verdict is Verdict.ROLL_BACK and earlier is not None:
+        now = earlier
+    log = stages.downlink.log(state.log, state.trajectory.model, now.model, relay).sent_to(opened.orders, missing)
+    after = replace(
+        state,
+        round=state.round + 1,
+        trajectory=now,
+        earlier=earlier,
+        rule=rule,
+        log=log,
+        ledger=ledger,
+        loss=state.loss if verdict is Verdict.ROLL_BACK else _smoothed(state.loss, total.loss, stages.loss_smoothing),
+        survey=None if verdict is Verdict.ROLL_BACK else survey,
+        **facts.remembered(state, opened, verdict, stages.uplink.feedback),
+    )
+    return after, facts.of_round(after, opened, missing, total, verdict, survey, stages)
+
+
+def _step(
+    stages: Stages, state: ServerState, opened: OpenRound, total: Sum, aggregated: Model | None, ledger: Ledger
+) -> tuple[Published, dict[str, Any]]:
+    """The server step and the downlink: the model that the clients get next."""
+    now = state.trajectory
+    if aggregated is None:
+        update, step = stages.step.apply(total.update, now.step)
+        wanted = Model(now.model.weights + update, total.buffers, total.others)
+        relay = total.relay if stages.step.is_sum else None
+    else:
+        update, step, wanted, relay = aggregated.weights - now.model.weights, now.step, aggregated, None
+    change = Change(update, relay, state.round, stages.seed, opened.loss, opened.eta)
+    return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
+
+
+def _smoothed(before: float | None, loss: float, smoothing: float) -> float:
+    return loss if before is None else smoothing * before + (1 - smoothing) * loss

@@ -1,0 +1,132 @@
+"""What a server is put together from: the rule and one object for each stage of a round. None knows another's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..errors import ConfigError
+from ..quantizers.base import Quantizer
+from ..rules import AdaQuant, Rule, RuleState
+from ..rules import registry as rules
+from .cohort import Cohort
+from .downlink import DOWNLINKS, Whole
+from .limits import NormLimit
+from .step import STEPS, ServerStep
+from .uplink import Uplink
+
+Price = Callable[[float, float], float]  # (bytes up, bytes down) of one client's round -> what it costs
+PRICES: dict[str, Price] = {"up": lambda up, down: up, "both": lambda up, down: up + down}
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The settings of a server. loss_smoothing: of the rounds' own losses; 0.9 is over about ten rounds."""
+
+    rule: Rule
+    uplink: Uplink
+    downlink: Whole
+    step: ServerStep
+    cohort: Cohort
+    max_update_norm: float | str = 0.0
+    loss_smoothing: float = 0.0
+    cost: str | Price = "up"
+    seed: int = 0
+
+    @staticmethod
+    def of(
+        rule: Rule | None = None,
+        quantizer: str | Quantizer = "uniform",
+        scope: str | int = "tensor",
+        downlink: str | Whole = "exact",
+        seed: int = 0,
+        *,
+        norm: str = "",
+        codec: str = "auto",
+        sparsity: int = 400,
+        feedback: bool | None = None,
+        step: str | ServerStep = "sum",
+        min_clients: int = 0,
+        cohort: Cohort | None = None,
+        max_update_norm: float | str = 0.0,
+        loss_smoothing: float = 0.0,
+        cost: str | Price = "up",
+    ) -> Stages:
+        """From names or objects, checked."""
+        rule = AdaQuant(s0=2) if rule is None else rule
+        if not isinstance(rule, Rule):
+            raise ConfigError(f"rule = {rule!r}: expected a rule such as AdaQuant(s0=2) or Fixed(bits=4).")
+        uplink = Uplink.of(quantizer, norm, scope, codec, sparsity, feedback)
+        if rule.candidates(1.0) and not uplink.quantizer.unbiased:
+            raise ConfigError(
+                f"quantizer = {uplink.quantizer.name!r} does not go with method = {rule.name!r}, which measures noise "
+                "that averages out over the clients: choose one that is unbiased."
+            )
+        NormLimit.of(max_update_norm)
+        if not callable(cost) and cost not in PRICES:
+            raise ConfigError(f"cost = {cost!r}: use 'up', 'both', or a function of the bytes up and down.")
+        return Stages(
+            rule, uplink,
+            DOWNLINKS[downlink]() if isinstance(downlink, str) else downlink,
+            STEPS[step]() if isinstance(step, str) else step,
+            cohort or Cohort(least=min_clients), max_update_norm, loss_smoothing, cost, seed,
+        )  # fmt: skip
+
+    @property
+    def limit(self) -> NormLimit:
+        return NormLimit.of(self.max_update_norm)
+
+    @property
+    def price(self) -> Price:
+        return self.cost if callable(self.cost) else PRICES[self.cost]
+
+    def wants_loss(self, state: RuleState, bits: float) -> bool:
+        """Whether the rule's next plan would use f(w_k)."""
+        return not self.rule.round_loss and self.rule.wants_loss(state, bits)
+
+    @property
+    def clients_differ(self) -> bool:
+        """Whether clients may have levels of their own."""
+        return self.rule.client_choice is not None or self.rule.levels_by_weight(1.0, {0: 0.5, 1: 0.5}) is not None
+
+    def levels_by_client(
+        self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int]
+    ) -> dict[int, float | None]:
+        """The number that each client's order has in the place of s."""
+        if state.s is None or self.rule.client_choice is not None:
+            return dict.fromkeys(clients, self.rule.client_choice[1] if self.rule.client_choice else None)
+        own = self.rule.levels_by_weight(state.s, self.cohort.population(clients, examples))
+        return {client: self.uplink.number(own[client] if own else state.s) for client in clients}
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as a plain tree."""
+        uplink = {field.name: getattr(self.uplink, field.name) for field in fields(Uplink)}
+        return {
+            "rule": rules.describe(self.rule),
+            "uplink": {**uplink, "quantizer": self.uplink.quantizer.name},
+            "downlink": {"name": self.downlink.name, "settings": asdict(self.downlink)},
+            "step": {"name": self.step.name, "settings": asdict(self.step)},
+            "cohort": {**asdict(self.cohort), "examples": list(self.cohort.examples)},
+            "max_update_norm": self.max_update_norm,
+            "loss_smoothing": self.loss_smoothing,
+            "cost": None if callable(self.cost) else self.cost,
+            "seed": self.seed,
+        }
+
+    @staticmethod
+    def of_description(tree: Mapping[str, Any], given: Mapping[str, Any]) -> Stages:
+        """The way back. given: objects that a description cannot hold: rule, downlink, step or cost."""
+        rule = given.get("rule") or rules.from_description(tree["rule"])
+        downlink, step, uplink = tree["downlink"], tree["step"], tree["uplink"]
+        return Stages(
+            rule,
+            Uplink.of(**uplink),
+            given.get("downlink") or DOWNLINKS[downlink["name"]](**downlink["settings"]),
+            given.get("step") or STEPS[step["name"]](**step["settings"]),
+            Cohort(**{**tree["cohort"], "examples": tuple(tree["cohort"]["examples"])}),
+            tree["max_update_norm"],
+            tree["loss_smoothing"],
+            given.get("cost") or tree["cost"] or "up",
+            tree["seed"],
+        )

@@ -1,0 +1,33 @@
+"""The server step: how the sum of the clients' updates moves the model. The paper's is the sum itself (eq. 3).
+
+A step of your own, such as momentum, is a class with `apply` and, where it keeps something, `init`. What it keeps is
+part of the state that a rule can roll back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import ConfigError
+from ..registries import Registry
+from .arrays import Vector
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """w_{k+1} = w_k + sum of p_i Q(update_i), nothing added. Other steps derive from it."""
+
+    name: ClassVar[str] = "sum"
+    is_sum: ClassVar[bool] = True  # then a client can make the new model from the round's frames itself
+
+    def init(self, dimension: int) -> dict[str, Any]:
+        """What the step keeps from round to round: arrays and numbers by name."""
+        return {}
+
+    def apply(self, update: Vector, state: dict[str, Any]) -> tuple[Vector, dict[str, Any]]:
+        """What is added to the model, given the weighted sum of the updates; and the state after it."""
+        return update, state
+
+
+STEPS: Registry[type[ServerStep]] = Registry("server step", {ServerStep.name: ServerStep}, ConfigError)

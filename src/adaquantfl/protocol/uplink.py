@@ -1,0 +1,143 @@
+"""The uplink: an update becomes a frame by the round's quantizer and codec (eq. 4); frames are checked on arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs import registry as codecs
+from ..codecs.coding import Checked, check_frame, compress, encode
+from ..codecs.raw import encode_float32
+from ..errors import ConfigError, FrameError
+from ..quantizers import registry as quantizers
+from ..quantizers.base import Quantizer, whole_levels
+from ..quantizers.levels import Levels, quantize
+from ..quantizers.segments import scope_segments
+from ..rules import registry as rules
+from .arrays import Layout, Vector
+from .messages import Order
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """Settings of the uplink.
+
+    quantizer, norm, codec: as `aq.compress` takes them. scope: a norm for each "tensor", for the "whole" update, or for
+    buckets of a number of elements; "balanced" is "tensor" with more levels for small tensors. own_levels: s of a
+    quantizer whose levels no rule chooses. feedback: clients add what they left out to their next update.
+    """
+
+    quantizer: Quantizer
+    norm: str
+    scope: str | int = "tensor"
+    codec: str = "auto"
+    own_levels: int = 1
+    feedback: bool = False
+
+    @staticmethod
+    def of(
+        quantizer: str | Quantizer = "uniform",
+        norm: str = "",
+        scope: str | int = "tensor",
+        codec: str = "auto",
+        own_levels: int = 1,
+        feedback: bool | None = None,
+    ) -> Uplink:
+        """Settings from names, checked. feedback: None is what the quantizer is meant for."""
+        kind = quantizers.find(quantizer)
+        scope_segments(scope, [1])
+        codecs.find(codec)
+        if scope == "balanced" and not kind.takes_balanced:
+            raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
+        return Uplink(
+            kind, kind.norm(norm or None), scope, codec, own_levels, kind.feedback if feedback is None else feedback
+        )
+
+    @property
+    def tag(self) -> int:
+        """Of the quantizer with this norm, in frames and orders."""
+        return self.quantizer.tags[self.norm]
+
+    def balanced(self, by_rule: bool) -> bool:
+        """Whether small tensors get more levels: because the scope says so, or the rule does and the quantizer can."""
+        return self.scope == "balanced" or (by_rule and self.scope == "tensor" and self.quantizer.takes_balanced)
+
+    def number(self, s: float | None) -> float | None:
+        """What an order says in place of the rule's s."""
+        return s if s is None or self.quantizer.follows_rule else self.own_levels
+
+    def scales(self, lengths: tuple[int, ...]) -> int:
+        """How many norms the paper's formula counts."""
+        segments = scope_segments(self.scope, lengths)
+        return 1 if segments is None else len(segments)
+
+    def check(self, frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
+        """A frame as the order asked for it: its quantizer, its levels and its segments. FrameError otherwise."""
+        checked, lengths = check_frame(frame, weight, layout.dimension), layout.lengths
+        if order.s is None:
+            if checked.s is not None:
+                raise FrameError("It has levels, but the round's plan says float32.")
+            return checked
+        header = checked.frame.header
+        if checked.s is None or header.quantizer != self.tag:
+            raise FrameError(f"It was not made by {self.quantizer.name} with norm {self.norm!r}, as the plan says.")
+        segments = order.segments(lengths)
+        expected = None if order.choice else self._levels(order, lengths)
+        if expected is not None and checked.s != expected:
+            raise FrameError(f"It has s = {checked.s}, but the round's plan says s = {expected}.")
+        if not self.quantizer.rotates and not _same(header.segments, segments):
+            raise FrameError("Its segments are not those of the round's plan.")
+        return checked
+
+    def _levels(self, order: Order, lengths: tuple[int, ...]) -> int | None:
+        """The s of every frame of the round; None where it depends on the update."""
+        assert order.s is not None
+        return levels_for(self.quantizer, order, order.s, lengths, None)[0]
+
+
+def levels_for(
+    quantizer: Quantizer, order: Order, s: float, lengths: tuple[int, ...], update: Vector | None
+) -> tuple[int | None, Any]:
+    """A number of levels, whole or not, as `compress` takes it: s and stretch. None where the update decides s."""
+    segments = order.segments(lengths)
+    if order.balanced and quantizer.balanced_by_update and update is None:
+        return None, 1.0
+    runs = np.array([sum(lengths)]) if segments is None else segments
+    return quantizer.levels_for(s, runs, update, order.balanced and segments is not None)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A frame, and the levels in it where they were needed."""
+
+    frame: bytes
+    levels: Levels | None
+
+
+def send(update: Vector, order: Order, lengths: tuple[int, ...], keep_levels: bool) -> Sent:
+    """An update as a frame; keep_levels: whether the caller needs what the frame decodes to."""
+    if order.s is None:
+        return Sent(encode_float32(update), None)
+    quantizer, norm = quantizers.by_tag(order.quantizer)
+    number = rules.find(order.choice).choose_levels(order.s, update) if order.choice else order.s
+    s, stretch = levels_for(quantizer, order, number, lengths, update)
+    assert s is not None
+    segments = order.segments(lengths)
+    if not keep_levels:
+        return Sent(compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None), None)
+    levels = quantize(update, s, order.key, segments, stretch, quantizer, norm or None)
+    return Sent(encode(levels, order.codec), levels)
+
+
+def counted_levels(s: float) -> int:
+    """The levels that the paper's formula counts for a rule's s."""
+    return whole_levels(s)[0]
+
+
+def _same(found: npt.NDArray[np.int64] | None, planned: npt.NDArray[np.int64] | None) -> bool:
+    if found is None or planned is None:
+        return (found is None) == (planned is None)
+    return np.array_equal(found, planned)
