@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adaquantfl.codecs.coding import Accumulator, compress
+from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.quantizers.streams import stream_key
-from adaquantfl.quantizers.uniform import whole_levels
 from adaquantfl.rules import Schedule
 from adaquantfl.theory import error_bound, learning_rate_condition, optimal_levels, paper_bits
 

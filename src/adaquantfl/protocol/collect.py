@@ -11,7 +11,8 @@ import numpy as np
 
 from ..codecs.coding import Accumulator, Checked
 from ..errors import FrameError
-from ..quantizers.uniform import whole_levels
+from ..quantizers.base import whole_levels
+from ..quantizers.registry import find
 from ..rules import Survey
 from ..runs.config import Config
 from ..runs.link import Heard
@@ -66,7 +67,7 @@ class _Collector:
     def __init__(self, cohort: Cohort, plan: Plan, config: Config, federation: Federation, ledger: Ledger) -> None:
         self.plan = plan
         self.rule = config.schedule()
-        self.any_levels = self.rule.clients_choose or config.spread == "balanced" or config.quantizer != "uniform"
+        self.any_levels = self.rule.clients_choose or config.balanced or not find(config.quantizer).from_paper
         self.expected = None if plan.s is None else whole_levels(plan.s)[0]
         self.surveys: dict[int, survey.Seen] = {}
         self.limit = NormLimit.of(config.max_update_norm)

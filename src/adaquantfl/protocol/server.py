@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..quantizers.base import whole_levels
 from ..quantizers.segments import scope_segments
-from ..quantizers.uniform import whole_levels
 from ..rules import Schedule, ScheduleState, Survey
 from ..runs.config import Config
 from ..runs.link import round_cost, round_seconds

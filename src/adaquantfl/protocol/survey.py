@@ -17,8 +17,7 @@ import numpy.typing as npt
 from ..codecs.coding import compress, encode
 from ..errors import FrameError
 from ..quantizers.levels import quantize
-from ..quantizers.segments import Segments
-from ..quantizers.vectors import Stretch
+from ..quantizers.registry import find
 from ..rules import Survey
 from ..runs.config import Config
 from .levels import levels_of
@@ -46,43 +45,25 @@ def look(
 ) -> bytes:
     """Loss and harm as they were felt, and for each candidate the quantizer's variance and the size of a frame.
 
-    The variance is a share of the update's squared norm. With the paper's quantizer it is exact; with others it is the
-    error of one draw, which at the size of an update is close to it.
+    The variance is a share of the update's squared norm. It is exact where the quantizer has a formula for it;
+    otherwise it is the error of one draw, which at the size of an update is close to it.
     """
     entries = np.empty(len(candidates), dtype=_ENTRY)
+    kind, wanted = find(config.quantizer), config.norm or None
+    norm = kind.norm(wanted)
     for entry, s in zip(entries, candidates, strict=True):
         whole, stretch = levels_of(update, s, segments, config)
-        if (config.quantizer, config.norm or "l2") == ("uniform", "l2"):
-            entry["error"] = variance_share(update, whole, stretch, segments)
-            entry["size"] = len(compress(update, whole, key, config.codec, segments, stretch))
+        exact = kind.error_share(update, whole, key, stretch, segments, norm)
+        if exact is not None:
+            entry["error"] = exact
+            entry["size"] = len(compress(update, whole, key, config.codec, segments, stretch, kind, wanted))
         else:
-            levels = quantize(update, whole, key, segments, stretch, config.quantizer, config.norm or None)
+            levels = quantize(update, whole, key, segments, stretch, kind, wanted)
             entry["error"] = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64) / max(
                 float(np.dot(update, update)), 1e-30
             )
             entry["size"] = len(encode(levels, config.codec))
     return _FELT.pack(*felt) + entries.tobytes()
-
-
-def variance_share(
-    update: npt.NDArray[np.float32], s: int, stretch: Stretch, lengths: npt.NDArray[np.int64] | None
-) -> float:
-    """E||Q_s(x) - x||^2 / ||x||^2, exactly: an element adds its step squared times p (1 - p).
-
-    >>> variance_share(np.array([3.0, 4.0], dtype=np.float32), 5, 1.0, None)
-    0.0
-    """
-    total = energy = 0.0
-    parts = np.split(update, Segments.of(lengths, len(update)).offsets[1:-1])
-    for part, factor in zip(parts, np.broadcast_to(stretch, len(parts)), strict=True):
-        square = float(np.dot(part.astype(np.float64), part))
-        if square > 0.0:
-            step = factor * np.sqrt(square) / s
-            p = np.abs(part) * np.float32(1 / step)
-            p -= np.floor(p)
-            total += step**2 * float(np.sum(p * (1 - p), dtype=np.float64))
-            energy += square
-    return float(total / energy) if energy else 0.0
 
 
 def read(data: bytes, candidates: int) -> Seen:

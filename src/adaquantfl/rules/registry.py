@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..quantizers.registry import find
 from .adaquant import AdaQuant
 from .base import Schedule
 from .cosine import Cosine
@@ -33,7 +34,6 @@ def _fixed(bits: int) -> Rule:
     return Rule(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
-COST_AWARE_START = {"centroid": 0.1}  # found on the preset rivals: its noise is smaller at the same s
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 RULES: dict[str, Rule] = {
     "adaquant": Rule(
@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
     ),
     "cost-aware": Rule(
         lambda c: CostAware(
-            c.rule_s0 or COST_AWARE_START.get(c.quantizer, CostAware.s0), c.survey_every, c.harm, c.brake, c.undo
+            c.rule_s0 or find(c.quantizer).start_levels or CostAware.s0, c.survey_every, c.harm, c.brake, c.undo
         ),
         "ours: the paper's bound with what a round really costs and really loses",
         "docs/theory.md",

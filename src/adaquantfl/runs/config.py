@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, QuantizeError, ScheduleError
+from ..errors import ConfigError, FrameError, QuantizeError, ScheduleError
 from ..names import unknown
 from ..protocol.limits import NormLimit
 from ..quantizers.registry import find
@@ -19,7 +19,6 @@ from .presets import read_toml
 from .task_file import names_task, settled
 
 METHODS = tuple(RULES)
-CODECS = ("auto", "fixed", "sparse", "dense")
 TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 ENGINES = ("local", "gloo", "flower", "flower-deployment")
 
@@ -157,12 +156,15 @@ class Config:
             raise ConfigError(str(error)) from None
 
     def _check_quantizer(self) -> None:
+        from ..codecs.registry import find as find_codec  # with it come the kernels
+
         try:
             kind = find(self.quantizer)
             kind.norm(self.norm or None)
-        except QuantizeError as error:
+            find_codec(self.codec)
+        except (QuantizeError, FrameError) as error:
             raise ConfigError(str(error)) from None
-        if self.scope == "balanced" and not kind.spreads:
+        if self.scope == "balanced" and not kind.takes_balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
         if not kind.follows_rule and self.method not in ("1bit", "fp32"):
             raise ConfigError(
@@ -186,10 +188,10 @@ class Config:
         return find(self.quantizer).feedback and self.method != "fp32"
 
     @property
-    def spread(self) -> str | int:
-        """The scope, with levels spread over the tensors where the rule does so and the quantizer can."""
-        own = self.scope == "tensor" and self.schedule().balanced and find(self.quantizer).spreads
-        return "balanced" if own else self.scope
+    def balanced(self) -> bool:
+        """Whether small tensors get more levels: scope "balanced", or where the rule wants it and the quantizer can."""
+        own = self.scope == "tensor" and self.schedule().balanced and find(self.quantizer).takes_balanced
+        return own or self.scope == "balanced"
 
     def broadcasts(self) -> AdaQuant:
         """The rule of the lossy downlink."""
@@ -214,7 +216,7 @@ _AT_LEAST = {
     "sparsity": 1, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
 _CHOICES = {
-    "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
+    "method": METHODS, "rounding": tuple(ROUNDINGS), "loss": ("full", "round"),
     "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
     "downlink": ("model", "exact", "lossy"),
     "tracking": TRACKERS,
