@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
-from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.quantizers.base import whole_levels
+from adaquantfl.quantizers.registry import find
 from adaquantfl.quantizers.segments import scope_segments
-from adaquantfl.quantizers.uniform import whole_levels
 
 Vector = npt.NDArray[np.float32]
 KEY = aq.stream_key(seed=0, round=0, client=0)
@@ -121,7 +121,7 @@ class Curve:
 
     def matches(self, target: float, biased: bool, limit: float = math.inf, guess: float = 0.0) -> list[Match]:
         """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`."""
-        kind = QUANTIZERS[self.choice.extra["quantizer"]]
+        kind = find(self.choice.extra["quantizer"])
         if not biased and not kind.unbiased:
             return []
         first = [min(guess * step, FINEST) for step in (0.99, 1.01) if guess > 0]

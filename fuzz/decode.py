@@ -35,8 +35,8 @@ with atheris.instrument_imports(include=["adaquantfl"]):
 
     import adaquantfl as aq
     from adaquantfl.codecs.frame import read_frame
-    from adaquantfl.codecs.registry import CODECS
-    from adaquantfl.quantizers.registry import QUANTIZERS
+    from adaquantfl.codecs.registry import by_tag
+    from adaquantfl.quantizers.registry import find, names
 
 LARGEST = 200_000  # the dimension that the receiver expects at most
 
@@ -47,8 +47,8 @@ def test_one_input(data: bytes) -> None:
     expected = min(max(dimension, 1), LARGEST)
     total = aq.Accumulator(expected)
     try:
-        header = read_frame(data, expected).header
-        if header.quantizer == 255:
+        frame = read_frame(data, expected)
+        if frame.header.quantizer == 255:
             values = aq.decode_float32(data, expected)
             total.add(data, 1.0)
             assert np.array_equal(total.result(), values)
@@ -60,7 +60,7 @@ def test_one_input(data: bytes) -> None:
         except aq.FrameError:
             return
         raise AssertionError("the accumulator took a frame that decode refuses") from None
-    assert aq.decode(CODECS[header.codec].encode(levels)) == levels
+    assert aq.decode(by_tag(frame).encode(levels)) == levels
     if np.abs(levels.scales).max() < 1e38:
         total.add(data, 1.0)
         exact = levels.dequantize().astype(np.float64)
@@ -89,8 +89,8 @@ def seeds(folder: Path) -> None:
             for codec in ("fixed", "sparse", "dense"):
                 for name, segments in (("whole", None), ("list", [1, d - 1] if d > 1 else [1])):
                     (folder / f"{codec}-{d}-{s}-{name}").write_bytes(aq.compress(x, s, 1, codec, segments))
-        for name, quantizer in QUANTIZERS.items():
-            frame = aq.compress(x, min(quantizer.most, 3), 1, quantizer=name)
+        for name in names():
+            frame = aq.compress(x, min(find(name).most, 3), 1, quantizer=name)
             (folder / f"{name}-{d}").write_bytes(frame)
         (folder / f"float32-{d}").write_bytes(aq.encode_float32(x))
     wide = np.zeros(150_000, dtype=np.float32)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.quantizers.registry import find
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "codecs" / "golden"
 EXPECTED = FOLDER / "expected.json"
@@ -89,7 +89,7 @@ def frames() -> dict[str, tuple[bytes, Entry]]:
             lengths,
             quantizer,
             norm,
-            KEY if QUANTIZERS[quantizer].keyed else None,
+            KEY if find(quantizer).keyed else None,
             None if numbers is None else np.array(numbers, dtype=np.float32),
         )
         further = {"quantizer": quantizer, "norm": norm, "key": levels.key, "numbers": numbers}

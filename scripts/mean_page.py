@@ -11,7 +11,7 @@ from typing import Any
 
 from marked import write
 
-from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.quantizers.registry import find, names
 from adaquantfl.report.tables import markdown, significant
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,7 @@ def kinds() -> list[str]:
 
 def quantizers() -> str:
     grid = [["name", "what it does", "who", "norms", "s", "unbiased", "s from a rule"]]
-    for q in QUANTIZERS.values():
+    for q in map(find, names()):
         yes = ["yes" if answer else "no" for answer in (q.unbiased, q.follows_rule)]
         most = str(q.most) if q.most > 1 else ""
         grid.append([f"`{q.name}`", q.about, q.reference, ", ".join(q.norms), f"1 to {most}" if most else "1", *yes])
@@ -50,8 +50,8 @@ def quantizers() -> str:
 
 
 def label(row: Row) -> str:
-    both = len(QUANTIZERS[row["quantizer"]].norms) > 1
-    biased = "" if QUANTIZERS[row["quantizer"]].unbiased else " (biased)"
+    both = len(find(row["quantizer"]).norms) > 1
+    biased = "" if find(row["quantizer"]).unbiased else " (biased)"
     return f"`{row['quantizer']}`{', ' + row['norm'] if both else ''}{biased}"
 
 
@@ -60,7 +60,7 @@ def errors(kind: str, found: list[Row]) -> str:
     mine = [row for row in found if row["kind"] == kind and row["wanted"] and "beside" not in row]
     columns = sorted({row["wanted"] for row in mine})
     cells = {(label(row), row["wanted"]): row for row in mine}
-    fair = [row for row in mine if QUANTIZERS[row["quantizer"]].unbiased]
+    fair = [row for row in mine if find(row["quantizer"]).unbiased]
     best = {bits: min(row["error"] for row in fair if row["wanted"] == bits) for bits in columns}
     grid = [[kind, *(f"{bits:g} bit{'s' if bits > 1 else ''}" for bits in columns)]]
     for name in dict.fromkeys(label(row) for row in mine):
@@ -166,7 +166,7 @@ def beside(found: list[Row], one: str, other: str) -> list[tuple[Row, Row]]:
     place = {
         (row["quantizer"], row["kind"], row["wanted"]): row
         for row in found
-        if row["norm"] == (*QUANTIZERS[row["quantizer"]].norms, None)[0]
+        if row["norm"] == (*find(row["quantizer"]).norms, None)[0]
     }
     keys = [(kind, bits) for name, kind, bits in place if name == one and (other, kind, bits) in place]
     return [(place[one, *key], place[other, *key]) for key in keys]

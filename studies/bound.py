@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from adaquantfl.codecs.coding import Accumulator, compress
+from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.quantizers.streams import stream_key
-from adaquantfl.quantizers.uniform import whole_levels
-from adaquantfl.rules import Schedule
+from adaquantfl.rules import Rule
 from adaquantfl.theory import error_bound, learning_rate_condition, optimal_levels, paper_bits
 
 Array = npt.NDArray[np.float64]
@@ -76,7 +76,7 @@ class Trace:
     levels: npt.NDArray[np.int64]
 
 
-def train(problem: Quadratic, rule: Schedule, seed: int) -> Trace:
+def train(problem: Quadratic, rule: Rule, seed: int) -> Trace:
     """Quantized local SGD (eq. 2 to 4) with s from `rule`, until a client has sent B bits."""
     a, w = problem.curvatures, problem.start
     rng = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def train(problem: Quadratic, rule: Schedule, seed: int) -> Trace:
     history: list[tuple[int, float, float]] = []
     while True:
         loss = float(0.5 * np.sum(a * w**2))
-        state = rule.step(state, bits=bits, dimension=problem.d, loss=loss, eta=problem.eta)
+        state = rule.plan(state, bits=bits, dimension=problem.d, loss=loss, eta=problem.eta)
         assert state.s is not None
         s, stretch = whole_levels(state.s)
         bits += paper_bits(problem.d, s)

@@ -16,7 +16,7 @@ import peer_match
 import peer_methods
 import peer_worker
 import peers
-from adaquantfl.quantizers.uniform import whole_levels
+from adaquantfl.quantizers.base import whole_levels
 
 recorded = pytest.mark.skipif(not peers_page.RECORD.is_file(), reason="a source distribution has no records")
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.quantizers.registry import find, names
 from support import reference_decoder as reference
 from support import reference_quantizers
 from support.reference_decoder import Decoded
@@ -57,7 +57,7 @@ def draw_levels(rng: np.random.Generator, d: int, shape: str | None = None) -> a
 
 def as_read(levels: aq.Levels) -> Decoded:
     segments = None if levels.segments is None else levels.segments.tolist()
-    tag = QUANTIZERS[levels.quantizer].tags[levels.norm]
+    tag = find(levels.quantizer).tags[levels.norm]
     numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
     plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
     return Decoded(*plain, tag, numbers, levels.key)
@@ -113,7 +113,7 @@ def test_both_decoders_read_what_the_quantizer_gives(s: int, rng: np.random.Gene
             assert reference.decode(aq.encode(levels, codec)) == as_read(levels)
 
 
-@pytest.mark.parametrize(("name", "norm"), [(name, norm) for name, q in QUANTIZERS.items() for norm in q.tags])
+@pytest.mark.parametrize(("name", "norm"), [(name, norm) for name in names() for norm in find(name).tags])
 def test_both_decoders_make_the_same_floats(name: str, norm: str, rng: np.random.Generator) -> None:
     s = {"terngrad": 1, "stc": 9, "natural": 12}.get(name, 7)
     for client, segments in enumerate((None, [100, 1, 27, 172], [128, 128, 44])):
@@ -125,13 +125,13 @@ def test_both_decoders_make_the_same_floats(name: str, norm: str, rng: np.random
         np.testing.assert_allclose(ours, reference_quantizers.floats(read), rtol=1e-5, atol=2e-6 * np.abs(ours).max())
 
 
-@pytest.mark.parametrize("name", [name for name in QUANTIZERS if name != "uniform"])
+@pytest.mark.parametrize("name", [name for name in names() if name != "uniform"])
 def test_both_decoders_refuse_the_same_altered_frames_of_other_quantizers(name: str, rng: np.random.Generator) -> None:
     read = 0
     for client in range(40):
         d = int(np.exp(rng.uniform(0, np.log(1500))))
         x, segments = rng.standard_t(2, d).astype(np.float32), draw_segments(rng, d)
-        s = int(rng.integers(1, 1 + min(QUANTIZERS[name].most, 20)))
+        s = int(rng.integers(1, 1 + min(find(name).most, 20)))
         frame = aq.compress(x, s, client, str(rng.choice(CODECS)), segments, quantizer=name)
         read += read_by_both([mutated(frame, rng) for _ in range(10)], d)
     assert 0.02 * 400 < read < 0.98 * 400

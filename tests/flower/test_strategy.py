@@ -23,8 +23,7 @@ from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, Frame
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.plan import EXACT, Plan
 from adaquantfl.flower.update import NAME, Model, pack
-from adaquantfl.quantizers.by_rule import by_rule
-from adaquantfl.quantizers.registry import QUANTIZERS
+from adaquantfl.quantizers.registry import find, names
 from adaquantfl.rules import Cosine
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
@@ -122,16 +121,14 @@ def test_arrays_of_all_types_reach_the_wrapped_strategy_unharmed() -> None:
                 np.testing.assert_allclose(array, expected, atol=1e-3 if name == "half" else 2e-5)
 
 
-@pytest.mark.parametrize(
-    "quantizer", [name for name, kind in QUANTIZERS.items() if kind.follows_rule and not kind.feedback]
-)
+@pytest.mark.parametrize("quantizer", [name for name in names() if find(name).follows_rule and not find(name).feedback])
 @pytest.mark.parametrize("s0", [2, 0.4])
 def test_the_mean_is_the_one_that_the_accumulator_computes(quantizer: str, s0: float) -> None:
     strategy = AdaQuantStrategy(FedAvg(), schedule=Cosine(s0=s0, s_end=9), quantizer=quantizer, seed=5)
     model = {"a": MODEL["conv"], "b": MODEL["conv"][:3]}
     result = run(strategy, FakeGrid(clients()), model=model)
     total, weights = aq.Accumulator(690), np.arange(10, 14) / 46
-    s, stretch = by_rule(QUANTIZERS[quantizer], s0, np.array([600, 90]))
+    s, stretch = find(quantizer).levels_for(s0, np.array([600, 90]))
     for number, weight in enumerate(weights):
         update = np.concatenate([(step(number)(name, array) - array).ravel() for name, array in model.items()])
         key = aq.stream_key(5, 0, number)

@@ -16,8 +16,8 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.protocol import server, survey
 from adaquantfl.protocol.levels import levels_of
 from adaquantfl.protocol.messages import Plan, Reply
-from adaquantfl.quantizers.centroid import like_uniform
-from adaquantfl.quantizers.uniform import balanced_stretch
+from adaquantfl.quantizers.balanced import balanced_stretch
+from adaquantfl.quantizers.registry import find
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, Link, load_config
 from adaquantfl.runs.link import Heard, round_cost
@@ -169,7 +169,7 @@ def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
 def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
     config = Config(quantizer=quantizer)
     (entry,) = survey.read(survey.look(update, [2.0], 5, config, SEGMENTS), 1).entries
-    s, stretch = like_uniform(2.0, SEGMENTS) if quantizer == "centroid" else (2, 1.0)
+    s, stretch = find(quantizer).levels_for(2.0, SEGMENTS)
     levels = aq.quantize(update, s, 5, SEGMENTS, stretch, quantizer)
     error = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
     assert entry["size"] == len(aq.encode(levels))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.quantizers.centroid import like_uniform
+from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.quantizers.gaussian import cell_mean, lloyd_max, step_means
-from adaquantfl.quantizers.uniform import whole_levels
+from adaquantfl.quantizers.registry import find
 
 VECTORS = {
     "Gaussian": lambda rng, d: rng.standard_normal(d),
@@ -116,9 +116,9 @@ def test_eden_has_no_level_zero(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("s", [0.2, 1.0, 20.0, 500.0])
-def test_like_uniform_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: float, rng: np.random.Generator) -> None:
+def test_by_a_rule_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: float, rng: np.random.Generator) -> None:
     x = rng.standard_normal(1 << 17).astype(np.float32)
-    whole, stretch = like_uniform(s, np.array([len(x)]))
+    whole, stretch = find("centroid").levels_for(s, np.array([len(x)]))
     theirs, factor = whole_levels(s)
     ours = aq.quantize(x, whole, 1, stretch=stretch, quantizer="centroid")
     expected = int(np.count_nonzero(aq.quantize(x, theirs, 1, stretch=factor).values))
@@ -126,12 +126,12 @@ def test_like_uniform_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: f
     assert error(x, whole, "centroid", stretch) < error(x, theirs, "uniform", factor)
 
 
-def test_balanced_like_uniform_gives_small_segments_a_larger_share(rng: np.random.Generator) -> None:
+def test_balanced_levels_give_small_segments_a_larger_share(rng: np.random.Generator) -> None:
     lengths = np.array([1 << 16, 1 << 10])
     x = rng.standard_normal(lengths.sum()).astype(np.float32)
     share = {}
     for balanced in (False, True):
-        s, stretch = like_uniform(2.0, lengths, balanced)
+        s, stretch = find("centroid").levels_for(2.0, lengths, balanced=balanced)
         sent = aq.quantize(x, s, 1, lengths, stretch, "centroid").values != 0
         share[balanced] = sent[lengths[0] :].sum() / sent.sum()
     assert share[True] > 3 * share[False]

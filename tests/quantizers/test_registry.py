@@ -9,9 +9,9 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.codecs.inspection import describe
-from adaquantfl.quantizers.registry import BY_TAG, QUANTIZERS
+from adaquantfl.quantizers.registry import by_tag, find, names
 
-EVERY = [(name, norm) for name, q in QUANTIZERS.items() for norm in q.tags]
+EVERY = [(name, norm) for name in names() for norm in find(name).tags]
 LEVELS = {"terngrad": 1, "stc": 20, "natural": 9, "eden": 3}  # s; 5 for the others
 SEGMENTS = [700, 1, 300, 2, 997]
 
@@ -27,7 +27,8 @@ def x(rng: np.random.Generator) -> np.ndarray:
 
 def test_tags_are_the_wire_formats() -> None:
     """Tags never change their meaning."""
-    assert {tag: (q.name, norm) for tag, (q, norm) in BY_TAG.items()} == {
+    tags = [tag for name in names() for tag in find(name).tags.values()]
+    assert {tag: (by_tag(tag)[0].name, by_tag(tag)[1]) for tag in tags} == {
         0: ("uniform", "l2"),
         1: ("uniform", "linf"),
         2: ("rotated", "linf"),
@@ -113,7 +114,7 @@ def test_vectors_that_are_none_are_refused(name: str, norm: str) -> None:
             quantize(np.array(bad, dtype=np.float32), name, norm)
 
 
-@pytest.mark.parametrize("name", [name for name, q in QUANTIZERS.items() if not q.linear])
+@pytest.mark.parametrize("name", [name for name in names() if not find(name).linear])
 def test_scales_from_which_values_would_leave_float32_are_refused(name: str) -> None:
     with pytest.raises(aq.QuantizeError, match="Scale the vector down"):
         aq.quantize(np.full(64, 1e36, dtype=np.float32), 3, 1, quantizer=name)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import adaquantfl as aq
-from adaquantfl.quantizers.uniform import whole_levels
+from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.theory import rounding_variance, variance_bound
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import AdaQuantError, EngineError
-from ..runs.config import CODECS, load_config, parse_override
+from ..runs.config import load_config, parse_override
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +70,8 @@ def compare(options: argparse.Namespace) -> int:
 
 def methods(options: argparse.Namespace) -> int:
     """List rules, quantizers and codecs."""
-    from ..quantizers.registry import QUANTIZERS
+    from ..codecs.registry import names as codec_names
+    from ..quantizers.registry import find, names
     from ..rules.registry import BASELINES
     from ..rules.registry import methods as known_rules
     from ..runs.methods import lines
@@ -79,8 +80,8 @@ def methods(options: argparse.Namespace) -> int:
     print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
     print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
     print("\nQuantizers (`quantizer`; `norm` is l2 or linf where both are known):")
-    print(lines((one.name, one.about, one.reference) for one in QUANTIZERS.values()))
-    print(f"\nCodecs (`codec`), lossless: {', '.join(CODECS)}. auto takes the smallest.")
+    print(lines((one.name, one.about, one.reference) for one in map(find, names())))
+    print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     return 0
 
 

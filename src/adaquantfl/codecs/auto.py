@@ -1,6 +1,7 @@
 """`auto`: the codec with the smallest frame, chosen from the histogram of the levels and never by encoding twice.
 
-Only vectors so short that it costs nothing are encoded by all codecs, and the smallest frame is exactly that.
+It chooses among `fixed`, `sparse` and `dense`. Only vectors so short that it costs nothing are encoded by all three,
+and the smallest frame is exactly that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from . import dense, fixed, sparse
 from .dense_table import Counts
 from .frame import TILE, Header
 
+NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which a list of them takes less memory and time than all levels
 _SAMPLE = 64  # blocks of 1024 elements that are looked at to guess that share

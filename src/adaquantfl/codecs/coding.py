@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..quantizers.base import L2, MOST_GROWTH, Lengths, Quantizer
 from ..quantizers.levels import Levels, level_dtype, quantize
-from ..quantizers.registry import L2, find
+from ..quantizers.registry import find
 from ..quantizers.segments import Segments
 from ..quantizers.streams import split_key
-from ..quantizers.uniform import Prepared
 from ..quantizers.vectors import FloatVector, Stretch, check_levels
 from ..threads import WORTH_A_THREAD, over_ranges
 from . import raw
 from .frame import FLOAT32, TILE, Bytes, Frame, Header, check, read_frame
-from .registry import Body, by_name, by_tag
+from .registry import Body, Writer, by_tag
+from .registry import find as find_codec
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_ROOM = 2.0**20  # what is not linear in the levels decodes to at most so many times its scale
 _TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting frame is added to them
 
 
-def encode(levels: Levels, codec: str = "auto") -> bytes:
-    """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest.
+def encode(levels: Levels, codec: str | Writer = "auto") -> bytes:
+    """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest; or an object.
 
     >>> levels = quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0)
     >>> decode(encode(levels)) == levels
     True
     """
-    return by_name(codec).encode(_checked(levels))
+    return find_codec(codec).encode(_checked(levels))
 
 
 def compress(
     x: FloatVector,
     s: int,
     key: int,
-    codec: str = "auto",
-    segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    codec: str | Writer = "auto",
+    segments: Lengths | None = None,
     stretch: Stretch = 1.0,
-    quantizer: str = "uniform",
+    quantizer: str | Quantizer = "uniform",
     norm: str | None = None,
 ) -> bytes:
     """Quantize and encode: the bytes of `encode(quantize(x, s, key, segments, stretch, quantizer, norm), codec)`.
@@ -53,10 +52,10 @@ def compress(
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
-    writer = by_name(codec)
-    if quantizer != "uniform":
-        return writer.encode(quantize(x, s, key, segments, stretch, quantizer, norm))
-    ready = Prepared.of(x, s, segments, stretch, find(quantizer).norm(norm))
+    writer, kind = find_codec(codec), find(quantizer)
+    ready = kind.prepare(x, s, segments, stretch, kind.norm(norm))
+    if ready is None:
+        return writer.encode(quantize(x, s, key, segments, stretch, kind, norm))
     low, high = split_key(key)
     lengths = None if segments is None else ready.segments.lengths
     return writer.compress(ready, int(s), low, high, lengths)
@@ -122,10 +121,7 @@ class Accumulator:
         (5, 5.0)
         >>> total.add(update)
         """
-        if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
-            raise FrameError(f"The weight {weight!r} is not a finite float32.")
-        # A buffer that the caller may use again is copied: the frame waits.
-        return Checked.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), self.dimension), weight)
+        return check_frame(frame, weight, self.dimension)
 
     def add(self, frame: Bytes | Checked, weight: float = 1.0, order: int | None = None) -> None:
         """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was.
@@ -240,18 +236,34 @@ class Checked:
     @staticmethod
     def of(frame: Frame, weight: float) -> Checked:
         header = frame.header
-        if header.quantizer == FLOAT32:
-            whole = Segments.of(None, header.dimension).offsets
-            return Checked(frame, raw.open_body(frame), np.array([weight], dtype=np.float32), whole)
-        body, kind = by_tag(frame).open_body(frame), header.kind
-        with np.errstate(over="ignore"):
-            largest = (weight * header.scales.astype(np.float64) * (1 if kind.linear else _ROOM)).astype(np.float32)
-            steps = (weight * header.scales.astype(np.float64) / (header.s if kind.divides else 1)).astype(np.float32)
-        if not np.isfinite(largest).all():
-            raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
-        if not kind.linear:
-            steps = np.array([weight], dtype=np.float32)
-        return Checked(frame, body, steps, Segments.of(header.segments, header.dimension).offsets)
+        body = raw.open_body(frame) if header.quantizer == FLOAT32 else by_tag(frame).open_body(frame)
+        return Checked(frame, body, _steps(header, weight), Segments.of(header.segments, header.dimension).offsets)
+
+    def weighted(self, weight: float) -> Checked:
+        """The same frame with another weight."""
+        return replace(self, steps=_steps(self.frame.header, weight))
+
+
+def check_frame(frame: Bytes, weight: float, dimension: int) -> Checked:
+    """A frame looked at from end to end, ready to be added: FrameError on anything malformed."""
+    if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
+        raise FrameError(f"The weight {weight!r} is not a finite float32.")
+    # A buffer that the caller may use again is copied: the frame waits.
+    return Checked.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), dimension), weight)
+
+
+def _steps(header: Header, weight: float) -> npt.NDArray[np.float32]:
+    """What each level of a segment is multiplied by; FrameError where that is beyond float32."""
+    if header.quantizer == FLOAT32:
+        return np.array([weight], dtype=np.float32)
+    kind = header.kind
+    with np.errstate(over="ignore"):
+        scales = weight * header.scales.astype(np.float64)
+        largest = (scales * (1 if kind.linear else MOST_GROWTH)).astype(np.float32)
+        steps = (scales / (header.s if kind.divides else 1)).astype(np.float32)
+    if not np.isfinite(largest).all():
+        raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
+    return steps if kind.linear else np.array([weight], dtype=np.float32)
 
 
 def _checked(levels: Levels) -> Levels:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..quantizers.base import MOST_BLOCK, MOST_SCALE, Quantizer
 from ..quantizers.levels import Levels
-from ..quantizers.registry import BY_TAG, FLOAT32_TAG, MOST_BLOCK, MOST_SCALE, Quantizer, find
+from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
 from .checksum import crc32
@@ -58,12 +59,12 @@ class Header:
     @property
     def kind(self) -> Quantizer:
         """The quantizer of a frame of levels."""
-        return BY_TAG[self.quantizer][0]
+        return by_tag(self.quantizer)[0]
 
     @property
     def norm(self) -> str:
         """What the scales are norms of; "" where they are none."""
-        return BY_TAG[self.quantizer][1]
+        return by_tag(self.quantizer)[1]
 
     @property
     def top(self) -> int:
@@ -115,15 +116,13 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
     if crc32(view[: -_CRC.size]) != crc:
         raise FrameError("The checksum does not match: the frame was truncated or altered on its way. Send it again.")
-    if quantizer not in BY_TAG and quantizer != FLOAT32:
-        raise FrameError(f"Quantizer tag {quantizer} is unknown; known are {[*sorted(BY_TAG), FLOAT32]}.")
+    kind = None if quantizer == FLOAT32 else by_tag(quantizer)[0]
     if dimension is not None and size != dimension:
         raise FrameError(
             f"The frame has dimension {size:,}, expected {dimension:,}: sender and receiver differ in model."
         )
     if not 1 <= size <= MAX_DIMENSION:
         raise FrameError(f"Dimension {size:,} is outside 1 to 2^32.")
-    kind = None if quantizer == FLOAT32 else BY_TAG[quantizer][0]
     if kind and not 1 <= s <= kind.most:
         raise FrameError(f"s = {s} is outside 1 to {kind.most}.")
     if not kind and (codec, layout, s, scales) != (FLOAT32, _WHOLE, 0, 0):
@@ -222,7 +221,7 @@ def _read_segments(
             raise FrameError(f"{count:,} scales, but no segments that they belong to.")
         return None, position
     if layout == _BUCKETS:
-        size, position = _read_varint(view, position)
+        size, position = read_varint(view, position)
         if size < 1 or -(-dimension // size) != count:
             raise FrameError(f"Buckets of {size:,} elements do not make {count:,} scales of dimension {dimension:,}.")
         return bucket_lengths(dimension, size), position
@@ -230,7 +229,7 @@ def _read_segments(
         raise FrameError(f"Segment layout {layout} is unknown.")
     lengths = []
     for _ in range(count):
-        length, position = _read_varint(view, position)
+        length, position = read_varint(view, position)
         lengths.append(length)
     if min(lengths) < 1 or sum(lengths) != dimension:
         raise FrameError(f"The segments hold {sum(lengths):,} elements; the dimension is {dimension:,}.")
@@ -262,7 +261,7 @@ def varint(number: int) -> bytes:
     return bytes(out) + bytes([number])
 
 
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+def read_varint(view: memoryview, position: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 35, 7):  # 2^32 takes five bytes
         if position >= len(view):

@@ -9,7 +9,7 @@ from ..theory import bits_per_element, paper_bits
 from .coding import decode
 from .frame import FLOAT32, Bytes, Header, read_frame
 from .raw import decode_float32
-from .registry import CODECS, by_tag
+from .registry import all_codecs, by_tag
 
 _LARGE = 2**28  # elements: beyond it a tiny frame could ask for all memory
 
@@ -43,10 +43,10 @@ def describe(data: Bytes) -> str:
             ("sent", f"{8 * frame.size / header.dimension:.4f} bits an element"),
             (
                 "with codec",
-                ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in CODECS.values()) + " bytes",
+                ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in all_codecs()) + " bytes",
             ),
         ]
-        if header.kind.name == "uniform":
+        if header.kind.from_paper:
             formula = paper_bits(header.dimension, header.s, len(header.scales))
             facts.append(("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"))
     return "\n".join(f"{name:12} {value}" for name, value in facts)

@@ -1,18 +1,23 @@
-"""Which codec reads and writes which frame: the tag in the header decides."""
+"""Which codec reads and writes which frame: the tag in the header decides. Other packages can bring codecs."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..names import unknown
+from ..open_registry import OUTSIDE_TAGS, Registry
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
-from . import auto, dense, fixed, sparse
-from .frame import Frame
+from .frame import TILE, Frame
+
+BUILT_IN = ("auto", "fixed", "sparse", "dense")
+GROUP = "adaquantfl.codecs"  # of the entry points of other packages
 
 
 class Body(Protocol):
@@ -20,7 +25,7 @@ class Body(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it keeps, beside the frame."""
+        """Memory that it keeps, besides the frame."""
 
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         """Write the levels into `values`."""
@@ -36,11 +41,10 @@ class Body(Protocol):
         """total[i] += steps[segment of i] x level i, for the tiles first to last; on the caller's thread alone."""
 
 
-class Codec(Protocol):
-    """What a codec module offers. Each is lossless on Levels, so the choice never changes a trajectory."""
+class Writer(Protocol):
+    """What it takes to make frames: the codecs, and `auto`, which leaves the writing to one of them."""
 
     NAME: str
-    TAG: int
 
     def encode(self, levels: Levels) -> bytes:
         """Levels to a frame."""
@@ -49,35 +53,116 @@ class Codec(Protocol):
         self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None
     ) -> bytes:
         """Floats to the same frame; `fixed` and `sparse` do it without writing the levels to memory."""
+        return self.encode(ready.as_levels(ready.levels(0, ready.segments.dimension, s, low, high), s, segments))
+
+
+class Codec(Writer, Protocol):
+    """What a codec offers: a module here, a subclass elsewhere. It is lossless, so it never changes a trajectory."""
+
+    TAG: int
 
     def open_body(self, frame: Frame) -> Body:
         """Check the body; FrameError says why it is refused."""
 
 
-class Writer(Protocol):
-    """What it takes to make frames: the codecs, and `auto`, which leaves the writing to one of them."""
+@dataclass(frozen=True)
+class DecodedBody:
+    """The body of a codec that has no faster way to add than to decode first."""
 
-    def encode(self, levels: Levels) -> bytes: ...
+    values: npt.NDArray[np.signedinteger]
 
-    def compress(
-        self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None
-    ) -> bytes: ...
+    @staticmethod
+    def of(frame: Frame, values: npt.NDArray[np.signedinteger]) -> DecodedBody:
+        """Levels that were read from a frame; FrameError where they cannot be its levels."""
+        top = frame.header.top
+        if values.shape != (frame.header.dimension,):
+            raise FrameError(f"The body has levels of shape {values.shape}; the dimension is {frame.header.dimension}.")
+        if values.max() > top or values.min() < -top:
+            raise FrameError(f"The levels reach from {values.min()} to {values.max()}; the largest is {top}.")
+        return DecodedBody(values)
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
+        values[:] = self.values
+
+    def add(
+        self,
+        steps: npt.NDArray[np.float32],
+        offsets: npt.NDArray[np.int64],
+        total: npt.NDArray[np.float32],
+        first: int,
+        last: int,
+    ) -> None:
+        here = slice(first * TILE, min(last * TILE, len(self.values)))
+        bounds: npt.NDArray[np.int64] = np.clip(offsets, here.start, here.stop)
+        each = np.repeat(steps, np.diff(bounds))
+        total[here] += each * self.values[here].astype(np.float32)
 
 
-CODECS: dict[int, Codec] = {codec.TAG: codec for codec in (fixed, sparse, dense)}
-WRITERS: dict[str, Writer] = {"auto": auto, **{codec.NAME: codec for codec in CODECS.values()}}
+def _facts(writer: object) -> tuple[str, Mapping[int, str]]:
+    given: Any = writer
+    if not all(hasattr(given, name) for name in ("NAME", "encode", "compress")):
+        raise FrameError(f"{writer!r} is not a codec: pass a name, or an instance of Codec.")
+    if not hasattr(given, "open_body"):  # like `auto`, it leaves the writing to codecs
+        return given.NAME, {}
+    if not hasattr(given, "TAG"):
+        raise FrameError(f"The codec {given.NAME!r} has no TAG, by which its frames are read.")
+    return given.NAME, {given.TAG: ""}
 
 
-def by_name(name: str) -> Writer:
-    """Who writes frames under this name."""
-    if name not in WRITERS:
-        raise FrameError(unknown("codec", name, WRITERS))
-    return WRITERS[name]
+def _table() -> Registry[Writer]:
+    def built_in() -> Iterable[Writer]:
+        return (cast(Writer, import_module(f"{__package__}.{name}")) for name in BUILT_IN)
+
+    return Registry("codec", GROUP, built_in, _facts, FrameError)
+
+
+_TABLE = _table()
+
+
+def find(codec: str | Writer) -> Writer:
+    """Who writes frames under this name, or the object itself, which is then registered.
+
+    >>> find("sparse").NAME
+    'sparse'
+    """
+    return _TABLE.find(codec)
 
 
 def by_tag(frame: Frame) -> Codec:
-    """The codec that reads this frame."""
-    codec = CODECS.get(frame.header.codec)
-    if codec is None:
-        raise FrameError(f"Codec tag {frame.header.codec} is unknown; known are {sorted(CODECS)}.")
-    return codec
+    """The codec that reads this frame; FrameError where its tag is unknown."""
+    tag = frame.header.codec
+    found = _TABLE.by_tag(tag)
+    if found is None:
+        hint = " Install or register the package that the sender has." if tag in OUTSIDE_TAGS else ""
+        raise FrameError(f"Codec tag {tag} is unknown; known are {_TABLE.tags()}.{hint}")
+    return cast(Codec, found[0])
+
+
+def names() -> tuple[str, ...]:
+    """What `codec` may be called.
+
+    >>> names()[:4]
+    ('auto', 'fixed', 'sparse', 'dense')
+    """
+    return _TABLE.names()
+
+
+def all_codecs() -> list[Codec]:
+    """All but `auto`, in the order of their tags."""
+    return [cast(Codec, found[0]) for tag in _TABLE.tags() if (found := _TABLE.by_tag(tag))]
+
+
+def register(codec: Writer) -> Writer:
+    """Make a codec of another package known by its name and its tag, which is from 128 to 254.
+
+    It is known in this process alone; an entry point of the group "adaquantfl.codecs" makes it known in every one.
+    FrameError where a name or a tag is taken.
+
+    >>> register(find("dense")).NAME  # known already
+    'dense'
+    """
+    return _TABLE.register(codec)

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, Message
 
-from ..codecs.registry import by_name
+from ..codecs.registry import find as find_codec
 from ..errors import ConfigError
-from ..quantizers.by_rule import by_rule
 from ..quantizers.registry import find
 from ..quantizers.segments import scope_segments
 from ..quantizers.streams import stream_key
+from ..quantizers.vectors import Stretch
 from ..theory import MAX_LEVELS
 
 KEY = "adaquantfl"  # of the entry; its value is the plan as JSON
@@ -53,7 +53,7 @@ class Plan:
                 f"quantizer = {self.quantizer!r} needs clients that keep what they left out from round to round, and a "
                 "mod keeps nothing: choose one that is unbiased."
             )
-        by_name(self.codec)
+        find_codec(self.codec)
         self.segments([1])
         self.key(0)
         if not all(isinstance(pattern, str) for pattern in self.exact):
@@ -72,11 +72,11 @@ class Plan:
         """The lengths that share a norm, for arrays of these sizes."""
         return scope_segments(self.scope, sizes)
 
-    def levels(self, sizes: Sequence[int]) -> tuple[int, float]:
+    def levels(self, sizes: Sequence[int]) -> tuple[int, Stretch]:
         """s and stretch, as `compress` takes them, for arrays of these sizes."""
         assert self.s is not None
         segments = self.segments(sizes)
-        return by_rule(find(self.quantizer), self.s, np.array([sum(sizes)]) if segments is None else segments)
+        return find(self.quantizer).levels_for(self.s, np.array([sum(sizes)]) if segments is None else segments)
 
     def key(self, client: int) -> int:
         """The client's random stream in this round; a node id is an unsigned 64-bit number."""

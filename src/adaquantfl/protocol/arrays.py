@@ -196,6 +196,6 @@ def _dtype(name: str) -> np.dtype[Any]:
     try:
         return np.dtype(name)
     except TypeError:
-        import ml_dtypes  # bfloat16 is not NumPy's own; whoever has such arrays has this package
+        import ml_dtypes  # type: ignore[import-not-found]  # bfloat16 is not NumPy's own; who has it has this package
 
-        return np.dtype(getattr(ml_dtypes, name))
+        return np.dtype(str(getattr(ml_dtypes, name).__name__))

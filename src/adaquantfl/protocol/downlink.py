@@ -23,9 +23,9 @@ from ..codecs.difference import apply_difference, encode_difference
 from ..codecs.frame import Bytes
 from ..codecs.raw import decode_float32, encode_float32, frame_size
 from ..errors import ConfigError, FrameError, ModelNeeded
+from ..open_registry import Registry, named_class
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.streams import stream_key
-from ..registries import Registry
 from ..rules import AdaQuant, RuleState
 from .arrays import Layout, Model, Vector
 from .ledger import Ledger
@@ -178,7 +178,9 @@ class Lossy(Exact):
         return AdaQuant(self.s0, self.interval, self.guard)
 
 
-DOWNLINKS: Registry[type[Whole]] = Registry("downlink", {one.name: one for one in (Whole, Exact, Lossy)}, ConfigError)
+DOWNLINKS: Registry[type[Whole]] = Registry(
+    "downlink", "adaquantfl.downlinks", lambda: (Whole, Exact, Lossy), named_class(Whole, ConfigError), ConfigError
+)
 
 
 @dataclass(frozen=True, eq=False)

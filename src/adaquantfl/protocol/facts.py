@@ -54,7 +54,7 @@ def remembered(state: ServerState, opened: OpenRound, verdict: Verdict, feedback
     examples = {**state.examples, **{client: one.reply.examples for client, one in opened.heard.items()}}
     if not feedback:
         return {"examples": examples}
-    gone = () if verdict is Verdict.KEEP else (state.round,)
+    gone: tuple[int, ...] = () if verdict is Verdict.KEEP else (state.round,)
     if verdict is Verdict.ROLL_BACK and state.earlier is not None and state.earlier is not state.trajectory:
         gone += (state.trajectory.round,)
     asked = dict(state.asked)

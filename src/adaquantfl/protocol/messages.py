@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.checksum import crc32
-from ..codecs.frame import _read_varint as read_varint
-from ..codecs.frame import varint
+from ..codecs.frame import read_varint, varint
 from ..errors import FrameError
 from ..quantizers.segments import scope_segments
 
@@ -68,7 +67,7 @@ class Order:
         """The order as bytes."""
         flags = _QUANTIZED * (self.s is not None) | _SURVEY * bool(self.candidates) | _FEEDBACK * self.feedback
         flags |= _BALANCED * self.balanced | _EVALUATE * self.evaluate
-        scope = {"whole": _WHOLE, "tensor": _TENSOR}.get(self.scope, self.scope)  # type: ignore[call-overload]
+        scope = self.scope if isinstance(self.scope, int) else {"whole": _WHOLE, "tensor": _TENSOR}[self.scope]
         known = self.codec in CODECS
         codec = CODECS.index(self.codec) if known else 255
         names = b"" if known else self.codec.encode()

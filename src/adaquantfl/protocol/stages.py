@@ -68,8 +68,8 @@ class Stages:
             raise ConfigError(f"cost = {cost!r}: use 'up', 'both', or a function of the bytes up and down.")
         return Stages(
             rule, uplink,
-            DOWNLINKS[downlink]() if isinstance(downlink, str) else downlink,
-            STEPS[step]() if isinstance(step, str) else step,
+            DOWNLINKS.find(downlink)() if isinstance(downlink, str) else downlink,
+            STEPS.find(step)() if isinstance(step, str) else step,
             cohort or Cohort(least=min_clients), max_update_norm, loss_smoothing, cost, seed,
         )  # fmt: skip
 
@@ -122,8 +122,8 @@ class Stages:
         return Stages(
             rule,
             Uplink.of(**uplink),
-            given.get("downlink") or DOWNLINKS[downlink["name"]](**downlink["settings"]),
-            given.get("step") or STEPS[step["name"]](**step["settings"]),
+            given.get("downlink") or DOWNLINKS.find(downlink["name"])(**downlink["settings"]),
+            given.get("step") or STEPS.find(step["name"])(**step["settings"]),
             Cohort(**{**tree["cohort"], "examples": tuple(tree["cohort"]["examples"])}),
             tree["max_update_norm"],
             tree["loss_smoothing"],

@@ -89,9 +89,7 @@ class ServerState:
                 log=Log(log["round"], bytes(log["digest"]), tuple(map(bytes, log["steps"])), _numbered(log["holds"])),
                 ledger=Ledger(**tree["ledger"]),
                 loss=tree["loss"],
-                survey=Survey(**{k: tuple(v) if isinstance(v, list) else v for k, v in survey.items()})
-                if survey
-                else None,
+                survey=_read_survey(survey) if survey else None,
                 asked={int(client): tuple(rounds) for client, rounds in tree["asked"].items()},
                 taken_back=tuple(tree["taken_back"]),
                 examples=_numbered(tree["examples"]),
@@ -109,6 +107,11 @@ def _read_trajectory(tree: Mapping[str, Any]) -> Trajectory:
     weights, buffers = (np.asarray(model[name], dtype=np.float32) for name in ("weights", "buffers"))
     held = Model(weights, buffers, bytes(model["others"]))
     return Trajectory(int(tree["round"]), held, dict(tree["step"]), dict(tree["downlink"]))
+
+
+def _read_survey(tree: Mapping[str, Any]) -> Survey:
+    lists: dict[str, Any] = {name: tuple(tree[name]) for name in ("levels", "errors", "costs")}
+    return Survey(**lists, loss=tree["loss"], harm=tree["harm"])
 
 
 def _with_text_keys(numbers: Mapping[int, int]) -> dict[str, int]:

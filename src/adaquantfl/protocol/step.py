@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import ConfigError
-from ..registries import Registry
+from ..open_registry import Registry, named_class
 from .arrays import Vector
 
 
@@ -30,4 +30,6 @@ class ServerStep:
         return update, state
 
 
-STEPS: Registry[type[ServerStep]] = Registry("server step", {ServerStep.name: ServerStep}, ConfigError)
+STEPS: Registry[type[ServerStep]] = Registry(
+    "server step", "adaquantfl.steps", lambda: (ServerStep,), named_class(ServerStep, ConfigError), ConfigError
+)

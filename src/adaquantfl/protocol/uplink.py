@@ -67,7 +67,9 @@ class Uplink:
 
     def number(self, s: float | None) -> float | None:
         """What an order says in place of the rule's s."""
-        return s if s is None or self.quantizer.follows_rule else self.own_levels
+        if s is None or self.quantizer.follows_rule:
+            return s
+        return self.own_levels if self.quantizer.own_levels else 1
 
     def scales(self, lengths: tuple[int, ...]) -> int:
         """How many norms the paper's formula counts."""

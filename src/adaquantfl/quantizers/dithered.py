@@ -12,13 +12,14 @@ above the paper's m (g = 0), nor above 1/12. That g is what a segment sends.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..jit import kernel, reduction
 from ..threads import over_ranges
+from .base import L2, LINF, Lengths, Number, Quantizer
 from .kernels import WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
 from .segments import Segments
@@ -28,43 +29,49 @@ from .vectors import FloatVector, Stretch, per_segment, scaled
 UNIT = 2.0**-31  # of a random number
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: Stretch,
-    norm: str,
-) -> Levels:
-    """Levels -s to s of the norm, and the best gain of each segment."""
-    vector, parts, scales = scaled(x, segments, stretch, norm)
-    (low, high), (bounds, owner) = split_key(key), parts.pieces
-    values, spread = np.empty(len(vector), dtype=level_dtype(s)), np.empty(len(owner))
-    inverse = inverses(scales, s)
+class Dithered(Quantizer):
+    """Subtractive dither with the best gain."""
 
-    def work(first: int, last: int) -> None:
-        round_pieces(vector, bounds, owner, inverse, float(s), low, high, values, spread, first, last)
+    name = "dithered"
+    about = "uniform's levels; the receiver takes part of the random numbers off again"
+    reference = "subtractive dither (Roberts 1962), with a gain of our own"
+    tags: ClassVar = {L2: 4, LINF: 5}
+    keyed = True
+    number = Number("gain", per_segment=True, least=0.0, most=1.5)
 
-    over_ranges(work, len(owner), smallest=4)
-    gains = (6.0 * per_segment(spread, parts) / parts.lengths).astype(np.float32)
-    whole = segments is None
-    return Levels(
-        values, scales[0] if whole else scales, s, None if whole else parts.lengths, "dithered", norm, int(key), gains
-    )
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s of the norm, and the best gain of each segment."""
+        vector, parts, scales = scaled(x, segments, stretch, norm)
+        (low, high), (bounds, owner) = split_key(key), parts.pieces
+        values, spread = np.empty(len(vector), dtype=level_dtype(s)), np.empty(len(owner))
+        inverse = inverses(scales, s)
+
+        def work(first: int, last: int) -> None:
+            round_pieces(vector, bounds, owner, inverse, float(s), low, high, values, spread, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        gains = (6.0 * per_segment(spread, parts) / parts.lengths).astype(np.float32)
+        whole = segments is None
+        scale, lengths = (scales[0], None) if whole else (scales, parts.lengths)
+        return Levels(values, scale, s, lengths, self.name, norm, int(key), gains)
+
+    def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
+        """step (level - gain u)."""
+        steps = levels.scales.astype(np.float64) / levels.s
+        gains = np.zeros(len(steps)) if levels.numbers is None else levels.numbers.astype(np.float64)
+        (low, high), (bounds, owner) = split_key(levels.key or 0), Segments(levels.offsets).pieces
+        out = np.empty(levels.dimension, dtype=np.float32)
+
+        def work(first: int, last: int) -> None:
+            undo_pieces(levels.values, bounds, owner, steps, gains, low, high, out, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        return out
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """step (level - gain u)."""
-    steps = levels.scales.astype(np.float64) / levels.s
-    gains = np.zeros(len(steps)) if levels.numbers is None else levels.numbers.astype(np.float64)
-    (low, high), (bounds, owner) = split_key(levels.key or 0), Segments(levels.offsets).pieces
-    out = np.empty(levels.dimension, dtype=np.float32)
-
-    def work(first: int, last: int) -> None:
-        undo_pieces(levels.values, bounds, owner, steps, gains, low, high, out, first, last)
-
-    over_ranges(work, len(owner), smallest=4)
-    return out
+QUANTIZER = Dithered()
 
 
 def inverses(scales: npt.NDArray[np.float32], s: int) -> npt.NDArray[np.float64]:

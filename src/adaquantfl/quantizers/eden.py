@@ -11,49 +11,57 @@ block's squared norm comes back too large by about q / 3 of it at one bit, less 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..jit import reduction
 from ..threads import over_ranges
+from .base import NO_NORM, Lengths, Quantizer
 from .gaussian import lloyd_max
 from .levels import Levels
-from .registry import NO_NORM
 from .rotation import Turned, rotate_back
-from .vectors import FloatVector
+from .vectors import FloatVector, Stretch
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: float,
-    norm: str,
-) -> Levels:
-    """Levels 1 to s and -1 to -s, the numbers of the centroids; no level is 0."""
-    turned, centres = Turned.of(x, segments, key), lloyd_max(s)
-    edges = (centres[1:] + centres[:-1]) / 2
-    offsets, inverse = turned.parts.offsets, turned.inverse
-    values, dots = np.empty(len(turned.y), dtype=np.int8), np.empty(turned.parts.count)
+class Eden(Quantizer):
+    """The nearest Lloyd-Max centroid of each rotated coordinate."""
 
-    def work(first: int, last: int) -> None:
-        nearest_centres(turned.y, offsets, inverse, edges, centres, values, dots, first, last)
+    name = "eden"
+    about = "rotated, then the nearest of 2 s Lloyd-Max centroids of a Gaussian"
+    reference = "Vargaftik et al. 2022, EDEN"
+    tags: ClassVar = {NO_NORM: 8}
+    most = 16
+    stretches = False
+    keyed = True
+    rotates = True
 
-    over_ranges(work, turned.parts.count, smallest=2)
-    return Levels(values, turned.scales(dots), s, turned.parts.lengths, "eden", NO_NORM, int(key))
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels 1 to s and -1 to -s, the numbers of the centroids; no level is 0."""
+        turned, centres = Turned.of(x, segments, key), lloyd_max(s)
+        edges = (centres[1:] + centres[:-1]) / 2
+        offsets, inverse = turned.parts.offsets, turned.inverse
+        values, dots = np.empty(len(turned.y), dtype=np.int8), np.empty(turned.parts.count)
+
+        def work(first: int, last: int) -> None:
+            nearest_centres(turned.y, offsets, inverse, edges, centres, values, dots, first, last)
+
+        over_ranges(work, turned.parts.count, smallest=2)
+        return Levels(values, turned.scales(dots), s, turned.parts.lengths, self.name, NO_NORM, int(key))
+
+    def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
+        """scale D H c."""
+        centres = lloyd_max(levels.s)
+        table = np.concatenate([-centres[::-1], [0.0], centres])
+        each = np.repeat(levels.scales.astype(np.float64), np.diff(levels.offsets))
+        turned = (table[levels.values.astype(np.int64) + levels.s] * each).astype(np.float32)
+        return rotate_back(turned, levels.offsets, levels.key or 0)
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """scale D H c."""
-    centres = lloyd_max(levels.s)
-    table = np.concatenate([-centres[::-1], [0.0], centres])
-    each = np.repeat(levels.scales.astype(np.float64), np.diff(levels.offsets))
-    return rotate_back(
-        (table[levels.values.astype(np.int64) + levels.s] * each).astype(np.float32), levels.offsets, levels.key or 0
-    )
+QUANTIZER = Eden()
 
 
 @reduction

@@ -12,17 +12,17 @@ coder needs. The last element of an odd segment is dithered alone.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..jit import inline, kernel
 from ..threads import over_ranges
+from .base import L2, LINF, Lengths, Quantizer
 from .dithered import UNIT, inverses
 from .kernels import WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
-from .registry import QUANTIZERS
 from .segments import Segments
 from .streams import split_key
 from .vectors import FloatVector, Stretch, scaled
@@ -30,41 +30,48 @@ from .vectors import FloatVector, Stretch, scaled
 _ROW = np.sqrt(3.0) / 2  # from one row of points to the next
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: Stretch,
-    norm: str,
-) -> Levels:
-    """The integers a and b of every pair, in the places of its elements."""
-    vector, parts, scales = scaled(x, segments, stretch, norm)
-    (low, high), (bounds, owner) = split_key(key), parts.pieces
-    values = np.empty(len(vector), dtype=level_dtype(QUANTIZERS["lattice"].top(s)))
-    inverse = inverses(scales, s)
+class Lattice(Quantizer):
+    """Pairs of elements on a hexagonal lattice."""
 
-    def work(first: int, last: int) -> None:
-        nearest_points(vector, bounds, owner, inverse, low, high, values, first, last)
+    name = "lattice"
+    about = "pairs of elements on a hexagonal lattice, subtractive dither"
+    reference = "Shlezinger, Chen, Eldar, Poor, Cui 2020, UVeQFed"
+    tags: ClassVar = {L2: 6, LINF: 7}
+    keyed = True
+    reach = (2, 2)
 
-    over_ranges(work, len(owner), smallest=4)
-    whole = segments is None
-    return Levels(
-        values, scales[0] if whole else scales, s, None if whole else parts.lengths, "lattice", norm, int(key)
-    )
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """The integers a and b of every pair, in the places of its elements."""
+        vector, parts, scales = scaled(x, segments, stretch, norm)
+        (low, high), (bounds, owner) = split_key(key), parts.pieces
+        values = np.empty(len(vector), dtype=level_dtype(self.top(s)))
+        inverse = inverses(scales, s)
+
+        def work(first: int, last: int) -> None:
+            nearest_points(vector, bounds, owner, inverse, low, high, values, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        whole = segments is None
+        return Levels(
+            values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm, int(key)
+        )
+
+    def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
+        """step (point - z)."""
+        steps = levels.scales.astype(np.float64) / levels.s
+        (low, high), (bounds, owner) = split_key(levels.key or 0), Segments(levels.offsets).pieces
+        out = np.empty(levels.dimension, dtype=np.float32)
+
+        def work(first: int, last: int) -> None:
+            points_without_dither(levels.values, bounds, owner, steps, low, high, out, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        return out
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """step (point - z)."""
-    steps = levels.scales.astype(np.float64) / levels.s
-    (low, high), (bounds, owner) = split_key(levels.key or 0), Segments(levels.offsets).pieces
-    out = np.empty(levels.dimension, dtype=np.float32)
-
-    def work(first: int, last: int) -> None:
-        points_without_dither(levels.values, bounds, owner, steps, low, high, out, first, last)
-
-    over_ranges(work, len(owner), smallest=4)
-    return out
+QUANTIZER = Lattice()
 
 
 @inline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QuantizeError
-from .registry import L2, MOST_SCALE, find, load
+from .base import L2, MOST_SCALE, Lengths, Quantizer
+from .registry import find
 from .segments import Segments
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Levels:
         >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).dequantize()
         array([ 3., -4.], dtype=float32)
         """
-        return load(self.quantizer).dequantize(self)
+        return find(self.quantizer).dequantize(self)
 
     def remainder(self, x: FloatVector) -> npt.NDArray[np.float32]:
         """What quantizing left out of x: error feedback adds it to the next vector.
@@ -133,9 +133,9 @@ def quantize(
     x: FloatVector,
     s: int,
     key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    segments: Lengths | None = None,
     stretch: Stretch = 1.0,
-    quantizer: str = "uniform",
+    quantizer: str | Quantizer = "uniform",
     norm: str | None = None,
 ) -> Levels:
     """Quantize a vector; with the paper's quantizer to levels -s to s of its l2 norm, at random and without bias.
@@ -144,7 +144,7 @@ def quantize(
     key: from `stream_key`; the same key gives the same levels. segments: lengths of runs with a norm of their own
     (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie so many times
     further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7; an array has one
-    for each segment. quantizer: a name of `quantizers.registry`. norm: "l2" or "linf"; None: its usual one.
+    for each segment. quantizer: a name (`adaquantfl methods`), or an object. norm: "l2" or "linf"; None: its usual one.
 
     >>> levels = quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=3, key=7)
     >>> levels.values, levels.scale, levels.s
@@ -157,11 +157,11 @@ def quantize(
     kind = find(quantizer)
     check_levels(s, kind.most)
     if not kind.stretches and np.any(np.asarray(stretch) != 1.0):
-        raise QuantizeError(f"stretch={stretch!r}: {quantizer} has no steps to stretch; leave it at 1.")
-    levels = load(quantizer).quantize(x, int(s), key, segments, stretch, kind.norm(norm))
+        raise QuantizeError(f"stretch={stretch!r}: {kind.name} has no steps to stretch; leave it at 1.")
+    levels = kind.quantize(x, int(s), key, segments, stretch, kind.norm(norm))
     if not kind.linear and levels.scales.max() > MOST_SCALE:
         raise QuantizeError(
-            f"The vector's scale, {levels.scales.max():g}, is beyond {MOST_SCALE:g}, the most that {quantizer} takes. "
+            f"The vector's scale, {levels.scales.max():g}, is beyond {MOST_SCALE:g}, the most that {kind.name} takes. "
             "Scale the vector down first."
         )
     return levels

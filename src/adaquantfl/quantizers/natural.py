@@ -10,13 +10,14 @@ rounds every float to a power of two.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..jit import kernel
 from ..threads import over_ranges
+from .base import L2, LINF, Lengths, Quantizer
 from .dithered import UNIT, inverses
 from .kernels import WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
@@ -24,33 +25,39 @@ from .streams import split_key
 from .vectors import FloatVector, Stretch, scaled
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: Stretch,
-    norm: str,
-) -> Levels:
-    """Levels -s to s: k is 2^(k-s) of the norm."""
-    vector, parts, scales = scaled(x, segments, stretch, norm)
-    (low, high), (bounds, owner) = split_key(key), parts.pieces
-    values, inverse = np.empty(len(vector), dtype=level_dtype(s)), inverses(scales, 1)
+class Natural(Quantizer):
+    """Levels that halve."""
 
-    def work(first: int, last: int) -> None:
-        round_exponents(vector, bounds, owner, inverse, s, low, high, values, first, last)
+    name = "natural"
+    about = "levels that halve: norm, norm / 2, norm / 4, ..., rounded at random"
+    reference = "Horvath et al. 2019, natural dithering"
+    tags: ClassVar = {L2: 11, LINF: 12}
+    most = 127
 
-    over_ranges(work, len(owner), smallest=4)
-    whole = segments is None
-    return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, "natural", norm)
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s: k is 2^(k-s) of the norm."""
+        vector, parts, scales = scaled(x, segments, stretch, norm)
+        (low, high), (bounds, owner) = split_key(key), parts.pieces
+        values, inverse = np.empty(len(vector), dtype=level_dtype(s)), inverses(scales, 1)
+
+        def work(first: int, last: int) -> None:
+            round_exponents(vector, bounds, owner, inverse, s, low, high, values, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        whole = segments is None
+        return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm)
+
+    def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
+        """scale sign(k) 2^(|k|-s), and 0 for 0."""
+        sizes = 2.0 ** np.arange(1 - levels.s, 1, dtype=np.float64)
+        table = np.concatenate([-sizes[::-1], [0.0], sizes])
+        each = np.repeat(levels.scales.astype(np.float64), np.diff(levels.offsets))
+        return (table[levels.values.astype(np.int64) + levels.s] * each).astype(np.float32)
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """scale sign(k) 2^(|k|-s), and 0 for 0."""
-    sizes = 2.0 ** np.arange(1 - levels.s, 1, dtype=np.float64)
-    table = np.concatenate([-sizes[::-1], [0.0], sizes])
-    each = np.repeat(levels.scales.astype(np.float64), np.diff(levels.offsets))
-    return (table[levels.values.astype(np.int64) + levels.s] * each).astype(np.float32)
+QUANTIZER = Natural()
 
 
 @kernel

@@ -10,42 +10,49 @@ that; half of the l2 norm is more than any element of a long vector.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ..jit import kernel
 from ..threads import over_ranges
-from . import uniform
+from .base import LINF, Lengths, Quantizer
 from .levels import Levels, level_dtype
 from .streams import split_key
+from .uniform import Prepared
 from .vectors import FloatVector, Stretch
 
-dequantize = uniform.dequantize
+
+class Nearest(Quantizer):
+    """Rounding to the nearest level."""
+
+    name = "nearest"
+    about = "uniform's steps, rounded to the nearest: no random numbers (biased; with error feedback)"
+    reference = "plain rounding, what int8 casts and group-wise quantizers do"
+    tags: ClassVar = {LINF: 14}
+    unbiased = False
+    feedback = True
+    linear = True
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s of the norm; the key is checked and not used."""
+        split_key(key)
+        ready = Prepared.of(x, s, segments, stretch, norm)
+        bounds, owner = ready.segments.pieces
+        inverse, values = ready.inverse.astype(np.float32), np.empty(len(ready.x), dtype=level_dtype(s))
+
+        def work(first: int, last: int) -> None:
+            round_pieces(ready.x, bounds, owner, inverse, np.float32(s), values, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        levels = ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
+        return replace(levels, quantizer=self.name)
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: Stretch,
-    norm: str,
-) -> Levels:
-    """Levels -s to s of the norm; the key is checked and not used."""
-    split_key(key)
-    ready = uniform.Prepared.of(x, s, segments, stretch, norm)
-    bounds, owner = ready.segments.pieces
-    inverse, values = ready.inverse.astype(np.float32), np.empty(len(ready.x), dtype=level_dtype(s))
-
-    def work(first: int, last: int) -> None:
-        round_pieces(ready.x, bounds, owner, inverse, np.float32(s), values, first, last)
-
-    over_ranges(work, len(owner), smallest=4)
-    levels = ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
-    return replace(levels, quantizer="nearest")
+QUANTIZER = Nearest()
 
 
 @kernel

@@ -7,32 +7,40 @@ O(log d / s^2) with the same bits. Unbiased, because the rounding is and H D is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import uniform
+from .base import L2, LINF, Lengths, Quantizer
 from .levels import Levels
 from .rotation import Turned, rotate_back
+from .uniform import QUANTIZER as UNIFORM
 from .vectors import FloatVector, Stretch
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: Stretch,
-    norm: str,
-) -> Levels:
-    """Levels -s to s of the norm of each rotated block."""
-    turned = Turned.of(x, segments, key)
-    levels = uniform.quantize(turned.y, s, key, turned.parts.lengths, stretch, norm)
-    return replace(levels, quantizer="rotated", key=int(key))
+class Rotated(Quantizer):
+    """The uniform quantizer, after a random rotation."""
+
+    name = "rotated"
+    about = "uniform after a random rotation"
+    reference = "Suresh, Yu, Kumar, McMahan 2017"
+    tags: ClassVar = {LINF: 2, L2: 3}
+    keyed = True
+    rotates = True
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s of the norm of each rotated block."""
+        turned = Turned.of(x, segments, key)
+        levels = UNIFORM.quantize(turned.y, s, key, turned.parts.lengths, stretch, norm)
+        return replace(levels, quantizer=self.name, key=int(key))
+
+    def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
+        """The uniform quantizer's vector, rotated back."""
+        return rotate_back(UNIFORM.dequantize(levels), levels.offsets, levels.key or 0)
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """The uniform quantizer's vector, rotated back."""
-    return rotate_back(uniform.dequantize(levels), levels.offsets, levels.key or 0)
+QUANTIZER = Rotated()

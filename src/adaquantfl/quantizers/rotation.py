@@ -8,7 +8,6 @@ segment is cut into blocks of 2^k elements, the largest first, and every block b
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +15,8 @@ import numpy.typing as npt
 
 from ..jit import kernel
 from ..threads import over_ranges
+from .base import Lengths
 from .kernels import WEYL, draw31, stream_start
-from .registry import LARGEST_BLOCK
 from .segments import Segments
 from .streams import split_key
 from .vectors import FloatVector, float32_vector, square_sums
@@ -25,6 +24,7 @@ from .vectors import FloatVector, float32_vector, square_sums
 SIGNS = (
     0x6A09E667BB67AE85  # the signs' stream is that of key XOR this (the roots of 2 and 3), apart from the rounding's
 )
+LARGEST_BLOCK = 65_536  # elements that are rotated together, as a rule: more do not fit a core's cache
 _SMALLEST = 4  # blocks a thread takes at least
 
 
@@ -63,12 +63,7 @@ class Turned:
     rms: npt.NDArray[np.float64]
 
     @staticmethod
-    def of(
-        x: FloatVector,
-        segments: Sequence[int] | npt.NDArray[np.integer] | None,
-        key: int,
-        largest: int = LARGEST_BLOCK,
-    ) -> Turned:
+    def of(x: FloatVector, segments: Lengths | None, key: int, largest: int = LARGEST_BLOCK) -> Turned:
         vector = float32_vector(x)
         parts = blocks(Segments.of(segments, len(vector)), largest)
         rms = np.sqrt(square_sums(vector, parts) / parts.lengths)  # which also refuses NaN: rotation would spread it

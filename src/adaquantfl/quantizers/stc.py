@@ -12,43 +12,52 @@ The authors report the accuracy of federated averaging at 1/400 with about a hun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from .base import NO_NORM, Lengths, Quantizer
 from .levels import Levels
-from .registry import NO_NORM
 from .segments import Segments
-from .vectors import FloatVector, float32_vector, square_sums
+from .vectors import FloatVector, Stretch, float32_vector, square_sums
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: float,
-    norm: str,
-) -> Levels:
-    """Levels -1, 0 and 1; the scale is the mean magnitude of the elements kept. The key is not used."""
-    vector = float32_vector(x)
-    parts = Segments.of(segments, len(vector))
-    square_sums(vector, parts)  # refuses NaN
-    values, scales = np.zeros(len(vector), dtype=np.int8), np.empty(parts.count, dtype=np.float32)
-    for j, (first, last) in enumerate(pairwise(parts.offsets.tolist())):
-        piece = vector[first:last]
-        kept = largest(piece, max(1, len(piece) // s))
-        values[first + kept] = np.sign(piece[kept])
-        scales[j] = np.abs(piece[kept]).mean(dtype=np.float64)
-    whole = segments is None
-    return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, "stc", NO_NORM)
+class SparseTernary(Quantizer):
+    """The largest 1/s of the elements."""
+
+    name = "stc"
+    about = "the largest 1/s of the elements, at plus or minus their mean size (biased; with error feedback)"
+    reference = "Sattler, Wiedemann, Mueller, Samek 2019, STC"
+    tags: ClassVar = {NO_NORM: 13}
+    follows_rule = False
+    own_levels = "sparsity"
+    stretches = False
+    unbiased = False
+    feedback = True
+    linear = True
+    divides = False
+    reach = (0, 1)
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -1, 0 and 1; the scale is the mean magnitude of the elements kept. The key is not used."""
+        vector = float32_vector(x)
+        parts = Segments.of(segments, len(vector))
+        square_sums(vector, parts)  # refuses NaN
+        values, scales = np.zeros(len(vector), dtype=np.int8), np.empty(parts.count, dtype=np.float32)
+        for j, (first, last) in enumerate(pairwise(parts.offsets.tolist())):
+            piece = vector[first:last]
+            kept = largest(piece, max(1, len(piece) // s))
+            values[first + kept] = np.sign(piece[kept])
+            scales[j] = np.abs(piece[kept]).mean(dtype=np.float64)
+        whole = segments is None
+        return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, NO_NORM)
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """scale x level."""
-    return levels.times(levels.scales.astype(np.float64))
+QUANTIZER = SparseTernary()
 
 
 def largest(x: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:

@@ -8,35 +8,43 @@ entropy coding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import uniform
+from .base import LINF, Lengths, Quantizer
 from .levels import Levels
 from .segments import Segments
+from .uniform import QUANTIZER as UNIFORM
 from .vectors import FloatVector, Stretch, float32_vector, square_sums
 
 CLIP = 2.5  # standard deviations
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None,
-    stretch: Stretch,
-    norm: str,
-) -> Levels:
-    """Levels -1, 0 and 1 of the clipped vector's largest magnitude."""
-    vector = float32_vector(x)
-    cut = clipped(vector, Segments.of(segments, len(vector)))
-    return replace(uniform.quantize(cut, s, key, segments, stretch, norm), quantizer="terngrad")
+class TernGrad(Quantizer):
+    """Three levels of the largest element."""
+
+    name = "terngrad"
+    about = "three levels of the largest element, after clipping at 2.5 standard deviations (biased)"
+    reference = "Wen et al. 2017, TernGrad"
+    tags: ClassVar = {LINF: 10}
+    most = 1
+    follows_rule = False
+    unbiased = False
+    linear = True
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -1, 0 and 1 of the clipped vector's largest magnitude."""
+        vector = float32_vector(x)
+        cut = clipped(vector, Segments.of(segments, len(vector)))
+        return replace(UNIFORM.quantize(cut, s, key, segments, stretch, norm), quantizer=self.name)
 
 
-dequantize = uniform.dequantize
+QUANTIZER = TernGrad()
 
 
 def clipped(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float32]:

@@ -7,44 +7,77 @@ largest magnitude takes the place of ||w||_2.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ..theory import MAX_LEVELS
 from ..threads import over_ranges
 from . import kernels
+from .base import L2, LINF, Lengths, Quantizer
 from .levels import Levels, level_dtype
-from .registry import L2, QUANTIZERS
 from .segments import Segments
 from .streams import split_key
-from .vectors import FloatVector, Stretch, check_levels, float32_vector, norms, scaled
+from .vectors import FloatVector, Stretch, check_levels, scaled
 
 _TINY = np.float32(2.0**-90)  # below it s / scale leaves the range of float32
 _LIFT = np.float32(2.0**90)
 
 
-def quantize(
-    x: FloatVector,
-    s: int,
-    key: int,
-    segments: Sequence[int] | npt.NDArray[np.integer] | None = None,
-    stretch: Stretch = 1.0,
-    norm: str = L2,
-) -> Levels:
-    """Levels -s to s of the norm: see `levels.quantize`."""
-    ready = Prepared.of(x, s, segments, stretch, norm)
-    low, high = split_key(key)
-    values = ready.levels(0, ready.segments.dimension, s, low, high)
-    return ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
+class Uniform(Quantizer):
+    """Q_s, the paper's."""
+
+    name = "uniform"
+    about = "the paper's: s equal steps of the norm, rounded at random"
+    reference = "Jhunjhunwala et al. 2021, eq. 4 (Alistarh et al. 2017, QSGD)"
+    tags: ClassVar = {L2: 0, LINF: 1}
+    linear = True
+    from_paper = True
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s of the norm: see `levels.quantize`."""
+        ready = Prepared.of(x, s, segments, stretch, norm)
+        low, high = split_key(key)
+        values = ready.levels(0, ready.segments.dimension, s, low, high)
+        return ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
+
+    def prepare(self, x: FloatVector, s: int, segments: Lengths | None, stretch: Stretch, norm: str) -> Prepared:
+        """The norms, and what the codecs' kernels quantize with."""
+        return Prepared.of(x, s, segments, stretch, norm)
+
+    def error_share(
+        self,
+        x: npt.NDArray[np.float32],
+        s: int,
+        key: int,
+        stretch: Stretch,
+        segments: npt.NDArray[np.int64] | None,
+        norm: str,
+    ) -> float | None:
+        """With the l2 norm: an element adds its step squared times p (1 - p).
+
+        >>> QUANTIZER.error_share(np.array([3.0, 4.0], dtype=np.float32), 5, 0, 1.0, None, "l2")
+        0.0
+        """
+        if norm != L2:
+            return None
+        total = energy = 0.0
+        parts = np.split(x, Segments.of(segments, len(x)).offsets[1:-1])
+        for part, factor in zip(parts, np.broadcast_to(stretch, len(parts)), strict=True):
+            square = float(np.dot(part.astype(np.float64), part))
+            if square > 0.0:
+                step = factor * np.sqrt(square) / s
+                p = np.abs(part) * np.float32(1 / step)
+                p -= np.floor(p)
+                total += step**2 * float(np.sum(p * (1 - p), dtype=np.float64))
+                energy += square
+        return float(total / energy) if energy else 0.0
 
 
-def dequantize(levels: Levels) -> npt.NDArray[np.float32]:
-    """scale x level / s."""
-    return levels.times(levels.scales.astype(np.float64) / levels.s)
+QUANTIZER = Uniform()
 
 
 @dataclass(frozen=True)
@@ -59,13 +92,7 @@ class Prepared:
     norm: str = L2
 
     @staticmethod
-    def of(
-        x: FloatVector,
-        s: int,
-        lengths: Sequence[int] | npt.NDArray[np.integer] | None,
-        stretch: Stretch = 1.0,
-        norm: str = L2,
-    ) -> Prepared:
+    def of(x: FloatVector, s: int, lengths: Lengths | None, stretch: Stretch = 1.0, norm: str = L2) -> Prepared:
         check_levels(s)
         vector, segments, scales = scaled(x, lengths, stretch, norm)
         tiny = (scales > 0) & (scales < _TINY)
@@ -82,7 +109,7 @@ class Prepared:
     @property
     def tag(self) -> int:
         """The quantizer's tag in a frame."""
-        return QUANTIZERS["uniform"].tags[self.norm]
+        return QUANTIZER.tags[self.norm]
 
     def levels(self, start: int, stop: int, s: int, low: np.uint32, high: np.uint32) -> npt.NDArray[np.signedinteger]:
         """The signed levels of elements start to stop, in the stream of the key (low, high)."""
@@ -100,36 +127,3 @@ class Prepared:
     def as_levels(self, values: npt.NDArray[np.signedinteger], s: int, lengths: npt.NDArray[np.int64] | None) -> Levels:
         """Levels of these values; lengths: None where the caller named no segments."""
         return Levels(values, self.scales[0] if lengths is None else self.scales, s, lengths, norm=self.norm)
-
-
-def whole_levels(s: float) -> tuple[int, float]:
-    """A number of levels that need not be whole, as `quantize` takes it: s and stretch.
-
-    >>> whole_levels(3), whole_levels(2.5), whole_levels(0.5)
-    ((3, 1.0), (3, 1.2), (1, 2.0))
-    """
-    whole = math.ceil(s)
-    return whole, whole / s
-
-
-def balanced_stretch(
-    x: FloatVector, s: float, segments: Sequence[int] | npt.NDArray[np.integer]
-) -> tuple[int, npt.NDArray[np.float64]]:
-    """More levels for small segments and fewer for large ones, at the number of non-zeros that s for all would give.
-
-    A segment sends about s_t l_t non-zeros, l_t = ||x_t||_1 / ||x_t||_2, and its noise is proportional to l_t / s_t. In
-    a large tensor it spreads over so many directions that it hurts no more than in a small one, where levels are
-    cheap: s_t is proportional to l_t^(-1/2). Returns what `quantize` takes: s and a stretch for each segment.
-
-    >>> s, stretch = balanced_stretch(np.array([1, 1, 1, 1, 5], dtype=np.float32), 1, [4, 1])
-    >>> (s / stretch).round(3).tolist()  # levels of each segment; l is 2 and 1
-    [0.879, 1.243]
-    """
-    vector = float32_vector(x)
-    cut = Segments.of(segments, len(vector))
-    own = norms(vector, cut, L2).astype(np.float64)
-    sums = np.add.reduceat(np.abs(vector), cut.offsets[:-1], dtype=np.float64)
-    spread = np.maximum(np.divide(sums, own, out=np.ones_like(own), where=own > 0), 1.0)  # l_t
-    levels = s * spread.sum() / (np.sqrt(spread) * np.sqrt(spread).sum())
-    whole = min(math.ceil(levels.max()), MAX_LEVELS)
-    return whole, np.maximum(whole / levels, 1.0)

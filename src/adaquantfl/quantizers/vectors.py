@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from ..errors import QuantizeError
 from ..theory import MAX_LEVELS
 from ..threads import over_ranges
 from . import kernels
-from .registry import LINF
+from .base import LINF, Lengths
 from .segments import Segments
 
 MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
@@ -51,7 +50,7 @@ def float32_vector(x: FloatVector) -> npt.NDArray[np.float32]:
 
 
 def scaled(
-    x: FloatVector, lengths: Sequence[int] | npt.NDArray[np.integer] | None, stretch: Stretch, norm: str
+    x: FloatVector, lengths: Lengths | None, stretch: Stretch, norm: str
 ) -> tuple[npt.NDArray[np.float32], Segments, npt.NDArray[np.float32]]:
     """What most quantizers begin with: the checked vector, its segments, and the stretched norm of each."""
     vector = float32_vector(x)

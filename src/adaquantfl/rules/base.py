@@ -103,6 +103,11 @@ class Rule(ABC):
         """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
         raise TypeError("This rule leaves the choice of levels to the server.")
 
+    @classmethod
+    def of_config(cls, config: Any) -> Rule:
+        """The rule for a run's configuration; a rule of your own may read its keys here."""
+        return cls()
+
     @abstractmethod
     def init(self) -> RuleState:
         """The state before the first round."""

@@ -36,7 +36,7 @@ class CostAware(Rule):
     """The cost-aware rule.
 
     s0: levels to try first, not necessarily whole; on average, since the rule gives small tensors more and large ones
-    fewer (`quantizers.uniform.balanced_stretch`). Where their noise would do more than `harm` from the start, the round
+    fewer (`quantizers.balanced`). Where their noise would do more than `harm` from the start, the round
     is taken back and tried with more, until it does not. every: rounds from one survey to the next. harm: how much of
     the loss the noise of a round may add to it; the clients measure it, and s is never so small that it would be more.
     brake: a loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on

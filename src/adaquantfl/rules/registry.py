@@ -1,19 +1,17 @@
 """The rules by name: how a configuration makes one, where each comes from, and how a written-down one is read back.
 
-Another package brings a rule by an entry point of the group `adaquantfl.rules`: a subclass of `Rule` (its name is the
-entry point's), or a `Method` where it takes settings from a configuration.
+Another package brings a rule, a subclass of `Rule` with a name, by an entry point of the group `adaquantfl.rules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from ..errors import RuleError
-from ..names import unknown
+from ..open_registry import Registry, named_class
+from ..quantizers.registry import find as find_quantizer
 from .adaquant import AdaQuant
 from .base import Rule
 from .cosine import Cosine
@@ -22,7 +20,6 @@ from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
 from .resolution import FedDQ, FixedStep
 
-GROUP = "adaquantfl.rules"
 _HONIG = "Honig, Zhao, Mullins: DAdaQuant, ICML 2022"
 _JHUNJHUNWALA = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021"
 
@@ -41,7 +38,11 @@ def _fixed(bits: int) -> Method:
     return Method(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
-COST_AWARE_START = {"centroid": 0.1}  # found on the preset rivals: its noise is smaller at the same s
+def _start(config: Any) -> float:
+    """Where cost-aware begins to search: as set, or as the quantizer suggests."""
+    return float(config.rule_s0 or find_quantizer(config.quantizer).start_levels or CostAware.s0)
+
+
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 _METHODS: dict[str, Method] = {
     "adaquant": Method(
@@ -51,7 +52,11 @@ _METHODS: dict[str, Method] = {
     ),
     "cost-aware": Method(
         lambda c: CostAware(
-            c.rule_s0 or COST_AWARE_START.get(c.quantizer, CostAware.s0), c.survey_every, c.harm, c.brake, c.undo
+            c.rule_s0 or find_quantizer(c.quantizer).start_levels or CostAware.s0,
+            c.survey_every,
+            c.harm,
+            c.brake,
+            c.undo,
         ),
         "ours: the paper's bound with what a round really costs and really loses",
         "docs/theory.md",
@@ -81,23 +86,20 @@ _METHODS: dict[str, Method] = {
     **{name: _fixed(bits) for name, bits in BASELINES.items()},
     "fp32": Method(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
-_CLASSES: dict[str, type[Rule]] = {
-    rule.name: rule for rule in (AdaQuant, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
-}
+_OURS = (AdaQuant, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
+RULES: Registry[type[Rule]] = Registry(
+    "rule", "adaquantfl.rules", lambda: _OURS, named_class(Rule, RuleError), RuleError
+)
 
 
-@cache
 def methods() -> Mapping[str, Method]:
-    """Every method by name: ours first, then those of other packages."""
-    found = dict(_METHODS)
-    for name, value, owner in _from_outside():
-        if name in found:
-            raise RuleError(f"The package {owner} brings a rule named {name!r}, and there is one of that name already.")
-        if isinstance(value, Method):
-            found[name] = value
-        else:
-            line = (value.__doc__ or "").strip().partition("\n")[0]
-            found[name] = Method(lambda c, make=value: make(), line, owner)  # type: ignore[misc]
+    """Every method by name: ours first, then the rules of other packages, which are made without settings."""
+    found, ours = dict(_METHODS), {rule.name for rule in _OURS}
+    for name in RULES.names():
+        if name not in ours and name not in found:
+            rule = RULES.find(name)
+            line = (rule.__doc__ or "").strip().partition("\n")[0]
+            found[name] = Method(rule.of_config, line, f"{rule.__module__}.{rule.__qualname__}")
     return found
 
 
@@ -107,12 +109,7 @@ def find(name: str) -> type[Rule]:
     >>> find("adaquant").__name__
     'AdaQuant'
     """
-    if name in _CLASSES:
-        return _CLASSES[name]
-    outside = {value.name or name: value for name, value, _ in _from_outside() if isinstance(value, type)}
-    if name in outside:
-        return outside[name]
-    raise RuleError(unknown("rule", name, (*_CLASSES, *outside)))
+    return RULES.find(name)
 
 
 def register(rule: type[Rule]) -> type[Rule]:
@@ -123,10 +120,7 @@ def register(rule: type[Rule]) -> type[Rule]:
     >>> register(Often) is find("often")
     True
     """
-    if not rule.name or _CLASSES.get(rule.name, rule) is not rule:
-        raise RuleError(f"{rule.__qualname__}.name = {rule.name!r}: expected a name that no other rule has.")
-    _CLASSES[rule.name] = rule
-    return rule
+    return RULES.register(rule)
 
 
 def describe(rule: Rule) -> dict[str, Any]:
@@ -145,12 +139,3 @@ def from_description(description: Mapping[str, Any]) -> Rule:
     Fixed(bits=3)
     """
     return find(str(description["name"]))(**description["settings"])
-
-
-def _from_outside() -> Iterator[tuple[str, Any, str]]:
-    """Name, value and package of each entry point."""
-    for point in entry_points(group=GROUP):
-        value = point.load()
-        if not isinstance(value, Method) and not (isinstance(value, type) and issubclass(value, Rule)):
-            raise RuleError(f"The entry point {point.name} of {GROUP} is no Rule class and no Method: {value!r}.")
-        yield point.name, value, point.dist.name if point.dist else point.value

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, QuantizeError, RuleError
+from ..errors import ConfigError, FrameError, QuantizeError, RuleError
 from ..names import unknown
 from ..protocol.cohort import Cohort
 from ..protocol.downlink import DOWNLINKS, Lossy
@@ -21,7 +21,6 @@ from ..rules.registry import methods
 from .presets import read_toml
 from .task_file import names_task, settled
 
-CODECS = ("auto", "fixed", "sparse", "dense")
 TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 ENGINES = ("local", "gloo", "flower", "flower-deployment")
 
@@ -132,8 +131,7 @@ class Config:
                 raise ConfigError(unknown(key, getattr(self, key), filter(None, valid)))
         if self.method not in methods():
             raise ConfigError(_no_method(self.method))
-        if self.downlink not in DOWNLINKS:
-            raise ConfigError(unknown("downlink", self.downlink, DOWNLINKS))
+        DOWNLINKS.find(self.downlink)
         if self.seed >= 2**63:
             raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
         if self.min_clients > self.clients:
@@ -163,10 +161,13 @@ class Config:
             raise ConfigError(str(error)) from None
 
     def _check_quantizer(self) -> None:
+        from ..codecs.registry import find as find_codec  # with it come the kernels
+
         try:
             kind = find(self.quantizer)
             kind.norm(self.norm or None)
-        except QuantizeError as error:
+            find_codec(self.codec)
+        except (QuantizeError, FrameError) as error:
             raise ConfigError(str(error)) from None
         if self.scope == "balanced" and not kind.takes_balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
@@ -227,7 +228,7 @@ _AT_LEAST = {
     "sparsity": 1, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
 }  # fmt: skip
 _CHOICES = {
-    "rounding": tuple(ROUNDINGS), "loss": ("full", "round"), "codec": CODECS,
+    "rounding": tuple(ROUNDINGS), "loss": ("full", "round"),
     "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
     "tracking": TRACKERS,
 }  # fmt: skip

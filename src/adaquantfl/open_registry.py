@@ -1,0 +1,156 @@
+"""A table of named things that other packages can add to.
+
+Some are built in. Others come from the entry points of installed packages, or from `register`. All are loaded
+together, when the table is first asked.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from .errors import AdaQuantError
+from .names import unknown
+
+T = TypeVar("T")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+OUTSIDE_TAGS = range(128, 255)  # of other packages; lower ones are this package's, 255 means float32 values
+
+
+class Registry(Generic[T]):
+    """The table of one kind of thing.
+
+    group: of the entry points. built_in: makes or imports the built-in things, when they are first asked for. facts:
+    the name of a thing, and its tags on the wire, each with what it stands for; it raises `error` where the thing is of
+    another kind.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        built_in: Callable[[], Iterable[T]],
+        facts: Callable[[object], tuple[str, Mapping[int, str]]],
+        error: type[AdaQuantError],
+    ) -> None:
+        self._kind, self._group, self._built_in = kind, group, built_in
+        self._facts, self._error = facts, error
+        self._named: dict[str, T] = {}
+        self._tagged: dict[int, tuple[T, str]] = {}
+        self._owners: dict[str, str] = {}
+        self._lock = threading.RLock()
+        self._loaded = False
+
+    def find(self, wanted: str | T) -> T:
+        """The thing of this name, or the thing itself, which is then registered."""
+        if not isinstance(wanted, str):
+            return self.register(wanted)
+        found = self._named.get(wanted)
+        if found is None:
+            self._load()
+            if wanted not in self._named:
+                raise self._error(unknown(self._kind, wanted, self._named))
+            found = self._named[wanted]
+        return found
+
+    def by_tag(self, tag: int) -> tuple[T, str] | None:
+        """The thing with this tag and what the tag stands for; None where there is none."""
+        found = self._tagged.get(tag)
+        if found is None:
+            self._load()
+            found = self._tagged.get(tag)
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """All names, the built-in ones first."""
+        self._load()
+        return tuple(self._named)
+
+    def tags(self) -> list[int]:
+        """All tags, in order."""
+        self._load()
+        return sorted(self._tagged)
+
+    def register(self, item: T) -> T:
+        """Add a thing of another package; the same one again changes nothing. A taken name or tag is an error."""
+        if self._named.get(self._facts(item)[0]) is not item:
+            self._load()
+            kind = item if isinstance(item, type) else type(item)
+            self._add(item, f"{kind.__module__}.{kind.__qualname__}", outside=True)
+        return item
+
+    def _load(self) -> None:
+        with self._lock:  # other threads wait here until all are loaded
+            if self._loaded:
+                return
+            self._loaded = True  # a module that registers something while it is imported does not start again
+            try:
+                for item in self._built_in():
+                    self._add(item, "adaquantfl", outside=False)
+                self._load_entry_points()
+            except BaseException:
+                self._loaded = False
+                raise
+
+    def _load_entry_points(self) -> None:
+        from importlib.metadata import entry_points  # slow to import
+
+        for point in entry_points(group=self._group):
+            owner = f"the package {point.dist.name}" if point.dist else f"the entry point {point.value}"
+            try:
+                item = point.load()
+            except Exception as error:
+                raise self._error(
+                    f"The {self._kind} {point.name!r} of {owner} cannot be loaded: {error!r}. Update or remove it."
+                ) from error
+            self._add(item, owner, outside=True)
+
+    def _add(self, item: T, owner: str, outside: bool) -> None:
+        name, tags = self._facts(item)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise self._error(f"The {self._kind} of {owner} is named {name!r}: use a-z, 0-9, -, _ and dots.")
+        if outside and not all(tag in OUTSIDE_TAGS for tag in tags):
+            raise self._error(
+                f"The {self._kind} {name!r} of {owner} has the tags {sorted(tags)}: those of other packages are "
+                f"{OUTSIDE_TAGS[0]} to {OUTSIDE_TAGS[-1]}."
+            )
+        with self._lock:
+            if name in self._named:
+                self._check_same(self._named[name], item, f"name {name!r}", owner)
+            for tag in tags:
+                if tag in self._tagged:
+                    self._check_same(self._tagged[tag][0], item, f"tag {tag}", owner)
+            old = self._named.get(name)
+            self._tagged = {tag: pair for tag, pair in self._tagged.items() if pair[0] is not old}
+            self._tagged |= {tag: (item, stands_for) for tag, stands_for in tags.items()}
+            self._named[name], self._owners[name] = item, owner
+
+    def _check_same(self, known: T, item: T, taken: str, owner: str) -> None:
+        if not _same(known, item):
+            raise self._error(
+                f"The {self._kind} {taken} is taken: {self._owners[self._facts(known)[0]]} has it, and {owner} brings "
+                "another. Change one of them."
+            )
+
+
+def named_class(kind: type, error: type[AdaQuantError]) -> Callable[[object], tuple[str, Mapping[int, str]]]:
+    """The facts of things that are subclasses of `kind` with a name of their own, and have no tags."""
+
+    def facts(item: object) -> tuple[str, Mapping[int, str]]:
+        if not (isinstance(item, type) and issubclass(item, kind)):
+            raise error(f"{item!r} is not a subclass of {kind.__name__}.")
+        return str(getattr(item, "name", "")), {}
+
+    return facts
+
+
+def _same(known: object, item: object) -> bool:
+    """One object, equal instances of one class, or instances of a class that was defined again, as in a notebook."""
+    if known is item or isinstance(known, ModuleType):
+        return known is item
+    old, new = (one if isinstance(one, type) else type(one) for one in (known, item))
+    same_place = (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
+    return same_place and (old is not new or vars(known) == vars(item))
