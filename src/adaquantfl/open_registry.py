@@ -82,6 +82,11 @@ class Registry(Generic[T]):
             self._add(item, f"{kind.__module__}.{kind.__qualname__}", outside=True)
         return item
 
+    def forget(self) -> None:
+        """Look for everything anew when next asked: packages may have come or gone."""
+        with self._lock:
+            self._named, self._tagged, self._owners, self._loaded = {}, {}, {}, False
+
     def _load(self) -> None:
         with self._lock:  # other threads wait here until all are loaded
             if self._loaded:
