@@ -96,8 +96,9 @@ class Registry(Generic[T]):
                 for item in self._built_in():
                     self._add(item, "adaquantfl", outside=False)
                 self._load_entry_points()
-            except BaseException:
+            except BaseException:  # all or none: the next call says the same
                 self._loaded = False
+                self._named, self._tagged, self._owners = {}, {}, {}
                 raise
 
     def _load_entry_points(self) -> None:
@@ -107,9 +108,10 @@ class Registry(Generic[T]):
             owner = f"the package {point.dist.name}" if point.dist else f"the entry point {point.value}"
             try:
                 item = point.load()
+                self._facts(item)
             except Exception as error:
                 raise self._error(
-                    f"The {self._kind} {point.name!r} of {owner} cannot be loaded: {error!r}. Update or remove it."
+                    f"The {self._kind} {point.name!r} of {owner} cannot be used: {error} Update or remove it."
                 ) from error
             self._add(item, owner, outside=True)
 
