@@ -104,7 +104,7 @@ def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
     ]
     rows = []
     for run in runs:
-        cells = [tables.text(column.name, run.final(column.name)) for column in shown]
+        cells = [tables.value_text(column.name, run.final(column.name)) for column in shown]
         if not run.finished:
             cells[0] += " so far"
         rows.append([names[run.path], *cells])

@@ -17,7 +17,7 @@ from ..protocol.server import RunState
 from ..runs.config import Config
 from ..runs.loop import Observer
 from . import curve
-from .tables import text
+from .tables import value_text
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def closing_line(summary: dict[str, Any], out: Path) -> str:
     measured = _measured(summary["final_loss"], summary["final_accuracy"], summary.get("final_test_loss"))
     return (
         f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: {', '.join(measured)}; "
-        f"a client sent {text('paper_bits', summary['paper_bits'])} by the paper's formula, all clients together "
-        f"{text('wire_bytes_up', summary['wire_bytes_up'])}.\nThe record is in {out}"
+        f"a client sent {value_text('paper_bits', summary['paper_bits'])} by the paper's formula, all clients together "
+        f"{value_text('wire_bytes_up', summary['wire_bytes_up'])}.\nThe record is in {out}"
     )
 
 
@@ -69,7 +69,7 @@ def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     latest = state.latest
     levels = "—" if s is None else f"{s:.3g}" if s < 100 else f"{s:.0f}"
     shown = [*_measured(latest.loss, latest.accuracy, latest.test_loss), f"s {levels}"]
-    shown.append(f"sent {text('paper_bits', state.ledger.paper_bits)}")
+    shown.append(f"sent {value_text('paper_bits', state.ledger.paper_bits)}")
     return "  ".join([*shown, "taken back"] if line and line.get("undone") else shown)
 
 
@@ -77,7 +77,7 @@ def _measured(loss: float | None, accuracy: float | None, test_loss: float | Non
     """What was measured, in words; a loss of None is one that JSON cannot hold."""
     shown = {"loss": _number(loss)}
     shown |= {} if test_loss is None else {"test loss": _number(test_loss)}
-    shown |= {} if accuracy is None else {"accuracy": text("test_accuracy", accuracy)}
+    shown |= {} if accuracy is None else {"accuracy": value_text("test_accuracy", accuracy)}
     return [f"{name} {number}" for name, number in shown.items()]
 
 

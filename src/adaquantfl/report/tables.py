@@ -64,13 +64,10 @@ class Table:
 
     def grid(self) -> list[list[str]]:
         """The header and the rows as text, the same for Markdown, the terminal and HTML."""
-        header = ["Method", *(f"loss {level:g}" for level in self.levels), "lowest loss"]
-        divisor, _ = self.unit
-        rows = [
-            [row.method, *(_cell_text(cell, divisor) for cell in row.cells), spread(row.lowest_loss)]
-            for row in self.rows
-        ]
-        return [header, *rows]
+        grid = [["Method", *(f"loss {level:g}" for level in self.levels), "lowest loss"]]
+        for row in self.rows:
+            grid.append([row.method, *(_cell_text(cell, self.unit[0]) for cell in row.cells), spread(row.lowest_loss)])
+        return grid
 
 
 def si_unit(largest: float, symbol: str) -> tuple[float, str]:
@@ -151,11 +148,9 @@ def headline(runs: Sequence[RunRecord]) -> str:
     whose = rival if rival.startswith("float32") else f"{rival} ({amount(rival_bits)}), the best of the others"
     if groups[rival][0].is_fixed_level:
         whose = f"the best fixed level ({rival}, {amount(rival_bits)})"
-    if bits == rival_bits:
-        text += f"the same as {whose}"
-    else:
-        ratio = max(bits / rival_bits, rival_bits / bits)
-        text += f"{_times(ratio)} {'less' if bits < rival_bits else 'more'} than {whose}"
+    ratio = max(bits / rival_bits, rival_bits / bits)
+    compared = f"{_times(ratio)} {'less' if bits < rival_bits else 'more'} than" if ratio > 1 else "the same as"
+    text += f"{compared} {whose}"
     if min(adaptive) < level:
         text += f"; it went on to loss {min(adaptive):g}, which no other method here reached{every}"
     if min(rivals) < level:
@@ -163,11 +158,11 @@ def headline(runs: Sequence[RunRecord]) -> str:
     return text + "."
 
 
-def text(name: str, value: float | None) -> str:
+def value_text(name: str, value: float | None) -> str:
     """A value of a column for a reader.
 
-    >>> text("test_accuracy", 0.8123), text("paper_bits", 3.2e9), text("round", 60), text("loss", 0.5)
-    ('81.23%', '3.20 Gb', '60', '0.500')
+    >>> value_text("test_accuracy", 0.8123), value_text("paper_bits", 3.2e9), value_text("loss", 0.5)
+    ('81.23%', '3.20 Gb', '0.500')
     """
     if value is None:
         return NOT_REACHED
@@ -229,9 +224,11 @@ def significant(value: float, digits: int = 3) -> str:
 
 def spread(values: Sequence[float]) -> str:
     """The mean, with the standard deviation of several."""
-    if not len(values):
-        return NOT_REACHED
-    return _plus_minus(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+    return _plus_minus(*_mean_std(values)) if len(values) else NOT_REACHED
+
+
+def _mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def round_up(value: float) -> float:
@@ -278,8 +275,7 @@ def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[fl
 def _cell(values: list[float], runs: int, base: list[float]) -> Cell:
     if not values:
         return Cell(runs, 0, None, None, None)
-    mean = float(np.mean(values))
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    mean, std = _mean_std(values)
     ratio = mean / float(np.mean(base)) if base and len(values) == runs else None
     return Cell(runs, len(values), mean, std, ratio)
 

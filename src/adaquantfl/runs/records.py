@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -84,9 +84,7 @@ class RunRecord:
     def bits_to_loss(self, target: float, key: str = "loss") -> tuple[int, int, int] | None:
         """(round, paper_bits, wire_bytes_up) at the first round that measured `key` at or below `target`, or None."""
         line = self.reached(target, key)
-        if line is None:
-            return None
-        return int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"])
+        return None if line is None else (int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"]))
 
     def reached(self, target: float, key: str = "loss") -> dict[str, Any] | None:
         """The first round's line that measured `key` at or below `target`."""
@@ -94,22 +92,7 @@ class RunRecord:
 
     def lowest(self, key: str = "loss") -> float | None:
         """The smallest finite value of `key` after any round, or None where there is none."""
-        values = [float(line[key]) for line in self._measured(key) if np.isfinite(line[key])]
-        return min(values, default=None)
-
-    def until(self, rounds: int) -> RunRecord:
-        """The first so many rounds of this run."""
-        return replace(self, history=[line for line in self.history if line["round"] <= rounds])
-
-    def smoothed(self, key: str, rounds: int) -> RunRecord:
-        """This run with `key` as its mean over the last `rounds` rounds; rounds before that have none."""
-        history = []
-        for end, line in enumerate(self.history, start=1):
-            recent = [
-                value for past in self.history[max(0, end - rounds) : end] if (value := past.get(key)) is not None
-            ]
-            history.append({**line, key: sum(recent) / rounds if len(recent) == rounds else None})
-        return replace(self, history=history)
+        return min((float(line[key]) for line in self._measured(key) if np.isfinite(line[key])), default=None)
 
     def final(self, key: str) -> float | None:
         """The last measured value of `key`, or None where it was never measured."""
