@@ -53,6 +53,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/rivals_page.py
 	$(BIN)/python scripts/readme_figure.py
 	$(BIN)/python scripts/peers_page.py
+	$(BIN)/python scripts/columns_page.py
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
