@@ -1,10 +1,12 @@
-"""Which processes there are: for tests that start some and want none left."""
+"""Which processes there are, and waiting for them: for tests that start some and want none left."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+HANG_SECONDS = 900  # a busy machine takes less; only something that hangs takes more
 
 
 def children(pid: int) -> list[int]:

@@ -143,7 +143,8 @@ class RunDirectory:
                 f"{path} has {len(lines)} rounds, but the checkpoint is at round {rounds}: lines were removed. "
                 "Put the history back, or remove the folder and run again."
             )
-        self._write("history.jsonl", "".join(lines[:rounds]))
+        if len(lines) > rounds:
+            self._write("history.jsonl", "".join(lines[:rounds]))
 
     def _write_config(self, config: Config) -> None:
         self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
