@@ -37,7 +37,7 @@ rule = aq.AdaQuant(s0=2)
 state = rule.step(rule.init(), bits=0, dimension=1000, loss=2.3, eta=0.1)
 from adaquantfl.rules.registry import RULES
 from adaquantfl.runs.config import load_config
-from adaquantfl.presets import preset_names
+from adaquantfl.runs.presets import preset_names
 assert all(load_config(name).schedule().init() for name in preset_names())
 print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(RULES) > 20, aq.__file__)
 open("frame", "wb").write(aq.encode_float32(x))  # `inspect` compiles nothing for it
