@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..report import holdings, tracking
 from ..training import partitions
+from . import columns
 from .config import RESUMABLE, Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
@@ -164,20 +165,14 @@ class Run:
         self.state = replace(state, seconds=state.seconds + took)
         return {**line, "seconds": {**line["seconds"], "evaluate": took}}
 
-    def summary(self) -> dict[str, Any]:
-        """What the run came to."""
-        state = self.state
-        tests = {"initial_test_loss": state.initial.test_loss, "final_test_loss": state.latest.test_loss}
-        weights = self.server.model.weights
+    def summary(self, history: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """What the run came to. history: the lines of its rounds."""
+        state, weights = self.state, self.server.model.weights
+        last = {"loss": state.latest.loss, **state.latest.test}
+        start = {"loss": state.initial.loss, **state.initial.test}
         return {
             "engine": self.engine.name,
-            "rounds": state.round,
-            **asdict(state.ledger),
-            "initial_loss": state.initial.loss,
-            "initial_accuracy": state.initial.accuracy,
-            "final_loss": state.latest.loss,
-            "final_accuracy": state.latest.accuracy,
-            **{name: value for name, value in tests.items() if value is not None},
+            **columns.summary_of([*history, last], start),
             "targets": state.targets,
             "model_sha256": hashlib.sha256(weights.astype("<f4").tobytes()).hexdigest(),
             "seconds": state.seconds,
@@ -296,7 +291,7 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
             directory.save(run.tree())
     if run.state.latest_round != run.state.round:  # resumed with a budget that is used up already
         run.state = replace(run.state, latest=run.engine.evaluate(run.server), latest_round=run.state.round)
-    summary = run.summary()
+    summary = run.summary(directory.history())
     directory.finish(summary)
     return summary
 
