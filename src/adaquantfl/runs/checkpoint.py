@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +27,9 @@ _ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entrie
 def save(tree: Mapping[str, Any], folder: Path) -> Path:
     """Write a tree to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
     path, temporary = folder / FILE, folder / f"{FILE}.tmp"
     with temporary.open("wb") as file:
-        np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
+        _write_tree(tree, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -42,21 +42,55 @@ def load(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
-            meta = json.loads(str(file["meta"]))
-            if meta["format"] != FORMAT:
-                raise CheckpointError(
-                    f"{path} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
-                    "adaquantfl that wrote it; reports read its history with any version."
-                )
-            tree: dict[str, Any] = _read(meta["tree"], file)
-            return tree
+        return _read_tree(path, str(path))
     except CheckpointError:
         raise
     except Exception as error:  # a damaged zip raises almost anything
         raise CheckpointError(
             f"{path} is damaged ({error}). Remove it to start this run again from round 0."
         ) from error
+
+
+def pack(tree: Mapping[str, Any]) -> bytes:
+    """A tree as bytes.
+
+    >>> unpack(pack({"a": [1, b"x", None]}))
+    {'a': [1, b'x', None]}
+    """
+    file = BytesIO()
+    _write_tree(tree, file)
+    return file.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """The tree in bytes from another process; CheckpointError on anything else."""
+    try:
+        with ZipFile(BytesIO(data)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > len(data):
+                raise CheckpointError("The state is compressed, which `pack` never does.")
+        return _read_tree(BytesIO(data), "The state")
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"The state cannot be read ({error}).") from error
+
+
+def _write_tree(tree: Mapping[str, Any], file: IO[bytes]) -> None:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
+    np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
+
+
+def _read_tree(source: Path | IO[bytes], name: str) -> dict[str, Any]:
+    with np.load(source, allow_pickle=False) as file:
+        meta = json.loads(str(file["meta"]))
+        if meta["format"] != FORMAT:
+            raise CheckpointError(
+                f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
+                "adaquantfl that wrote it; reports read its history with any version."
+            )
+        tree: dict[str, Any] = _read(meta["tree"], file)
+        return tree
 
 
 def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
