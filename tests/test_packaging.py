@@ -34,12 +34,15 @@ total = aq.Accumulator(1000)
 total.add(frame, 0.5)
 total.result()
 rule = aq.AdaQuant(s0=2)
-state = rule.step(rule.init(), bits=0, dimension=1000, loss=2.3, eta=0.1)
-from adaquantfl.rules.registry import RULES
+state = rule.plan(rule.init(), bits=0, dimension=1000, loss=2.3, eta=0.1)
+server, client = aq.Server({"w": x}, downlink="exact", codec="fixed"), aq.Client(0)
+server.receive(0, client.reply({"w": client.open(server.open([0])[0])["w"] + 1}, loss=1.0))
+server.close()
+from adaquantfl.rules.registry import methods
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.presets import preset_names
-assert all(load_config(name).schedule().init() for name in preset_names())
-print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(RULES) > 20, aq.__file__)
+assert all(load_config(name).rule().init() for name in preset_names())
+print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(methods()) > 20, aq.__file__)
 open("frame", "wb").write(aq.encode_float32(x))  # `inspect` compiles nothing for it
 """
 
@@ -52,7 +55,7 @@ levels: aq.Levels = aq.decode(frame)
 total = aq.Accumulator(dimension=8)
 total.add(frame, weight=0.5)
 rule: aq.AdaQuant = aq.AdaQuant(s0=2)
-state: aq.ScheduleState = rule.step(rule.init(), bits=0, dimension=8, loss=2.3, eta=0.1)
+state: aq.RuleState = rule.plan(rule.init(), bits=0, dimension=8, loss=2.3, eta=0.1)
 wrong: str = aq.paper_bits(8, 3)
 """
 
