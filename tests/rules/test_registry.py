@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +19,11 @@ from support.rounds import Federation
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def table(monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry as it is, and as it was after the test."""
     registry.RULES.names()  # all are loaded
     for part in ("_named", "_owners"):
         monkeypatch.setattr(registry.RULES, part, dict(getattr(registry.RULES, part)))
-    yield
 
 
 @dataclass(frozen=True)

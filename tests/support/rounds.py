@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,10 @@ class Federation:
 
     def _exchange(self, number: int, order: bytes) -> None:
         client = self.clients[number]
-        weights = client.open(order)
+        try:
+            weights = client.open(order)
+        except aq.ModelNeeded:
+            weights = client.open(self.server.whole_order(number))
         trained = self._trained(number, weights, client.order.round, client.order.eta)
         data = client.reply(
             trained, self.loss(number, weights), self._examples(number), lambda weights: self.loss(number, weights)
@@ -71,16 +75,15 @@ class Federation:
             self.server.absent(number, arrives)
             return
         self.replies[number] = arrives if isinstance(arrives, bytes) else arrives.pack()
-        try:
+        with suppress(aq.Refused):  # the round's line says why
             self.server.receive(number, self.replies[number])
-        except aq.Refused:
-            pass  # the round's line says why
 
     def _trained(self, number: int, weights: Weights, round: int, eta: float) -> Weights:
         rng = np.random.default_rng([round, number])
-        step = eta * (self._point(number, weights) - flat(weights))
-        step += eta * 0.1 * rng.standard_normal(len(step)).astype(np.float32)
-        return moved(weights, step.astype(np.float32))
+        away = self._point(number, weights) - flat(weights)
+        with np.errstate(over="ignore", invalid="ignore"):  # a learning rate may be absurd
+            step = eta * (away + 0.1 * rng.standard_normal(len(away)))
+            return moved(weights, step.astype(np.float32))
 
     def _examples(self, number: int) -> int:
         known = self.server.stages.cohort.examples or EXAMPLES
