@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
-from adaquantfl.runs.config import Config
+from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.uplink import levels_for
+from adaquantfl.quantizers.registry import find, names
+from support.rounds import EXAMPLES, Change, federation
 
-Spoil = Callable[[Reply], Reply | Absence]
-
-
-class Spoiled(LocalEngine):
-    """The local engine, with one client's reply replaced."""
-
-    def __init__(self, config: Config, spoil: Spoil) -> None:
-        super().__init__(config)
-        self._spoil = spoil
-
-    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
-        for reply in super().train(model, plan, clients):
-            yield self._spoil(reply) if reply.client == 1 else reply
+D = 60
 
 
 def frame_of(x: np.ndarray, s: int = 2) -> bytes:
-    return aq.compress(x.astype(np.float32), s=s, key=0)
+    return aq.compress(x.astype(np.float32), s=s, key=0, segments=[len(x)])
 
 
-def altered(frame: bytes) -> bytes:
-    middle = len(frame) // 2
-    return frame[:middle] + bytes([frame[middle] ^ 1]) + frame[middle + 1 :]
+def flipped(data: bytes) -> bytes:
+    """The last byte before the checksum is another."""
+    return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
 
 
 def with_nan_scale(frame: bytes) -> bytes:
@@ -48,106 +36,142 @@ def with_nan_scale(frame: bytes) -> bytes:
     return changed + struct.pack("<I", zlib.crc32(changed))
 
 
-FAULTS: dict[str, tuple[Spoil, str]] = {
-    "absent": (lambda r: Absence(r.client, "killed by signal 9."), "killed by signal 9"),
-    "corrupt": (lambda r: replace(r, frame=altered(r.frame)), "checksum"),
-    "truncated": (lambda r: replace(r, frame=r.frame[:-9]), "truncated or altered"),
-    "empty": (lambda r: replace(r, frame=b""), "Truncated"),
-    "wrong dimension": (lambda r: replace(r, frame=frame_of(np.ones(7))), "dimension"),
-    "NaN scale": (lambda r: replace(r, frame=with_nan_scale(r.frame)), "scale is negative, NaN"),
-    "another s": (lambda r: replace(r, frame=frame_of(np.ones(25_450), s=9)), "s = 9"),
-    "NaN loss": (lambda r: replace(r, round_loss=float("nan")), "diverged"),
-    "buffers from nowhere": (lambda r: replace(r, buffers=b"??"), "buffers"),
+def with_frame(frame: bytes) -> Change:
+    return lambda round, client, reply: replace(reply, frame=frame)
+
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "absent": (lambda round, client, reply: "killed by signal 9.", "killed by signal 9"),
+    "corrupt message": (lambda round, client, reply: flipped(reply.pack()), "checksum"),
+    "truncated message": (lambda round, client, reply: reply.pack()[:-9], "checksum"),
+    "empty message": (lambda round, client, reply: b"", "too short"),
+    "message of something else": (lambda round, client, reply: reply.frame, "begins otherwise"),
+    "corrupt frame": (lambda round, client, reply: replace(reply, frame=flipped(reply.frame)), "checksum"),
+    "truncated frame": (lambda round, client, reply: replace(reply, frame=reply.frame[:-9]), "truncated or altered"),
+    "no frame": (lambda round, client, reply: replace(reply, frame=b""), "Truncated"),
+    "wrong dimension": (with_frame(frame_of(np.ones(7))), "dimension"),
+    "NaN scale": (lambda round, client, reply: replace(reply, frame=with_nan_scale(reply.frame)), "scale is negative"),
+    "another s": (with_frame(frame_of(np.ones(D), s=9)), "s = 9, but the round's plan says s = 2"),
+    "other segments": (with_frame(aq.compress(np.ones(D), 2, 0, segments=[D // 2, D // 2])), "segments"),
+    "float32": (with_frame(aq.encode_float32(np.ones(D, np.float32))), "not made by uniform"),
+    "another quantizer": (with_frame(aq.compress(np.ones(D), 2, 0, quantizer="dithered")), "not made by uniform"),
+    "another norm": (with_frame(aq.compress(np.ones(D), 2, 0, segments=[D], norm="linf")), "norm 'l2'"),
+    "NaN loss": (lambda round, client, reply: replace(reply, loss=math.nan), "diverged"),
+    "buffers from nowhere": (lambda round, client, reply: replace(reply, buffers=b"??"), "buffers"),
+    "others from nowhere": (lambda round, client, reply: replace(reply, others=b"??"), "buffers"),
+    "no examples": (lambda round, client, reply: replace(reply, examples=0), "no examples"),
+    "another round": (lambda round, client, reply: replace(reply, round=4), "answers round 4, but this is round 0"),
 }
 
 
+def only_for_client_1(change: Change) -> Change:
+    return lambda round, client, reply: change(round, client, reply) if client == 1 else reply
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_round_goes_on_with_the_weighted_mean_of_the_others(small: Config, fault: str) -> None:
-    config = replace(small, min_clients=2, workers=1)
-    spoil, words = FAULTS[fault]
-    engine = Spoiled(config, spoil)
-    state = server.start(config, engine)
-    after, line = server.play_round(state, config, engine)
+def test_a_round_goes_on_with_the_weighted_mean_of_the_others(fault: str) -> None:
+    change, words = FAULTS[fault]
+    run = federation(D, only_for_client_1(change), min_clients=2)
+    line = run.play()
     assert line["clients"] == 2
     assert list(line["missing"]) == [1]
     assert words in line["missing"][1]
-    p = engine.federation.weights
     expected = sum(
-        p[reply.client] * aq.decode(reply.frame).dequantize().astype(np.float64)
-        for reply in LocalEngine(config).train(state.model, Plan(0, 2, config.eta))
-        if reply.client != 1
-    ) / (p[0] + p[2])
-    np.testing.assert_allclose(after.model.weights - state.model.weights, expected, atol=1e-6)
+        EXAMPLES[client] * aq.decode(Reply.unpack(run.replies[client]).frame).dequantize().astype(np.float64)
+        for client in (0, 2)
+    ) / (EXAMPLES[0] + EXAMPLES[2])
+    np.testing.assert_allclose(run.server.weights, expected, atol=1e-6)
 
 
-def test_too_few_answers_stop_the_round_and_name_who_is_missing(small: Config) -> None:
-    config = replace(small, workers=1)
-    engine = Spoiled(config, FAULTS["truncated"][0])
-    state = server.start(config, engine)
+@pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"absent"}))
+def test_a_client_whose_reply_was_refused_may_send_a_better_one(fault: str) -> None:
+    ends = []
+    for spoil in (False, True):
+        run = federation(D)
+        for client, order in run.server.open().items():
+            good = run.clients[client].reply(run.clients[client].open(order) + 1, loss=0.5, examples=10)
+            if spoil and client == 1:
+                bad = FAULTS[fault][0](0, 1, Reply.unpack(good))
+                with pytest.raises(aq.Refused):
+                    run.server.receive(1, bad if isinstance(bad, bytes) else bad.pack())  # type: ignore[union-attr]
+            run.server.receive(client, good)
+        closed = run.server.close()
+        assert "missing" not in closed.facts
+        ends.append(closed.weights.tobytes())
+    assert ends[0] == ends[1]
+
+
+def test_who_was_not_asked_or_has_answered_is_refused() -> None:
+    run = federation(D)
+    orders = run.server.open()
+    reply = run.clients[0].reply(run.clients[0].open(orders[0]) + 1, loss=0.5)
+    run.server.receive(0, reply)
+    with pytest.raises(aq.Refused, match="answered in this round already"):
+        run.server.receive(0, reply)
+    with pytest.raises(aq.Refused, match="Client 9 was not asked"):
+        run.server.receive(9, reply)
+
+
+def test_float32_is_not_taken_for_levels_nor_levels_for_float32() -> None:
+    run = federation(D, only_for_client_1(with_frame(frame_of(np.ones(D)))), min_clients=2, rule=aq.FullPrecision())
+    assert "float32" in run.play()["missing"][1]
+
+
+LEVELS = [name for name in names() if find(name).follows_rule]
+
+
+@pytest.mark.parametrize("quantizer", LEVELS)
+@pytest.mark.parametrize("s", [2, 6])
+def test_the_s_of_every_quantizers_frame_is_checked(quantizer: str, s: int) -> None:
+    def change(round: int, client: int, reply: Reply) -> Reply:
+        levels = aq.decode(reply.frame)
+        other = aq.compress(
+            levels.dequantize(), s, 1, segments=None if find(quantizer).rotates else [D], quantizer=quantizer
+        )
+        assert aq.decode(other).s == s != levels.s
+        return replace(reply, frame=other)
+
+    run = federation(D, only_for_client_1(change), min_clients=2, rule=aq.Fixed(bits=2), quantizer=quantizer)
+    expected = levels_for(find(quantizer), Order(0, 3, 0.1, 0), 3, (D,), None)[0]  # not 3 for all of them
+    assert f"It has s = {s}, but the round's plan says s = {expected}." in run.play()["missing"][1]
+
+
+@pytest.mark.parametrize("quantizer", names())
+def test_the_frame_of_another_quantizer_is_refused(quantizer: str) -> None:
+    other = "dithered" if quantizer != "dithered" else "uniform"
+    frame = aq.compress(np.ones(D), 1, 0, segments=[D], quantizer=other)
+    rule = aq.Fixed(bits=1)
+    run = federation(D, only_for_client_1(with_frame(frame)), min_clients=2, rule=rule, quantizer=quantizer, sparsity=4)
+    assert f"not made by {quantizer}" in run.play()["missing"][1]
+
+
+def test_too_few_answers_stop_the_round_and_name_who_is_missing() -> None:
+    run = federation(D, only_for_client_1(FAULTS["truncated frame"][0]))
     with pytest.raises(
         aq.EngineError, match=r"Round 1: 2 of 3 clients answered, but all .* Missing: client 1: .*trunc"
     ):
-        server.play_round(state, config, engine)
+        run.play()
+    assert run.server.current.round == 0
 
 
 @pytest.mark.parametrize(("limit", "words"), [(100.0, "max_update_norm = 100"), ("5x", "5 times the median")])
-def test_an_enormous_update_is_refused(small: Config, limit: float | str, words: str) -> None:
-    config = replace(small, min_clients=2, workers=1, max_update_norm=limit)
-    engine = Spoiled(config, lambda r: replace(r, frame=frame_of(np.full(25_450, 1e6))))
-    state = server.start(config, engine)
-    after, line = server.play_round(state, config, engine)
-    assert words in line["missing"][1]
-    assert np.abs(after.model.weights - state.model.weights).max() < 1
+def test_an_enormous_update_is_refused(limit: float | str, words: str) -> None:
+    enormous = with_frame(frame_of(np.full(D, 1e6)))
+    run = federation(D, only_for_client_1(enormous), min_clients=2, max_update_norm=limit)
+    assert words in run.play()["missing"][1]
+    assert np.abs(run.server.weights).max() < 1
 
 
 @pytest.mark.parametrize("limit", [1e6, "100x"])
-def test_a_limit_that_nobody_exceeds_changes_nothing(small: Config, limit: float | str) -> None:
-    config = replace(small, workers=1)
-    engine = LocalEngine(config)
-    state = server.start(config, engine)
-    plain, _ = server.play_round(state, config, engine)
-    limited, _ = server.play_round(state, replace(config, max_update_norm=limit), engine)
-    np.testing.assert_array_equal(plain.model.weights, limited.model.weights)
+def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str) -> None:
+    plain, limited = federation(D), federation(D, max_update_norm=limit)
+    assert plain.play() == limited.play()
+    np.testing.assert_array_equal(plain.server.weights, limited.server.weights)
 
 
-def test_refused_bytes_are_counted(small: Config) -> None:
-    config = replace(small, min_clients=2, workers=1)
-    whole, spoiled = LocalEngine(config), Spoiled(config, lambda r: replace(r, frame=r.frame[:-1]))
-    totals = []
-    for engine in (whole, spoiled):
-        _, line = server.play_round(server.start(config, engine), config, engine)
-        totals.append(line["wire_bytes_up"])
-    assert totals[1] == totals[0] - 1
-
-
-def test_an_evaluation_goes_on_with_the_losses_that_came(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(small, min_clients=2, workers=1)
-    engine = LocalEngine(config)
-    losses = [engine.trainer.loss(client, engine.federation.model) for client in range(3)]
-
-    def fails(client: int, model: Model) -> float:
-        if client == 1:
-            raise RuntimeError("no data today")
-        return losses[client]
-
-    monkeypatch.setattr(engine.trainer, "loss", fails)
-    p = engine.federation.weights
-    expected = (p[0] * losses[0] + p[2] * losses[2]) / (p[0] + p[2])
-    assert engine.evaluate(engine.federation.model).loss == pytest.approx(expected)
-    engine.config = replace(config, min_clients=0)
-    with pytest.raises(aq.EngineError, match=r"client 1: it raised RuntimeError: no data today \(test_faults.py"):
-        engine.evaluate(engine.federation.model)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"min_clients": 4}, "only 3 clients"),
-        ({"round_timeout": 0}, "above 0"),
-        ({"max_update_norm": "ten"}, "'10x'"),
-        ({"max_update_norm": -1.0}, "above 0"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(small: Config, changes: dict, words: str) -> None:
-    with pytest.raises(aq.ConfigError, match=words):
-        replace(small, **changes)
+def test_refused_bytes_are_counted() -> None:
+    whole = federation(D, min_clients=2)
+    spoiled = federation(D, only_for_client_1(lambda round, client, reply: reply.pack()[:-1]), min_clients=2)
+    one, other = whole.play(), spoiled.play()
+    assert other["wire_bytes_up"] == one["wire_bytes_up"] - 1
+    assert other["payload_bytes_up"] < one["payload_bytes_up"]

@@ -2,222 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import adaquantfl as aq
 from adaquantfl.codecs.raw import frame_size
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Evaluation, Federation, Model, Plan, Reply
-from adaquantfl.runs.config import Config
-from adaquantfl.training import models
-from adaquantfl.training.task import Task
-from adaquantfl.training.trainer import Trainer, one_thread
+from adaquantfl.protocol.messages import Order, Reply
+from support.rounds import EXAMPLES, federation
+
+P = np.array(EXAMPLES) / sum(EXAMPLES)
+NAMED = {
+    "weight": np.zeros((6, 8), dtype=np.float32),
+    "bias": np.zeros(6, dtype=np.float32),
+    "bn.running_mean": np.zeros(6, dtype=np.float32),
+    "bn.num_batches_tracked": np.array(0),
+}
 
 
-class InProcess:
-    """An engine around one trainer."""
-
-    name = "in process"
-    downlink = None
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-        self.federation: Federation = trainer.federation
-
-    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply]:
-        for client in clients or range(len(self.federation.samples)):
-            yield self.trainer.train(client, model, plan)
-
-    def evaluate(self, model: Model, test: bool = True) -> Evaluation:
-        losses = [self.trainer.loss(i, model) for i in range(len(self.federation.samples))]
-        return Evaluation(
-            sum(p * f for p, f in zip(self.federation.weights, losses, strict=True)), 0.5 if test else None
-        )
-
-    def close(self) -> None:
-        pass
+@pytest.mark.parametrize("rule", [aq.AdaQuant(s0=2), aq.Fixed(bits=4), aq.FullPrecision()])
+def test_the_model_moves_by_the_weighted_sum_of_quantized_updates(rule: aq.Rule) -> None:
+    run = federation(rule=rule)
+    for _ in range(3):
+        before, line = run.server.weights, run.play()
+        expected = before.astype(np.float64)
+        for client, p in enumerate(P):
+            frame = Reply.unpack(run.replies[client]).frame
+            if line["s"] is None:
+                expected += p * aq.decode_float32(frame)
+            else:
+                assert aq.decode(frame).s == line["s"]
+                expected += p * aq.decode(frame).dequantize()
+        np.testing.assert_allclose(run.server.weights, expected, rtol=1e-5, atol=1e-6)
 
 
-def play(config: Config, rounds: int, task: Task | None = None) -> tuple[InProcess, list[server.RunState], list[dict]]:
-    engine = InProcess(Trainer(config, task or Task.of(config)))
-    states, lines = [server.start(config, engine)], []
-    for _ in range(rounds):
-        state, line = server.play_round(states[-1], config, engine)
-        state, line = server.evaluate(state, line, config, engine)
-        states.append(state)
-        lines.append(line)
-    return engine, states, lines
+def test_replies_may_come_in_any_order() -> None:
+    run = federation()
+    run.play()
+    tree = run.server.state()
+    orders, weights = run.server.open(), []
+    replies = {i: run.clients[i].reply(run.clients[i].open(orders[i]) + i, loss=1.0, examples=10 + i) for i in orders}
+    for sequence in ([0, 1, 2], [2, 0, 1]):
+        server = aq.Server.restore(tree)
+        server.open()
+        for client in sequence:
+            server.receive(client, replies[client])
+        weights.append(server.close().weights.tobytes())
+    assert weights[0] == weights[1]
 
 
-def test_the_model_moves_by_the_weighted_sum_of_quantized_updates(small: Config) -> None:
-    engine, states, lines = play(small, 2)
-    for k, (before, after) in enumerate(pairwise(states)):
-        expected = before.model.weights.astype(np.float64)
-        for client, p in enumerate(engine.federation.weights):
-            reply = engine.trainer.train(client, before.model, Plan(k, lines[k]["s"], small.eta))
-            levels = aq.decode(reply.frame)
-            assert levels.s == lines[k]["s"]
-            expected = expected + p * levels.dequantize()
-        np.testing.assert_allclose(after.model.weights, expected, rtol=1e-5, atol=1e-6)
+def test_clients_weigh_by_the_examples_that_they_name_where_nothing_else_is_known() -> None:
+    server = aq.Server(np.zeros(2, dtype=np.float32), rule=aq.FullPrecision())
+    clients = {number: aq.Client(number) for number in (3, 7)}
+    for number, order in server.open(list(clients)).items():
+        weights = clients[number].open(order)
+        server.receive(number, clients[number].reply(weights + number, loss=float(number), examples=10 * number))
+    closed = server.close()
+    assert closed.facts["round_loss"] == pytest.approx(0.3 * 3 + 0.7 * 7)
+    np.testing.assert_allclose(closed.weights, [5.8, 5.8], rtol=1e-6)
 
 
-def test_float32_is_plain_federated_averaging(small: Config) -> None:
-    config = replace(small, method="fp32")
-    engine, states, _ = play(config, 2)
-    task = engine.trainer.task
-    sizes = np.array([len(part) for part in task.parts])
-    model = models.build("mlp", config.seed)
-    weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-    with one_thread():
-        for k in range(2):
-            average = torch.zeros_like(weights, dtype=torch.float64)
-            for client in range(config.clients):
-                torch.nn.utils.vector_to_parameters(weights.clone(), model.parameters())
-                for batch in engine.trainer._batches(client, k):
-                    x, y = task.train.batch(batch)
-                    model.zero_grad()
-                    torch.nn.functional.cross_entropy(model(x), y).backward()
-                    with torch.no_grad():
-                        for p in model.parameters():
-                            p -= config.eta * p.grad
-                local = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-                average += sizes[client] / sizes.sum() * local.double()
-            weights = average.float()
-    np.testing.assert_allclose(states[2].model.weights, weights.numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_mini_batches_are_uniform_without_replacement_and_new_each_round(small: Config) -> None:
-    trainer = Trainer(small, Task.of(small))
-    part = trainer.task.parts[0]
-    first = np.concatenate(list(trainer._batches(0, 0)))
-    assert len(first) == small.tau * small.batch_size
-    assert len(set(first)) == len(first)
-    assert set(first) <= set(part)
-    assert not np.array_equal(first, np.concatenate(list(trainer._batches(0, 1))))
-    np.testing.assert_array_equal(first, np.concatenate(list(trainer._batches(0, 0))))
-    # A client with fewer samples than a round needs starts over when it has used them all.
-    tiny = Trainer(
-        replace(small, clients=2000, partition="iid"), Task.of(replace(small, clients=2000, partition="iid"))
-    )
-    draws = np.concatenate(list(tiny._batches(7, 0)))
-    assert len(draws) == small.tau * small.batch_size
-    counts = np.bincount(np.searchsorted(tiny.task.parts[7], draws))
-    assert counts.max() - counts.min() <= 1
-
-
-def test_the_ledger_adds_up_formula_bits_and_real_bytes(small: Config) -> None:
-    engine, states, lines = play(small, 3)
-    d, tensors = engine.federation.dimension, len(engine.federation.tensors)
-    bits = up = 0
-    for k, line in enumerate(lines):
-        bits += aq.paper_bits(d, line["s"], tensors)
-        for client in range(small.clients):
-            up += len(engine.trainer.train(client, states[k].model, Plan(k, line["s"], small.eta)).frame) + 4
+def test_the_ledger_adds_up_formula_bits_and_real_bytes() -> None:
+    run = federation({name: NAMED[name] for name in ("weight", "bias")}, downlink="model")
+    d, bits, up, down = 54, 0, 4 * 3, 0  # f_i(w_0), once, for the first interval
+    for k in range(3):
+        down += sum(map(len, aq.Server.restore(run.server.state()).open().values()))
+        line = run.play(loss=run.global_loss())
+        bits += aq.paper_bits(d, line["s"], 2)
+        up += sum(map(len, run.replies.values()))
         assert line["paper_bits"] == bits
-        assert line["wire_bytes_up"] == up + 4 * small.clients  # and f_i(w_0), once, for the first interval
-        assert line["wire_bytes_down"] == (k + 1) * small.clients * (frame_size(d) + Plan.BYTES)
-        assert line["payload_bytes_down"] == (k + 1) * small.clients * 4 * d
+        assert line["wire_bytes_up"] == up
+        assert line["wire_bytes_down"] == down > (k + 1) * 3 * frame_size(d)
+        assert line["payload_bytes_down"] == (k + 1) * 3 * 4 * d
         assert 0 < line["payload_bytes_up"] < line["wire_bytes_up"]
-        assert line["clients"] == small.clients
-    assert lines[-1]["bits_per_element"] == 2
+        assert line["clients"] == 3
+    assert line["bits_per_element"] == 2
 
 
-def test_whole_and_bucket_scopes_count_their_norms(small: Config) -> None:
-    for scope, scales in (("whole", 1), (1000, 26)):
-        config = replace(small, scope=scope, method="4bit")
-        engine, _, lines = play(config, 1)
-        assert lines[0]["paper_bits"] == aq.paper_bits(engine.federation.dimension, 15, scales)
+@pytest.mark.parametrize(("scope", "scales"), [("whole", 1), (25, 3), ("tensor", 1)])
+def test_every_scope_counts_its_norms(scope: str | int, scales: int) -> None:
+    assert federation(rule=aq.Fixed(bits=4), scope=scope).play()["paper_bits"] == aq.paper_bits(60, 15, scales)
 
 
-def test_s_rises_as_the_loss_falls(small: Config) -> None:
-    config = replace(small, interval=1.0, partition="iid", tau=10)
-    _, states, lines = play(config, 12)
-    f0 = states[0].initial.loss
-    for k, line in enumerate(lines):
-        fk = states[k].rule_loss
-        assert line["s"] == max(2, round(2 * np.sqrt(f0 / fk)))
-    assert lines[-1]["s"] > 2
+def test_s_rises_as_the_loss_falls() -> None:
+    run, losses = federation(rule=aq.AdaQuant(s0=8, interval=1.0)), []
+    for _ in range(8):
+        losses.append(run.global_loss())
+        line = run.play(loss=losses[-1], eta=0.4)
+        assert line["s"] == max(8, round(8 * np.sqrt(losses[0] / losses[-1])))
+    assert line["s"] > 8
 
 
-def test_the_round_loss_can_drive_the_rule(small: Config) -> None:
-    config = replace(small, interval=1.0, loss="round", partition="iid", evaluate_every=100)
-    _, states, lines = play(config, 6)
-    assert states[1].schedule.f0 is None
-    assert states[2].schedule.f0 == pytest.approx(lines[0]["round_loss"])
-    assert lines[5]["s"] == max(2, round(2 * np.sqrt(lines[0]["round_loss"] / lines[4]["round_loss"])))
+def test_the_round_loss_can_drive_the_rule() -> None:
+    run = federation(rule=aq.AdaQuant(s0=8, interval=1.0))
+    lines = [run.play(eta=0.4) for _ in range(6)]
+    assert run.states[1].rule.f0 is None
+    assert run.states[2].rule.f0 == lines[0]["round_loss"]
+    assert [line["s"] for line in lines[1:]] == [
+        max(8, round(8 * np.sqrt(lines[0]["round_loss"] / line["round_loss"]))) for line in lines[:-1]
+    ]
+    assert lines[-1]["s"] > 8
 
 
-def test_the_global_loss_weights_clients_by_their_data(small: Config) -> None:
-    config = replace(small, loss_samples=0)
-    engine = InProcess(Trainer(config, Task.of(config)))
-    task, model = engine.trainer.task, models.build("mlp", config.seed)
-    x, y = task.train.batch(np.arange(len(task.train.y)))
-    with torch.no_grad():
-        everything = torch.nn.functional.cross_entropy(model(x), y).item()
-    assert engine.evaluate(engine.federation.model).loss == pytest.approx(everything, rel=1e-5)
+def test_buffers_are_averaged_and_counted_but_not_quantized() -> None:
+    run = federation(NAMED, rule=aq.Fixed(bits=8), downlink="exact")
+    line = run.play()
+    replies = [Reply.unpack(run.replies[client]) for client in range(3)]
+    mean = sum(p * aq.decode_float32(reply.buffers) for p, reply in zip(P, replies, strict=True))
+    np.testing.assert_allclose(run.server.weights["bn.running_mean"], mean, rtol=1e-5)
+    assert np.abs(mean).min() > 0
+    assert line["paper_bits"] == aq.paper_bits(54, 255, 2)  # buffers are not in the paper's count
+    assert line["wire_bytes_up"] == sum(map(len, run.replies.values()))
+    for client in run.clients:  # the next order brings them along
+        opened = client.open(run.server.view([client.number])[client.number])
+        assert {name: array.tobytes() for name, array in opened.items()} == {
+            name: array.tobytes() for name, array in run.server.weights.items()
+        }
 
 
-def test_the_loss_sample_is_fixed_for_the_run(small: Config) -> None:
-    engine = InProcess(Trainer(small, Task.of(small)))
-    model = engine.federation.model
-    assert engine.evaluate(model) == engine.evaluate(model)
+def test_integers_are_averaged_and_rounded() -> None:
+    server, start = aq.Server(NAMED), NAMED["bn.num_batches_tracked"]
+    for number, order in server.open([0, 1]).items():
+        client = aq.Client(number)
+        weights = client.open(order)
+        tracked = {"bn.num_batches_tracked": start + 4 + 3 * number}
+        server.receive(number, client.reply({**weights, **tracked}, loss=1.0, examples=[30, 10][number]))
+    assert server.close().weights["bn.num_batches_tracked"] == round(0.75 * 4 + 0.25 * 7)
 
 
-def test_the_run_ends_at_the_target_or_at_its_rounds(small: Config) -> None:
-    _, states, _ = play(small, 1)
-    state = replace(states[-1], latest=replace(states[-1].latest, loss=0.5), latest_round=1)
-    assert not server.finished(state, replace(small, target_loss=0.4))
-    assert server.finished(state, replace(small, target_loss=0.5))
-    assert not server.finished(state, replace(small, target_loss=0.0))
-    assert server.finished(state, replace(small, rounds=1))
-    assert not server.finished(
-        replace(state, latest=replace(state.latest, loss=float("nan"))), replace(small, target_loss=9.0)
-    )
+def test_clients_whose_training_diverges_stop_the_round_with_a_sentence() -> None:
+    run = federation(rule=aq.Fixed(bits=2))
+    run.play()
+    with pytest.raises(aq.EngineError, match=r"Round 2: 0 of 3 clients .*lower the learning rate"):
+        run.play(eta=1e39)
 
 
-def test_a_diverged_client_stops_the_round_with_a_sentence(small: Config) -> None:
-    with pytest.raises(aq.EngineError, match="lower the learning rate"):
-        play(replace(small, eta=1e30), 2)
+def test_every_client_and_round_has_a_stream_of_its_own() -> None:
+    run = federation()
+    keys = []
+    for _ in range(3):
+        keys += [Order.unpack(order).key for order in run.server.open().values()]
+        run.server.return_to(run.states[-1])
+        run.play()
+    assert len(set(keys)) == 9
 
 
-def test_batchnorm_buffers_are_averaged_and_counted(small: Config, noise_task: Task) -> None:
-    config = replace(small, model="resnet18", dataset="cifar-10", clients=2, tau=1, batch_size=4, method="8bit")
-    engine, states, lines = play(config, 1, noise_task)
-    before, after = states[0].model, states[1].model
-    replies = [engine.trainer.train(c, before, Plan(0, 255, config.eta)) for c in range(2)]
-    mean = sum(p * aq.decode_float32(r.buffers) for p, r in zip((1 / 3, 2 / 3), replies, strict=True))
-    np.testing.assert_allclose(after.buffers, mean, rtol=1e-5, atol=1e-6)
-    assert not np.array_equal(before.buffers, after.buffers)
-    assert lines[0]["paper_bits"] == aq.paper_bits(11_181_642, 255, 62)  # buffers are not in the paper's count
-    frames = sum(len(r.frame) + len(r.buffers) + 4 for r in replies)
-    assert lines[0]["wire_bytes_up"] == frames
+@pytest.mark.parametrize("rule", [aq.AdaQuant(interval=1.0), aq.FullPrecision()])
+@pytest.mark.parametrize("quantizer", ["uniform", "nearest"])
+def test_a_server_and_its_clients_go_on_from_what_they_wrote_down(rule: aq.Rule, quantizer: str) -> None:
+    run = federation(rule=rule, quantizer=quantizer)
+    for _ in range(2):
+        run.play()
+    server = aq.Server.restore(run.server.state())
+    clients = [aq.Client.restore(client.state()) for client in run.clients]
+    run.play()
+    again = federation()
+    again.server, again.clients = server, clients
+    again.play()
+    assert again.lines[0] == run.lines[2]
+    assert again.replies == run.replies
+    assert server.weights.tobytes() == run.server.weights.tobytes()
 
 
-def test_the_flat_vector_and_the_model_are_one(noise_task: Task, small: Config) -> None:
-    config = replace(small, model="resnet18", dataset="cifar-10", clients=2)
-    trainer = Trainer(config, noise_task)
-    assert trainer.federation.dimension == 11_181_642
-    fresh = noise_task.build()
-    x, _ = noise_task.train.batch(np.arange(4))
-    trainer._net.eval(), fresh.eval()
-    with torch.no_grad(), one_thread():
-        np.testing.assert_allclose(trainer._net(x).numpy(), fresh(x).numpy(), rtol=1e-4, atol=1e-4)
-        trainer._flat.zero_()
-        assert not trainer._net(x).any()
+def test_a_server_that_is_restored_in_mid_round_ends_it_alike() -> None:
+    run = federation(min_clients=2)
+    run.play()
+    orders = run.server.open()
+    trained = {number: run.clients[number].open(order) + 1 for number, order in orders.items()}
+    replies = {number: run.clients[number].reply(weights, 0.5, 10) for number, weights in trained.items()}
+    run.server.receive(0, replies[0])
+    with pytest.raises(aq.Refused):
+        run.server.receive(1, replies[1][:-1])
+    run.server.absent(2, "cut off.")
+    tree = run.server.state()
+    ends = []
+    for server in (run.server, aq.Server.restore(tree)):
+        server.receive(1, replies[1])
+        closed = server.close()
+        ends.append((closed.facts, closed.weights.tobytes()))
+    assert ends[0] == ends[1]
+    assert ends[0][0]["missing"] == {2: "cut off."}
 
 
-def test_the_rule_looks_more_often_but_levels_count_where_every_method_looks(small: Config) -> None:
-    config = replace(small, interval=1.0, evaluate_every=3, rounds=5, target_loss=100.0)
-    _, states, lines = play(config, 5)
-    assert [line["round"] for line in lines if "loss" in line] == [3, 5]
-    assert [line["round"] for line in lines if "test_accuracy" in line] == [3, 5]
-    assert [line["round"] for line in lines if "rule_loss" in line] == [1, 2, 4]
-    assert states[1].rule_loss == lines[0]["rule_loss"]
-    assert states[-1].targets["100"]["round"] == 3
-    assert [server.finished(state, config) for state in states] == [False, False, False, True, True, True]
+def test_a_server_says_in_which_order_it_is_to_be_called() -> None:
+    server: Any = aq.Server(np.zeros(3, dtype=np.float32))
+    for call in (lambda: server.close(), lambda: server.receive(0, b""), lambda: server.whole_order(0)):
+        with pytest.raises(aq.EngineError, match="No round is open"):
+            call()
+    with pytest.raises(aq.EngineError, match="at least one client"):
+        server.open([])
+    with pytest.raises(aq.ConfigError, match="Name the clients"):
+        server.open()
+    server.open([0])
+    with pytest.raises(aq.EngineError, match="Round 1 is open"):
+        server.open([0])
+
+
+def test_what_stops_a_round_leaves_the_state_before_it() -> None:
+    run = federation()
+    run.play()
+    before = run.server.current
+    run.server.open()
+    with pytest.raises(aq.EngineError, match="0 of 3 clients"):
+        run.server.close()
+    run.server.return_to(before)
+    run.play()
+    assert [state.round for state in run.states] == [0, 1, 2]
+    assert all(one.ledger.wire_bytes_up < other.ledger.wire_bytes_up for one, other in pairwise(run.states))

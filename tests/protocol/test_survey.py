@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from adaquantfl.protocol.levels import levels_of
 
 import adaquantfl as aq
-from adaquantfl.engines.flower import records
-from adaquantfl.engines.gloo import messages as gloo
-from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server, survey
-from adaquantfl.protocol.messages import Plan, Reply
+from adaquantfl.protocol import survey
+from adaquantfl.protocol.cohort import Cohort
+from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.uplink import levels_for
 from adaquantfl.quantizers.balanced import balanced_stretch
 from adaquantfl.quantizers.registry import find
-from adaquantfl.runs import loop as runner
-from adaquantfl.runs.config import Config, Link, load_config
-from adaquantfl.runs.link import Heard, round_cost
+from adaquantfl.rules import CostAware, DAdaQuant, FixedStep
+from adaquantfl.rules.registry import BASELINES, methods
+from adaquantfl.runs.config import Config, Link
+from adaquantfl.runs.link import Heard, time_price
+from support.rounds import EXAMPLES, federation
 
-SEGMENTS = np.array([3000, 1000], dtype=np.int64)
+LENGTHS = (3000, 1000)
+WITH_LEVELS = ["dithered", "rotated", "lattice", "eden", "centroid", "natural"]
 
 
 @pytest.fixture
@@ -30,32 +30,50 @@ def update(rng: np.random.Generator) -> np.ndarray:
     return rng.laplace(size=4000).astype(np.float32)
 
 
-def small(**changes: object) -> Config:
-    return load_config("demo", {"model": "mlp", "clients": 3, "tau": 2, "workers": 1, "loss_samples": 32, **changes})
+def order(candidates: tuple[float, ...], quantizer: str = "uniform", balanced: bool = False) -> Order:
+    kind = find(quantizer)
+    return Order(0, 1, 0.1, 5, quantizer=kind.tags[kind.norm(None)], balanced=balanced, candidates=candidates)
 
 
-@pytest.mark.parametrize("scope", ["tensor", "balanced"])
+def entry(update: np.ndarray, asked: Order) -> Any:
+    (found,) = survey.read(survey.take(update, asked, LENGTHS, 1.0, 0.0), 1).entries
+    return found
+
+
+@pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("s", [0.4, 1.0, 6.5])
 def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
-    update: np.ndarray, s: float, scope: str
+    update: np.ndarray, s: float, balanced: bool
 ) -> None:
-    config = Config(scope=scope)
-    (entry,) = survey.read(survey.look(update, [s], 5, config, SEGMENTS), 1).entries
-    whole, stretch = levels_of(update, s, SEGMENTS, config)
-    assert entry["size"] == len(aq.compress(update, whole, 5, "auto", SEGMENTS, stretch))
+    """A false alarm beyond 5 standard errors of 200 draws has probability below 1e-5."""
+    asked = order((s,), balanced=balanced)
+    found = entry(update, asked)
+    whole, stretch = levels_for(find("uniform"), asked, s, LENGTHS, update)
+    assert whole is not None
+    assert found["size"] == len(aq.compress(update, whole, 5, "auto", LENGTHS, stretch))
     square = np.sum(update.astype(np.float64) ** 2)
     errors = [
-        np.sum((aq.quantize(update, whole, key, SEGMENTS, stretch).dequantize() - update.astype(np.float64)) ** 2)
+        np.sum((aq.quantize(update, whole, key, LENGTHS, stretch).dequantize() - update.astype(np.float64)) ** 2)
         for key in range(200)
     ]
     spread = np.std(errors) / np.sqrt(len(errors)) / square
-    assert abs(np.mean(errors) / square - entry["error"]) <= 5 * spread
+    assert abs(np.mean(errors) / square - found["error"]) <= 5 * spread
+
+
+@pytest.mark.parametrize("quantizer", WITH_LEVELS)
+def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
+    found = entry(update, order((2.0,), quantizer))
+    s, stretch = find(quantizer).levels_for(2.0, np.array(LENGTHS), update, False)
+    levels = aq.quantize(update, s, 5, LENGTHS, stretch, quantizer)
+    error = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
+    assert found["size"] == len(aq.encode(levels))
+    assert found["error"] == pytest.approx(error, rel=1e-4)
 
 
 def test_balanced_levels_send_as_many_nonzeros_as_equal_ones_and_more_of_small_tensors(update: np.ndarray) -> None:
-    s, stretch = balanced_stretch(update, 0.5, SEGMENTS)
+    s, stretch = balanced_stretch(update, 0.5, np.array(LENGTHS))
     levels = s / stretch
-    spread = [np.abs(part).sum() / np.linalg.norm(part) for part in np.split(update, SEGMENTS[:1])]
+    spread = [np.abs(part).sum() / np.linalg.norm(part) for part in np.split(update, LENGTHS[:1])]
     assert levels @ spread == pytest.approx(0.5 * sum(spread), rel=1e-5)
     assert levels[1] / levels[0] == pytest.approx((spread[0] / spread[1]) ** 0.5, rel=1e-5)
 
@@ -76,7 +94,7 @@ def test_a_survey_that_makes_no_sense_is_refused(data: bytes) -> None:
 
 def test_errors_are_weighted_like_updates() -> None:
     one, two = (np.array([(e, n)], dtype=[("error", "<f4"), ("size", "<u4")]) for e, n in ((1.0, 100), (4.0, 300)))
-    seen = {0: survey.Seen(1.0, 0.1, one), 5: survey.Seen(4.0, 0.4, two)}
+    seen = {0: survey.ClientSurvey(1.0, 0.1, one), 5: survey.ClientSurvey(4.0, 0.4, two)}
     merged = survey.merge((2.0,), seen, {0: 0.2, 5: 0.1})
     assert merged.errors == pytest.approx((2.0,))
     assert merged.costs == (200.0,)
@@ -89,120 +107,122 @@ def test_a_loss_that_is_no_number_is_harm_without_end() -> None:
 
 
 def test_harm_is_what_the_noise_of_all_clients_does_to_the_loss() -> None:
-    config = small(method="cost-aware", batch_size=32)
-    engine = LocalEngine(config)
-    model = engine.federation.model
-    coarse, fine = (
-        [survey.read(reply.survey, 5) for reply in engine.train(model, Plan(0, s, 0.1, survey=True))]
-        for s in (0.05, 500.0)
-    )
-    engine.close()
-    assert [one.loss for one in coarse] == [one.loss for one in fine]
-    assert np.mean([one.harm for one in coarse]) > 10 * abs(np.mean([one.harm for one in fine]))
+    harms, losses = [], []
+    for s in (0.05, 500.0):
+        run = federation(2000, rule=CostAware(s0=s))
+        run.play()
+        seen = [survey.read(Reply.unpack(reply).survey, 5) for reply in run.replies.values()]
+        harms.append(np.mean([one.harm for one in seen]))
+        losses.append([one.loss for one in seen])
+    assert losses[0] == losses[1]
+    assert harms[0] > 10 * abs(harms[1])
 
 
-def test_a_survey_travels_on_every_engine() -> None:
-    plan = Plan(3, 0.7, 0.1, survey=True)
-    call = ("train", (1, plan))
-    assert gloo.decode_call(gloo.encode_call(9, call), 1).call == call
-    assert records._call(records._plain_call(call)) == call
-    reply = Reply(1, b"frame", b"buffers", 0.5, 1.0, 2.0, b"survey")
-    header, body = gloo.encode_answer(9, call, reply)
-    assert gloo.decode_answer(header, 9, call, 1000).answer(1, body) == reply
-    assert records.read_answers(records.write_answers([reply]), [call]) == [reply]
-    assert reply.wire_bytes == len(b"framebufferssurvey") + 4
+def test_a_client_without_a_probe_reports_no_harm() -> None:
+    server, client = aq.Server(np.zeros(9, np.float32), rule=CostAware()), aq.Client(0)
+    reply = client.reply(client.open(server.open([0])[0]) + 1, loss=0.75)
+    seen = survey.read(Reply.unpack(reply).survey, 5)
+    assert (seen.loss, seen.harm) == (0.75, 0.0)
 
 
-def test_a_round_costs_what_the_configuration_counts() -> None:
-    heard = [Heard(0, 1000, 2.0, 0.5)]
-    assert round_cost(small(), 1000, 9000, heard) == 1000
-    assert round_cost(small(cost="both"), 1000, 9000, heard) == 10_000
-    timed = replace(small(cost="time"), link=Link(up_mbps=8.0, down_mbps=80.0, latency_ms=10.0))
-    assert round_cost(timed, 1_000_000, 1_000_000, heard) == pytest.approx(1.0 + 0.1 + 0.02 + 2.5)
+@pytest.mark.parametrize(("cost", "price"), [("up", 1), ("both", 2), (lambda up, down: 3 * up, 3)])
+def test_a_round_costs_what_the_setting_counts(cost: Any, price: int) -> None:
+    run = federation(rule=CostAware(s0=2.0), cost=cost, downlink="model")
+    run.play()
+    merged = run.server.current.survey
+    assert merged is not None
+    replies = [Reply.unpack(reply) for reply in run.replies.values()]
+    entries = np.array([survey.read(reply.survey, 5).entries["size"] for reply in replies])
+    up = entries.mean(axis=0) + np.mean([reply.priced_bytes for reply in replies])
+    if price == 2:
+        down = np.mean([len(Order.unpack(order).parcel) for order in federation(downlink="model").server.open().values()])
+        assert merged.costs == pytest.approx(up + down + 16)  # and the plan: round, s and eta
+    else:
+        assert merged.costs == pytest.approx(price * up)
 
 
-def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew(tmp_path: Path) -> None:
-    config = small(method="cost-aware", survey_every=2, rounds=6)
-    engine = LocalEngine(config)
-    state, asked = server.start(config, engine), []
+def test_time_is_a_cost_on_the_median_link() -> None:
+    link = Link(up_mbps=8.0, down_mbps=80.0, latency_ms=10.0)
+    price = time_price(Config(cost="time", link=link), [Heard(0, 1000, 2.0, 0.5)])
+    assert price(1_000_000, 1_000_000) == pytest.approx(1.0 + 0.1 + 0.02 + 2.5)
+
+
+def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew() -> None:
+    run = federation(2000, rule=CostAware(s0=8.0, every=2))
     for _ in range(6):
-        state, line = server.play_round(state, config, engine)
-        state, _ = server.evaluate(state, line, config, engine)
-        asked.append(state.survey is not None)
-    assert asked == [True, True, False, True, False, True]
-    assert state.schedule.memory["mu"] > 0
-    assert state.schedule.s != config.schedule().init().s
-    engine.close()
+        run.play()
+    assert [state.survey is not None for state in run.states[1:]] == [True, True, False, True, False, True]
+    assert run.server.current.rule.memory["mu"] > 0
+    assert run.server.current.rule.s != 8.0
 
 
-@pytest.mark.parametrize("method", ["cost-aware", "dadaquant", "fixed-step", "cosine", "adaquant-smooth"])
-def test_every_rule_resumes_to_the_same_model(method: str, tmp_path: Path) -> None:
-    config = small(method=method, rounds=6, survey_every=2, checkpoint_every=2, partition="dirichlet(0.5)")
-    whole = runner.run(config, tmp_path / "whole")
-
-    class Enough(Exception):
-        pass
-
-    def stop(_: object, state: server.RunState, line: object) -> None:
-        if state.round == 3:
-            raise Enough
-
-    with pytest.raises(Enough):
-        runner.run(config, tmp_path / "cut", stop)
-    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+@pytest.mark.parametrize("method", [name for name in methods() if name not in BASELINES or name == "4bit"])
+def test_every_rule_goes_on_from_a_written_down_state(method: str) -> None:
+    config = Config(method=method, norm="linf" if method == "feddq" else "", survey_every=2)
+    whole, cut = (federation(rule=config.rule(), norm=config.norm) for _ in range(2))
+    for _ in range(5):
+        whole.play()
+        cut.play()
+        cut.server = aq.Server.restore(cut.server.state())
+    assert cut.lines == whole.lines
+    assert cut.server.weights.tobytes() == whole.server.weights.tobytes()
 
 
 def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
-    config = small(method="dadaquant-clients", rule_s0=4.0, partition="dirichlet(0.2)")
-    engine = LocalEngine(config)
-    state, line = server.play_round(server.start(config, engine), config, engine)
-    engine.close()
-    weights, tensors = engine.federation.weights, len(engine.federation.tensors)
-    levels = [config.schedule().client_levels(4, weights, i, np.zeros(1, np.float32)) for i in range(3)]
-    assert len(set(levels)) > 1
-    bits = [aq.paper_bits(engine.federation.dimension, int(s), tensors) for s in levels]
+    rule = DAdaQuant(s0=4, time=False)
+    line = federation(rule=rule).play()
+    levels = rule.levels_by_weight(4, dict(enumerate(np.array(EXAMPLES) / sum(EXAMPLES))))
+    assert levels is not None
+    assert len(set(levels.values())) > 1
+    assert line["s"] == pytest.approx(np.mean(list(levels.values())))
+    assert line["paper_bits"] == round(np.mean([aq.paper_bits(60, int(s)) for s in levels.values()]))
+
+
+def test_clients_that_choose_from_their_updates_are_counted_as_they_chose() -> None:
+    run = federation(rule=FixedStep(resolution=0.05))
+    line = run.play()
+    levels = [aq.decode(Reply.unpack(reply).frame).s for reply in run.replies.values()]
     assert line["s"] == pytest.approx(np.mean(levels))
-    assert state.ledger.paper_bits == round(np.mean(bits))
+    assert line["paper_bits"] == round(np.mean([aq.paper_bits(60, s) for s in levels]))
 
 
-@pytest.mark.parametrize("quantizer", ["dithered", "rotated", "lattice", "eden", "centroid", "natural"])
-def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
-    config = Config(quantizer=quantizer)
-    (entry,) = survey.read(survey.look(update, [2.0], 5, config, SEGMENTS), 1).entries
-    s, stretch = find(quantizer).levels_for(2.0, SEGMENTS)
-    levels = aq.quantize(update, s, 5, SEGMENTS, stretch, quantizer)
-    error = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
-    assert entry["size"] == len(aq.encode(levels))
-    assert entry["error"] == pytest.approx(error, rel=1e-4)
+def test_a_rule_gives_levels_by_the_sizes_that_clients_named_where_it_knows_no_others() -> None:
+    server = aq.Server(np.zeros(9, np.float32), rule=DAdaQuant(s0=8, time=False))
+    clients = [aq.Client(0), aq.Client(1)]
+    seen = []
+    for _ in range(2):
+        for number, order in server.open([0, 1]).items():
+            weights = clients[number].open(order)
+            server.receive(number, clients[number].reply(weights + 1, loss=1.0, examples=[10, 90][number]))
+            seen.append(clients[number].order.s)
+        server.close()
+    assert seen[0] == seen[1] == 8
+    assert seen[2] < 8 < seen[3]
 
 
-@pytest.mark.parametrize("quantizer", ["dithered", "rotated", "lattice", "eden", "centroid", "natural"])
-@pytest.mark.parametrize("method", ["adaquant", "cost-aware"])
-def test_a_rule_drives_every_quantizer_that_has_levels(quantizer: str, method: str) -> None:
-    config = small(quantizer=quantizer, method=method, survey_every=1, interval=1.0)
-    engine = LocalEngine(config)
-    state = server.start(config, engine)
+@pytest.mark.parametrize("quantizer", WITH_LEVELS)
+@pytest.mark.parametrize("rule", [aq.AdaQuant(interval=1.0), CostAware(every=1)])
+def test_a_rule_drives_every_quantizer_that_has_levels(quantizer: str, rule: aq.Rule) -> None:
+    run = federation(cohort=Cohort(EXAMPLES), rule=rule, quantizer=quantizer)
     for _ in range(4):
-        state, line = server.play_round(state, config, engine)
-        state, _ = server.evaluate(state, line, config, engine)
-        assert not line.get("missing")
-    engine.close()
-    assert np.isfinite(state.latest.loss)
+        assert "missing" not in run.play(loss=run.global_loss())
+    assert np.isfinite(run.global_loss())
 
 
 @pytest.mark.parametrize("quantizer", ["stc", "nearest"])
 def test_what_is_left_out_is_kept_and_comes_with_the_next_update(quantizer: str) -> None:
-    config = small(quantizer=quantizer, method="1bit", sparsity=50)
-    engine = LocalEngine(config)
-    update = np.random.default_rng(0).standard_normal(engine.federation.dimension).astype(np.float32)
+    server = aq.Server(np.zeros(2000, np.float32), rule=aq.Fixed(bits=1), quantizer=quantizer, sparsity=50)
+    client, update = aq.Client(0), np.random.default_rng(0).standard_normal(2000).astype(np.float32)
     before: np.ndarray | float = 0.0
-    for round in range(3):
-        sent = aq.decode(engine.trainer._encode(update, 1, Plan(round, 1, 0.1))).dequantize()
-        after = engine.kept()[1]
+    for _ in range(3):
+        reply = client.reply(client.open(server.open([0])[0]) + update, loss=1.0)
+        sent = aq.decode(Reply.unpack(reply).frame).dequantize()
+        after = client.state()["remainder"]["value"]
         assert np.abs(after).max() > 0
         np.testing.assert_allclose(sent + after, update + before, atol=1e-5)
         before = after
-    engine.close()
+        server.receive(0, reply)
+        server.close()
 
 
 @pytest.mark.parametrize(
@@ -219,3 +239,20 @@ def test_what_is_left_out_is_kept_and_comes_with_the_next_update(quantizer: str)
 def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says: str) -> None:
     with pytest.raises(aq.ConfigError, match=says):
         Config(**keys)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"quantizer": "nearest", "rule": CostAware()}, "unbiased"),
+        ({"quantizer": "rotated", "scope": "balanced"}, "balanced"),
+        ({"rule": "adaquant"}, "AdaQuant"),
+        ({"cost": "money"}, "'both'"),
+        ({"downlink": "exct"}, "Did you mean 'exact'"),
+        ({"step": "summ"}, "Did you mean 'sum'"),
+        ({"max_update_norm": "ten"}, "'10x'"),
+    ],
+)
+def test_settings_of_a_server_that_make_no_sense_are_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(aq.ConfigError, match=says):
+        aq.Server(np.zeros(3, np.float32), **settings)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adaquantfl.errors import ConfigError, ScheduleError
+from adaquantfl.errors import ConfigError, RuleError
 from adaquantfl.rules import (
     AdaQuant,
     Cosine,
@@ -17,23 +17,24 @@ from adaquantfl.rules import (
     DAdaQuant,
     FedDQ,
     FixedStep,
-    Schedule,
-    ScheduleState,
-    SmoothedAdaQuant,
+    Rule,
+    RuleState,
     Survey,
+    Verdict,
 )
 from adaquantfl.rules.dadaquant import client_levels
-from adaquantfl.rules.registry import RULES
+from adaquantfl.rules.registry import methods
 from adaquantfl.runs.config import Config
 from adaquantfl.theory import MAX_LEVELS, adaptive_levels
 
 UPDATE = np.array([0.3, -0.4, 0.0], dtype=np.float32)
+KEEP, REJECT, ROLL_BACK = Verdict
 
 
-def play(rule: Schedule, losses: list[float], state: ScheduleState | None = None) -> list[float]:
+def play(rule: Rule, losses: list[float], state: RuleState | None = None) -> list[float]:
     state, chosen = state or rule.init(), []
     for k, loss in enumerate(losses):
-        state = rule.step(state, bits=16_000 * k, dimension=1000, loss=loss, eta=0.1)  # an interval a round
+        state = rule.plan(state, bits=16_000 * k, dimension=1000, loss=loss, eta=0.1)  # an interval a round
         assert state.s is not None
         chosen.append(state.s)
     return chosen
@@ -55,31 +56,30 @@ def test_dadaquant_gives_clients_levels_of_equal_total_variance() -> None:
     p = np.array(weights)
     assert np.sum(p**2 / levels**2) == pytest.approx(np.sum(p**2 / 8**2))
     assert levels[0] / levels[3] == pytest.approx((0.5 / 0.05) ** (2 / 3))
-    rule = DAdaQuant()
-    assert rule.clients_choose
-    assert not DAdaQuant(clients=False).clients_choose
-    assert [rule.client_levels(8, weights, i, UPDATE) for i in range(4)] == [round(x) for x in levels]
-    assert rule.client_levels(1, [0.999, 0.001], 1, UPDATE) == 1
+    assert DAdaQuant(clients=False).levels_by_weight(8, dict(enumerate(weights))) is None
+    assert DAdaQuant().levels_by_weight(8, dict(enumerate(weights))) == dict(enumerate(map(round, levels)))
+    assert DAdaQuant().levels_by_weight(1, {4: 0.999, 7: 0.001}) == {4: 1, 7: 1}  # never below 1
 
 
 def test_a_fixed_step_has_the_same_distance_of_levels_for_large_and_small_updates() -> None:
-    rule = FixedStep(resolution=0.01)
+    assert FixedStep(resolution=0.01).client_choice == ("fixed-step", 0.01)
     for size in (1.0, 0.1, 0.001):
-        s = rule.client_levels(1, [1.0], 0, UPDATE * np.float32(size))
+        s = FixedStep.choose_levels(0.01, UPDATE * np.float32(size))
         assert 0.5 * size / s == pytest.approx(0.01)
-    assert rule.client_levels(1, [1.0], 0, UPDATE * 0) > 0
+    assert FixedStep.choose_levels(0.01, UPDATE * 0) > 0
 
 
 def test_feddq_takes_fewer_bits_as_updates_shrink_and_never_a_coarser_step_than_its_resolution() -> None:
-    rule, chosen = FedDQ(resolution=0.01), []
+    assert FedDQ(resolution=0.01).client_choice == ("feddq", 0.01)
+    chosen = []
     for size in (4.0, 1.0, 0.25):
         update = UPDATE * np.float32(size)
-        s = rule.client_levels(1, [1.0], 0, update)
+        s = FedDQ.choose_levels(0.01, update)
         chosen.append(s)
         assert np.abs(update).max() / s <= 0.01
     assert chosen == sorted(chosen, reverse=True)
     assert len(set(chosen)) == 3
-    assert rule.client_levels(1, [1.0], 0, UPDATE * 0) == 1
+    assert FedDQ.choose_levels(0.01, UPDATE * 0) == 1
 
 
 def test_a_cosine_goes_from_start_to_end_and_stays() -> None:
@@ -90,14 +90,10 @@ def test_a_cosine_goes_from_start_to_end_and_stays() -> None:
     assert chosen == sorted(chosen)
 
 
-def test_a_smoothed_loss_follows_slowly() -> None:
-    losses = [2.0] + [0.02] * 5
-    plain, smooth = AdaQuant(s0=2), SmoothedAdaQuant(s0=2, smoothing=0.5)
-    assert play(plain, losses)[1] == 20
-    chosen = play(smooth, losses)
-    assert chosen[1] == 3
-    assert chosen == sorted(chosen)
-    assert play(SmoothedAdaQuant(s0=2, smoothing=0.0), losses) == play(plain, losses)
+def test_a_rule_that_leaves_the_choice_to_the_server_has_none_for_clients() -> None:
+    assert AdaQuant().client_choice is None
+    with pytest.raises(TypeError, match="server"):
+        AdaQuant.choose_levels(1.0, UPDATE)
 
 
 # Cost-aware.
@@ -124,7 +120,7 @@ def sharp_survey(rule: CostAware, s: float) -> Survey:
 def surveyed(rule: CostAware, losses: list[float], survey=paper_survey, eta: list[float] | None = None) -> list[float]:  # type: ignore[no-untyped-def]
     state, chosen, last = rule.init(), [], None
     for k, loss in enumerate(losses):
-        state = rule.step(state, bits=0, dimension=10_000, loss=loss, eta=eta[k] if eta else 0.1, survey=last)
+        state = rule.plan(state, bits=0, dimension=10_000, loss=loss, eta=eta[k] if eta else 0.1, survey=last)
         assert state.s is not None
         chosen.append(state.s)
         last = survey(rule, state.s) if rule.wants_survey(state) else None
@@ -158,9 +154,9 @@ def test_noise_never_adds_more_to_the_loss_than_it_may() -> None:
 
 def test_a_loss_that_noise_leaves_without_a_number_asks_for_finer_levels() -> None:
     rule = CostAware(s0=0.5, every=1)
-    state = rule.step(rule.init(), bits=0, dimension=9, loss=2.0, eta=0.1)
+    state = rule.plan(rule.init(), bits=0, dimension=9, loss=2.0, eta=0.1)
     lost = replace(sparse_survey(rule, 0.5), loss=math.nan, harm=math.inf)
-    assert rule.step(state, bits=0, dimension=9, loss=2.0, eta=0.1, survey=lost).s == pytest.approx(1.0, rel=0.02)
+    assert rule.plan(state, bits=0, dimension=9, loss=2.0, eta=0.1, survey=lost).s == pytest.approx(1.0, rel=0.02)
 
 
 def test_a_rising_loss_never_lowers_s_and_a_blow_up_doubles_it() -> None:
@@ -178,60 +174,62 @@ def test_after_a_blow_up_the_rule_stays_on_the_safe_side() -> None:
     assert chosen[3:] == pytest.approx([math.sqrt(2) * chosen[1]] * 2, rel=0.03)
 
 
-def heard(rule: CostAware, losses: list[float]) -> tuple[list[int], float]:
-    """How many rounds are taken back after each of these losses, and s in the end."""
-    state, undone = rule.init(), []
+def judged(rule: CostAware, losses: list[float]) -> tuple[list[Verdict], float]:
+    """The verdict after each of these losses, and s in the end."""
+    state, verdicts = rule.init(), []
     for loss in losses:
-        state, back = rule.hear(state, loss)
-        undone.append(back)
+        state, verdict = rule.judge(state, loss)
+        verdicts.append(verdict)
     assert state.s is not None
-    return undone, state.s
+    return verdicts, state.s
 
 
 def test_a_round_that_ruins_the_training_is_taken_back_and_s_doubles() -> None:
-    assert heard(CostAware(s0=0.5), [2.0, 1.5, 2.9, 1.4, 0.5, 3.1]) == ([0] * 6, 0.5)
-    assert heard(CostAware(s0=0.5), [2.0, 1.0, 20.0, 1.0]) == ([0, 0, 2, 0], 1.0)
+    assert judged(CostAware(s0=0.5), [2.0, 1.5, 2.9, 1.4, 0.5, 3.1]) == ([KEEP] * 6, 0.5)
+    assert judged(CostAware(s0=0.5), [2.0, 1.0, 20.0, 1.0]) == ([KEEP, KEEP, ROLL_BACK, KEEP], 1.0)
     for lost in (float("inf"), float("nan")):
-        assert heard(CostAware(s0=0.5), [2.0, lost, lost, 1.0]) == ([0, 2, 2, 0], 2.0)
+        assert judged(CostAware(s0=0.5), [2.0, lost, lost, 1.0]) == ([KEEP, ROLL_BACK, ROLL_BACK, KEEP], 2.0)
 
 
 def test_the_first_rounds_have_nothing_to_be_compared_with() -> None:
-    assert heard(CostAware(s0=0.5), [float("inf"), 2.0]) == ([0, 0], 0.5)
+    assert judged(CostAware(s0=0.5), [float("inf"), 2.0]) == ([KEEP, KEEP], 0.5)
 
 
 def test_a_training_that_diverges_without_noise_is_given_up() -> None:
-    assert heard(CostAware(s0=0.5), [2.0, *[50.0] * 7])[0] == [0, *[2] * 6, 0]
+    assert judged(CostAware(s0=0.5), [2.0, *[50.0] * 7])[0] == [KEEP, *[ROLL_BACK] * 6, KEEP]
 
 
 def test_s_stays_finer_after_a_round_was_taken_back() -> None:
     rule = CostAware(s0=0.7, every=1)
-    state = rule.step(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
-    state, _ = rule.hear(state, 2.0)
-    state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 0.7))
-    state, back = rule.hear(state, 90.0)
-    state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 1.4))
-    assert back == 2
+    state = rule.plan(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
+    state, _ = rule.judge(state, 2.0)
+    state = rule.plan(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 0.7))
+    state, verdict = rule.judge(state, 90.0)
+    state = rule.plan(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 1.4))
+    assert verdict is ROLL_BACK
     assert state.s == pytest.approx(math.sqrt(2) * 0.7, rel=0.05)
 
 
-def searched(rule: CostAware, harms: list[float], losses: list[float] | None = None) -> tuple[list[int], list[float]]:
-    """How many rounds are taken back, and s, in rounds at whose start noise does this harm to a loss of 2."""
-    state, taken, chosen, survey = rule.init(), [], [], None
+def searched(
+    rule: CostAware, harms: list[float], losses: list[float] | None = None
+) -> tuple[list[Verdict], list[float]]:
+    """The verdict, and s, in rounds at whose start noise does this harm to a loss of 2."""
+    state, verdicts, chosen, survey = rule.init(), [], [], None
     for harm, loss in zip(harms, losses or [2.0] * len(harms), strict=True):
-        state = rule.step(state, bits=0, dimension=1, loss=loss, eta=0.1, survey=survey)
+        state = rule.plan(state, bits=0, dimension=1, loss=loss, eta=0.1, survey=survey)
         assert state.s is not None
         assert rule.wants_survey(state)
         survey = replace(sparse_survey(rule, state.s), loss=2.0, harm=harm)
-        state, back = rule.hear(state, 2.0, survey)
-        taken.append(back)
+        state, verdict = rule.judge(state, 2.0, survey)
+        verdicts.append(verdict)
         chosen.append(state.s)
-    return taken, chosen
+    return verdicts, chosen
 
 
 def test_a_start_whose_noise_does_harm_is_taken_back_until_the_levels_are_fine_enough() -> None:
     rule = CostAware(s0=0.1, every=1, harm=0.03)
-    taken, chosen = searched(rule, [2.0, math.nan, 0.2, 0.05, 0.05])
-    assert taken == [1, 1, 1, 0, 0]  # 0.05 is 2.5 % of the loss
+    verdicts, chosen = searched(rule, [2.0, math.nan, 0.2, 0.05, 0.05])
+    assert verdicts == [REJECT, REJECT, REJECT, KEEP, KEEP]  # 0.05 is 2.5 % of the loss
     assert chosen[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
     assert chosen[4] == pytest.approx(chosen[3], rel=0.02)  # the bound goes on from there, not from s0
 
@@ -242,40 +240,40 @@ def test_the_next_try_is_clearly_finer_where_the_harm_is_only_just_too_much() ->
 
 
 def test_a_start_whose_noise_does_none_is_kept() -> None:
-    assert searched(CostAware(s0=0.1, every=1), [0.0, -0.01]) == ([0, 0], pytest.approx([0.1, 0.1], rel=0.02))
+    assert searched(CostAware(s0=0.1, every=1), [0.0, -0.01]) == ([KEEP, KEEP], pytest.approx([0.1, 0.1], rel=0.02))
 
 
 def test_harm_takes_nothing_back_once_training_has_started() -> None:
-    taken, chosen = searched(CostAware(s0=0.1, every=1), [0.0, 2.0, 2.0])
-    assert taken == [0, 0, 0]
+    verdicts, chosen = searched(CostAware(s0=0.1, every=1), [0.0, 2.0, 2.0])
+    assert verdicts == [KEEP] * 3
     assert chosen[2] == pytest.approx(2 * chosen[1])
 
 
 def test_a_loss_that_rises_does_not_end_the_search_for_a_start() -> None:
-    taken, chosen = searched(CostAware(s0=0.1, every=5), [2.0] * 4, losses=[2.0, 2.0, 2.8, 2.0])
-    assert taken == [1] * 4
+    verdicts, chosen = searched(CostAware(s0=0.1, every=5), [2.0] * 4, losses=[2.0, 2.0, 2.8, 2.0])
+    assert verdicts == [REJECT] * 4
     assert chosen == pytest.approx([0.1, 0.2, 0.4, 0.8])
 
 
 def test_the_finest_levels_are_not_taken_back_and_never_exceeded() -> None:
-    taken, chosen = searched(CostAware(s0=40_000.0, every=1), [2.0] * 4)
-    assert (taken[0], taken[-1]) == (1, 0)
+    verdicts, chosen = searched(CostAware(s0=40_000.0, every=1), [2.0] * 4)
+    assert (verdicts[0], verdicts[-1]) == (REJECT, KEEP)
     assert chosen[-1] == MAX_LEVELS
 
 
 def test_a_start_is_kept_where_more_levels_would_not_help() -> None:
     rule = CostAware(s0=1.0, every=1)
-    state = rule.step(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
+    state = rule.plan(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
     assert state.s is not None
     flat = replace(sparse_survey(rule, state.s), errors=(3.0,) * 5, loss=2.0, harm=2.0)
-    assert rule.hear(state, 2.0, flat)[1] == 0
+    assert rule.judge(state, 2.0, flat)[1] is KEEP
 
 
 def test_a_run_that_is_resumed_after_its_first_round_finds_its_start() -> None:
     rule = CostAware(s0=0.5, every=1)
-    state = rule.step(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
-    state = ScheduleState(**json.loads(json.dumps(state.to_dict())))
-    state = rule.step(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 0.5))
+    state = rule.plan(rule.init(), bits=0, dimension=1, loss=2.0, eta=0.1)
+    state = RuleState(**json.loads(json.dumps(state.to_dict())))
+    state = rule.plan(state, bits=0, dimension=1, loss=2.0, eta=0.1, survey=sparse_survey(rule, 0.5))
     assert state.s == pytest.approx(0.5, rel=0.02)
     assert state.memory["mu"] is not None
 
@@ -284,7 +282,7 @@ def test_a_survey_is_there_after_the_first_round_and_whenever_the_loss_is() -> N
     rule = CostAware(every=3)
     state, asked = rule.init(), []
     for _ in range(7):
-        state = rule.step(state, bits=0, dimension=10, loss=1.0, eta=0.1)
+        state = rule.plan(state, bits=0, dimension=10, loss=1.0, eta=0.1)
         asked.append(rule.wants_survey(state))
     assert asked == [True, False, True, False, False, True, False]
 
@@ -292,11 +290,11 @@ def test_a_survey_is_there_after_the_first_round_and_whenever_the_loss_is() -> N
 # All of them.
 
 
-@pytest.mark.parametrize("method", RULES)
+@pytest.mark.parametrize("method", methods())
 def test_every_rules_state_survives_json(method: str) -> None:
-    rule = Config(method=method, norm="linf" if method == "feddq" else "").schedule()
-    state = rule.step(rule.init(), bits=0, dimension=10, loss=1.5, eta=0.1)
-    assert ScheduleState(**json.loads(json.dumps(state.to_dict()))) == state
+    rule = Config(method=method, norm="linf" if method == "feddq" else "").rule()
+    state = rule.plan(rule.init(), bits=0, dimension=10, loss=1.5, eta=0.1)
+    assert RuleState(**json.loads(json.dumps(state.to_dict()))) == state
 
 
 @pytest.mark.parametrize(
@@ -309,8 +307,9 @@ def test_every_rules_state_survives_json(method: str) -> None:
         ({"method": "cost-aware", "brake": 1.0}, "brake"),
         ({"cost": "money"}, "cost"),
         ({"method": "adaquant", "s0": 1.5}, "whole number"),
+        ({"method": "adaquant-smooth"}, "method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9"),
     ],
 )
 def test_bad_settings_are_named(keys: dict[str, object], says: str) -> None:
-    with pytest.raises((ConfigError, ScheduleError), match=says):
+    with pytest.raises((ConfigError, RuleError), match=says):
         Config(**keys)  # type: ignore[arg-type]

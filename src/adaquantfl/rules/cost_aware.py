@@ -89,7 +89,7 @@ class CostAware(Rule):
         return bool(state.memory["round"] % self.every == 0)
 
     def wants_survey(self, state: RuleState) -> bool:
-        round = state.memory["round"]  # counted by `step`: 1 is the first
+        round = state.memory["round"]  # counted by `plan`: 1 is the first
         return bool(round == 1 or round % self.every == 0 or state.memory["pressed"])
 
     def candidates(self, s: float) -> tuple[float, ...]:

@@ -38,11 +38,6 @@ def _fixed(bits: int) -> Method:
     return Method(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
-def _start(config: Any) -> float:
-    """Where cost-aware begins to search: as set, or as the quantizer suggests."""
-    return float(config.rule_s0 or find_quantizer(config.quantizer).start_levels or CostAware.s0)
-
-
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 _METHODS: dict[str, Method] = {
     "adaquant": Method(
