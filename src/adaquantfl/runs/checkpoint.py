@@ -6,11 +6,12 @@ the rest is JSON that names them.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,9 @@ _ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entrie
 def save(tree: Mapping[str, Any], folder: Path) -> Path:
     """Write a tree to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
     path, temporary = folder / FILE, folder / f"{FILE}.tmp"
     with temporary.open("wb") as file:
-        np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
+        _write(tree, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -41,12 +40,38 @@ def load(folder: Path) -> dict[str, Any] | None:
     path = folder / FILE
     if not path.exists():
         return None
+    return _parse(path, str(path), "Remove it to start this run again from round 0.")
+
+
+def to_bytes(tree: Mapping[str, Any]) -> bytes:
+    """A tree as bytes, for frameworks that keep bytes.
+
+    >>> from_bytes(to_bytes({"round": 3, "w": np.zeros(2), "key": b"x"}))
+    {'round': 3, 'w': array([0., 0.]), 'key': b'x'}
+    """
+    file = io.BytesIO()
+    _write(tree, file)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> dict[str, Any]:
+    """The way back."""
+    return _parse(io.BytesIO(data), "The saved state", "Start without it.")
+
+
+def _write(tree: Mapping[str, Any], file: IO[bytes]) -> None:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
+    np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
+
+
+def _parse(source: Path | IO[bytes], name: str, advice: str) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(source, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             if meta["format"] != FORMAT:
                 raise CheckpointError(
-                    f"{path} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
+                    f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
                     "adaquantfl that wrote it; reports read its history with any version."
                 )
             tree: dict[str, Any] = _read(meta["tree"], file)
@@ -54,9 +79,7 @@ def load(folder: Path) -> dict[str, Any] | None:
     except CheckpointError:
         raise
     except Exception as error:  # a damaged zip raises almost anything
-        raise CheckpointError(
-            f"{path} is damaged ({error}). Remove it to start this run again from round 0."
-        ) from error
+        raise CheckpointError(f"{name} is damaged ({error}). {advice}") from error
 
 
 def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
