@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint docs format bench results clean
+.PHONY: help install demo test test-all fast-tests lint docs format bench results clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,11 +20,15 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## AdaQuantFL against fixed levels on the bundled data: figures, tables and a page in demo/
 	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit --out demo
 
-test: lint docs  ## lint, types, documentation, and all but the long tests
-	$(BIN)/python -m pytest -m "not slow"
+test: $(READY)  ## lint, types, documentation, and all but the long tests
+	$(MAKE) --jobs=2 lint fast-tests
 
-test-all: lint docs  ## with the long tests
-	$(BIN)/python -m pytest
+test-all: test  ## with the long tests
+	$(BIN)/python -m pytest -m slow
+
+# Half of the tests for each worker, which then takes from the other: both hardly ever compile the same kernel.
+fast-tests: $(READY)
+	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -53,6 +57,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/rivals_page.py
 	$(BIN)/python scripts/readme_figure.py
 	$(BIN)/python scripts/peers_page.py
+	$(BIN)/python scripts/columns_page.py
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

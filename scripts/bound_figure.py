@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import adaquantfl as aq
-from adaquantfl.rules import ScheduleState
+from adaquantfl.rules import RuleState
 from studies.bound import Quadratic, Trace, train
 
 ROOT = Path(__file__).parents[1]
@@ -27,13 +27,13 @@ class Constant:
 
     s: int
 
-    def init(self) -> ScheduleState:
-        return ScheduleState(self.s)
+    def init(self) -> RuleState:
+        return RuleState(self.s)
 
-    def wants_loss(self, state: ScheduleState, bits: float) -> bool:
+    def wants_loss(self, state: RuleState, bits: float) -> bool:
         return False
 
-    def step(self, state: ScheduleState, **_: object) -> ScheduleState:
+    def plan(self, state: RuleState, **_: object) -> RuleState:
         return state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,7 @@ class Panel:
     def smoothed(self) -> Panel:
         """The panel with each round loss as its mean since the last evaluation: one mini-batch a step is noisy."""
         window = load_config(self.name).evaluate_every
-        return Panel(self.name, tuple(run.smoothed("round_loss", window) for run in self.runs))
+        return Panel(self.name, tuple(smoothed(run, "round_loss", window) for run in self.runs))
 
     @property
     def same_rounds(self) -> Panel:
@@ -97,13 +97,27 @@ class Panel:
         target = load_config(self.name).target_loss
         cut_short = [run.rounds for run in self.runs if (run.final("loss") or target + 1) > target]
         shortest = min(cut_short, default=self.budget)
-        return Panel(self.name, tuple(run.until(shortest) for run in self.runs))
+        return Panel(self.name, tuple(until(run, shortest) for run in self.runs))
 
     def common_level(self, key: str = "loss") -> float | None:
         """The lowest level, to two digits, that AdaQuantFL and every fixed level here reached."""
         lowest = [run.lowest(key) for run in self.quantized]
         known = [value for value in lowest if value is not None]
         return tables.round_up(max(known)) if known and len(known) == len(lowest) else None
+
+
+def until(run: RunRecord, rounds: int) -> RunRecord:
+    """The first `rounds` rounds of a run."""
+    return replace(run, history=[line for line in run.history if line["round"] <= rounds])
+
+
+def smoothed(run: RunRecord, key: str, rounds: int) -> RunRecord:
+    """A run with `key` as its mean over the last `rounds` rounds; rounds before that have none."""
+    history = []
+    for end, line in enumerate(run.history, start=1):
+        recent = [value for past in run.history[max(0, end - rounds) : end] if (value := past.get(key)) is not None]
+        history.append({**line, key: sum(recent) / rounds if len(recent) == rounds else None})
+    return replace(run, history=history)
 
 
 def load_panels(records: Path) -> list[Panel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,11 @@ from support.run_files import comparison, make_run  # noqa: F401 - fixtures
 # The same examples in every run, and no deadline: the first call of a kernel compiles it.
 settings.register_profile("adaquantfl", deadline=None, derandomize=True)
 settings.load_profile("adaquantfl")
+
+# Where Ctrl-C is ignored, as in a background job of a shell, the programs that tests start would ignore it too. With a
+# handler that does nothing, this process ignores it as before, and they do not.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda number, frame: None)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import HANG_SECONDS
+
 SCRIPT = Path(__file__).parents[1] / "examples" / "pytorch" / "train.py"
 
 
@@ -26,7 +28,7 @@ def test_it_trains_on_few_bytes(clients: int) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

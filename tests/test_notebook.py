@@ -10,6 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 import adaquantfl as aq
+from support.processes import HANG_SECONDS
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "notebook" / "adaquantfl.ipynb"
 
@@ -19,13 +20,13 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
     return [output.text for output in outputs if output.output_type == "stream"]
 
 
-@pytest.mark.timeout(600)
 def test_it_runs_and_prints_what_it_was_committed_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = [str(Path(aq.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, search)))  # the kernel takes the package that we test
     committed = nbformat.read(NOTEBOOK, as_version=4)
     again = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(again, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()  # raises on an error
+    place = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(again, timeout=HANG_SECONDS, resources=place).execute()  # raises on an error
     assert len(printed(again)) == 3
     assert printed(again)[0] == printed(committed)[0]  # the codec's; a training's last digits may differ by processor
     assert [text.count("\n") for text in printed(again)] == [text.count("\n") for text in printed(committed)]

@@ -26,18 +26,18 @@ EVERYTHING = """
 import numpy as np
 import adaquantfl as aq
 
-x = np.linspace(-1, 1, 3000, dtype=np.float32)
+x = np.linspace(-1, 1, 1000, dtype=np.float32)
 key = aq.stream_key(seed=0, round=1, client=2)
-frame = aq.compress(x, s=3, key=key, codec="fixed")  # the fewest kernels to compile
+frame = aq.compress(x, s=3, key=key, codec="fixed")  # less than a block: the fewest kernels to compile
 assert aq.decode(frame) == aq.quantize(x, s=3, key=key)
-total = aq.Accumulator(3000)
+total = aq.Accumulator(1000)
 total.add(frame, 0.5)
 total.result()
 rule = aq.AdaQuant(s0=2)
-state = rule.step(rule.init(), bits=0, dimension=3000, loss=2.3, eta=0.1)
+state = rule.step(rule.init(), bits=0, dimension=1000, loss=2.3, eta=0.1)
 from adaquantfl.rules.registry import RULES
 from adaquantfl.runs.config import load_config
-from adaquantfl.presets import preset_names
+from adaquantfl.runs.presets import preset_names
 assert all(load_config(name).schedule().init() for name in preset_names())
 print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(RULES) > 20, aq.__file__)
 open("frame", "wb").write(aq.encode_float32(x))  # `inspect` compiles nothing for it

@@ -23,7 +23,8 @@ recorded = pytest.mark.skipif(not peers_page.RECORD.is_file(), reason="a source 
 
 @pytest.fixture
 def x(rng: np.random.Generator) -> peer_match.Vector:
-    return rng.standard_normal(20_000, dtype=np.float32)
+    """Less than a block of the fixed-length code: its kernels would be compiled for each width that a search tries."""
+    return rng.standard_normal(1000, dtype=np.float32)
 
 
 def all_matches(x: peer_match.Vector, target: float) -> list[peer_match.Match]:
@@ -100,7 +101,8 @@ def test_ratios_are_of_the_same_turn() -> None:
     assert found["peer"]["encode"] == 8.0
 
 
-def test_a_case_sends_each_tensor_by_itself_and_adds_its_bytes_up(x: peer_match.Vector) -> None:
+def test_a_case_sends_each_tensor_by_itself_and_adds_its_bytes_up(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(20_000, dtype=np.float32)
     method = next(m for m in peer_methods.METHODS if m.title == "numpy: int8 of the largest magnitude")
     whole, parts = (peer_worker.Case(method, x, lengths).figures() for lengths in ([20_000], [15_000, 5000]))
     assert (whole["bytes"], parts["bytes"]) == (20_004, 20_008)

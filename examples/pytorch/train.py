@@ -73,7 +73,7 @@ def main(rounds: int, steps: int) -> None:
     state = rule.init()
     for number in range(rounds):
         # Everybody knows loss and bits, so that everybody finds the same s.
-        state = rule.step(state, bits=bits, dimension=d, loss=loss, eta=LR)
+        state = rule.plan(state, bits=bits, dimension=d, loss=loss, eta=LR)
         mean_loss = local_sgd(net, x, y, steps, generator)
         update = (parameters_to_vector(net.parameters()).detach() - weights).numpy()
         key = aq.stream_key(SEED, number, rank)

@@ -82,6 +82,11 @@ class Registry(Generic[T]):
             self._add(item, f"{kind.__module__}.{kind.__qualname__}", outside=True)
         return item
 
+    def forget(self) -> None:
+        """Look for everything anew when next asked: packages may have come or gone."""
+        with self._lock:
+            self._named, self._tagged, self._owners, self._loaded = {}, {}, {}, False
+
     def _load(self) -> None:
         with self._lock:  # other threads wait here until all are loaded
             if self._loaded:
@@ -91,8 +96,9 @@ class Registry(Generic[T]):
                 for item in self._built_in():
                     self._add(item, "adaquantfl", outside=False)
                 self._load_entry_points()
-            except BaseException:
+            except BaseException:  # all or none: the next call says the same
                 self._loaded = False
+                self._named, self._tagged, self._owners = {}, {}, {}
                 raise
 
     def _load_entry_points(self) -> None:
@@ -102,9 +108,10 @@ class Registry(Generic[T]):
             owner = f"the package {point.dist.name}" if point.dist else f"the entry point {point.value}"
             try:
                 item = point.load()
+                self._facts(item)
             except Exception as error:
                 raise self._error(
-                    f"The {self._kind} {point.name!r} of {owner} cannot be loaded: {error!r}. Update or remove it."
+                    f"The {self._kind} {point.name!r} of {owner} cannot be used: {error} Update or remove it."
                 ) from error
             self._add(item, owner, outside=True)
 

@@ -55,6 +55,8 @@ def set_threads(threads: int | None) -> None:
 
 def over_ranges(work: Callable[[int, int], None], units: int, smallest: int) -> None:
     """Call `work(first, last)` on ranges that together cover `units`, none smaller than `smallest` but the last."""
+    if units == 0:  # nothing to do: the kernel is not even compiled
+        return
     threads = min(get_threads(), max(1, units // max(1, smallest)))
     if threads <= 1:
         work(0, units)

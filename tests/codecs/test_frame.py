@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -12,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-
-
-def sealed(frame: bytes | bytearray) -> bytes:
-    """The frame with the checksum that its other bytes ask for: what a liar would send."""
-    return bytes(frame[:-4]) + zlib.crc32(frame[:-4]).to_bytes(4, "little")
+from support.frames import sealed
 
 
 @pytest.fixture

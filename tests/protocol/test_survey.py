@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from adaquantfl.protocol.levels import levels_of
 
 import adaquantfl as aq
 from adaquantfl.engines.flower import records
 from adaquantfl.engines.gloo import messages as gloo
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.protocol import server, survey
-from adaquantfl.protocol.levels import levels_of
 from adaquantfl.protocol.messages import Plan, Reply
 from adaquantfl.quantizers.balanced import balanced_stretch
 from adaquantfl.quantizers.registry import find

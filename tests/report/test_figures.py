@@ -15,7 +15,7 @@ MakeRun = Callable[..., Path]
 
 
 def test_every_figure_is_written_twice_and_is_not_blank(comparison: Path, tmp_path: Path) -> None:
-    paths = draw(find_runs([comparison]), tmp_path / "figures", title="CNN")
+    paths = draw(find_runs([comparison]), tmp_path / "figures")
     assert [path.name for path in paths] == [f"{name}.{kind}" for name in NAMES[:-1] for kind in ("png", "pdf")]
     for path in paths:
         assert path.stat().st_size > 5_000
@@ -26,7 +26,6 @@ def test_every_figure_is_written_twice_and_is_not_blank(comparison: Path, tmp_pa
 def test_the_axis_is_linear_for_the_papers_methods_and_logarithmic_with_float32(comparison: Path) -> None:
     runs = find_runs([comparison])
     assert figure("loss", runs).axes[0].get_xscale() == "log"
-    assert figure("loss", runs, xscale="linear").axes[0].get_xscale() == "linear"
     quantized = [run for run in runs if run.method != "fp32"]
     assert figure("loss", quantized).axes[0].get_xscale() == "linear"
 

@@ -90,7 +90,7 @@ def test_text_from_a_run_directory_is_escaped(make_run: MakeRun, tmp_path: Path)
 
 def test_a_partition_picture_is_inlined_once(comparison: Path, tmp_path: Path) -> None:
     runs = find_runs([shutil.copytree(comparison, tmp_path / "copy")])
-    figure("loss", runs, size=(2, 2)).savefig(runs[0].path / "partition.png")
+    figure("loss", runs).savefig(runs[0].path / "partition.png")
     data = (runs[0].path / "partition.png").read_bytes()
     (runs[2].path / "partition.png").write_bytes(data)
     (runs[4].path / "partition.png").write_bytes(b"not a picture")
@@ -103,7 +103,7 @@ def test_a_partition_picture_is_inlined_once(comparison: Path, tmp_path: Path) -
 def test_label_counts_are_a_table_with_bars_and_take_the_place_of_the_picture(comparison: Path, tmp_path: Path) -> None:
     runs = find_runs([shutil.copytree(comparison / "adaquant", tmp_path / "copy")])
     for run in runs:
-        figure("loss", runs, size=(2, 2)).savefig(run.path / "partition.png")
+        figure("loss", runs).savefig(run.path / "partition.png")
         holdings.write(np.array([[40, 0], [10, 20]]), ["shirt", "<bag>"], run.path)
     text = write_report(runs, tmp_path).read_text(encoding="utf-8")
     assert text.count('class="holdings"') == 1  # both seeds hold the same

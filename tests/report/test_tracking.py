@@ -16,8 +16,9 @@ from adaquantfl.report.event_file import EventFile, masked_crc
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import TRACKERS as NAMES
 from adaquantfl.runs.config import Config, load_config
+from support.small_runs import TINY
 
-SMALL = {"model": "mlp", "clients": 2, "tau": 2, "rounds": 4, "loss_samples": 16, "workers": 1, "evaluate_every": 2}
+SMALL = {**TINY, "evaluate_every": 2}
 Event = dict[int, list[Any]]
 
 

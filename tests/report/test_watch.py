@@ -17,6 +17,7 @@ import pytest
 from adaquantfl.cli import main
 from adaquantfl.errors import DataError, EngineError
 from adaquantfl.report import watch
+from support.processes import HANG_SECONDS
 
 MakeRun = Callable[..., Path]
 
@@ -40,7 +41,7 @@ def server(run: Path) -> Iterator[watch.Server]:
 
 
 def ask(server: watch.Server, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=HANG_SECONDS)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -142,7 +143,7 @@ def test_the_command_says_where_and_ends_with_ctrl_c(run: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Watching at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, errors) == (0, "")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +24,8 @@ from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.training.trainer import Trainer
+from support.processes import HANG_SECONDS, alive, children, wait_until
+from support.small_runs import history, options, without_times
 
 SMALL = {
     "model": "mlp",
@@ -43,22 +45,33 @@ def small() -> Config:
     return load_config("demo", SMALL)
 
 
-def lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run of these settings; tests read it, or copy it to write."""
+    folder = tmp_path_factory.mktemp("played") / "run"
+    runner.run(load_config("demo", SMALL), folder)
+    return folder
 
 
-def without_times(folder: Path) -> list[dict]:
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines(folder)]
+@pytest.fixture
+def finished(played: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return shutil.copytree(played, tmp_path / "run")
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return content
 
 
 def test_a_run_leaves_a_complete_record(small: Config, tmp_path: Path) -> None:
     summary = runner.run(small, tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    assert summary_of(tmp_path / "run") == summary
     assert load_config(tmp_path / "run" / "config.toml") == small
     assert (tmp_path / "run" / "partition.png").stat().st_size > 1000
-    history = lines(tmp_path / "run")
-    assert [line["round"] for line in history] == list(range(1, 13))
-    assert set(history[4]) == {
+    rounds = history(tmp_path / "run")
+    assert [line["round"] for line in rounds] == list(range(1, 13))
+    assert set(rounds[4]) == {
         "round", "s", "bits_per_element", "lr", "loss", "round_loss", "test_accuracy", "paper_bits",
         "wire_bytes_up", "wire_bytes_down", "payload_bytes_up", "payload_bytes_down", "clients", "seconds",
         "paper_bits_down",
@@ -68,24 +81,22 @@ def test_a_run_leaves_a_complete_record(small: Config, tmp_path: Path) -> None:
         "model_sha256", "seconds", "versions",
     }  # fmt: skip
     assert summary["rounds"] == 12
-    assert summary["paper_bits"] == history[-1]["paper_bits"]
-    assert summary["final_loss"] == history[-1]["loss"]
-    first = next(line for line in history if line.get("loss", 9) <= 2.0)
+    assert summary["paper_bits"] == rounds[-1]["paper_bits"]
+    assert summary["final_loss"] == rounds[-1]["loss"]
+    first = next(line for line in rounds if line.get("loss", 9) <= 2.0)
     assert summary["targets"]["2"]["round"] == first["round"]
     assert summary["targets"]["2"]["paper_bits"] == first["paper_bits"]
 
 
-def test_a_run_repeats_from_its_own_configuration_file(small: Config, tmp_path: Path) -> None:
-    first = runner.run(small, tmp_path / "a")
-    again = runner.run(load_config(tmp_path / "a" / "config.toml"), tmp_path / "b")
-    assert again["model_sha256"] == first["model_sha256"]
-    assert without_times(tmp_path / "a") == without_times(tmp_path / "b")
-    other = runner.run(load_config("demo", {**SMALL, "seed": 1}), tmp_path / "c")
-    assert other["model_sha256"] != first["model_sha256"]
+def test_a_run_repeats_from_its_own_configuration_file(played: Path, tmp_path: Path) -> None:
+    again = runner.run(load_config(played / "config.toml"), tmp_path / "again")
+    assert again["model_sha256"] == summary_of(played)["model_sha256"]
+    assert without_times(tmp_path / "again") == without_times(played)
+    other = runner.run(load_config("demo", {**SMALL, "seed": 1}), tmp_path / "other")
+    assert other["model_sha256"] != again["model_sha256"]
 
 
-def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config, tmp_path: Path) -> None:
-    whole = runner.run(small, tmp_path / "whole")
+def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config, played: Path, tmp_path: Path) -> None:
     for stop in (1, 4, 6, 11):
 
         def interrupt(config: Config, state: object, line: dict | None, stop: int = stop) -> None:
@@ -98,8 +109,8 @@ def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config,
         state = checkpoint.load(folder / "checkpoint")
         assert state is not None
         assert state.round == stop  # nothing that was finished is lost
-        assert runner.resume(folder)["model_sha256"] == whole["model_sha256"]
-        assert without_times(folder) == without_times(tmp_path / "whole")
+        assert runner.resume(folder)["model_sha256"] == summary_of(played)["model_sha256"]
+        assert without_times(folder) == without_times(played)
 
 
 @pytest.fixture
@@ -160,12 +171,13 @@ def test_an_engine_without_its_clients_state_does_not_go_on_with_such_a_run(stc:
         runner.resume(tmp_path / "run", {"rounds": 6}, connect=Elsewhere)
 
 
-def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, tmp_path: Path) -> None:
+def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, played: Path, tmp_path: Path) -> None:
     summaries = {
         codec: runner.run(load_config("demo", {**SMALL, "codec": codec}), tmp_path / codec)
-        for codec in ("auto", "fixed", "sparse", "dense")
+        for codec in ("fixed", "sparse", "dense")
     }
     assert small.codec == "auto"
+    summaries["auto"] = summary_of(played)
     for key in ("model_sha256", "paper_bits", "final_loss"):
         assert len({summary[key] for summary in summaries.values()}) == 1
     up = {codec: summary["wire_bytes_up"] for codec, summary in summaries.items()}
@@ -173,40 +185,45 @@ def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, tmp_path: P
     assert up["fixed"] > 5 * up["auto"]
 
 
-def test_a_finished_run_is_not_played_again(small: Config, tmp_path: Path) -> None:
-    summary = runner.run(small, tmp_path / "run")
-    before = (tmp_path / "run" / "history.jsonl").read_bytes()
-    assert runner.resume(tmp_path / "run") == summary
-    assert (tmp_path / "run" / "history.jsonl").read_bytes() == before
+def test_a_finished_run_is_not_played_again_and_its_files_are_not_written(finished: Path) -> None:
+    names = ("config.toml", "history.jsonl", "summary.json", "checkpoint/state.npz")
+    before = {name: (finished / name).stat() for name in names}
+    assert runner.resume(finished) == summary_of(finished)
+    for name, then in before.items():
+        now = (finished / name).stat()
+        assert (now.st_ino, now.st_mtime_ns, now.st_size) == (then.st_ino, then.st_mtime_ns, then.st_size), name
 
 
-def test_a_finished_run_can_be_made_longer(small: Config, tmp_path: Path) -> None:
+def test_rounds_behind_the_checkpoint_and_a_torn_line_are_cut_from_the_history(finished: Path) -> None:
+    before = (finished / "history.jsonl").read_bytes()
+    (finished / "history.jsonl").write_bytes(before + b'{"round": 13}\n{"rou')
+    runner.resume(finished)
+    assert (finished / "history.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_can_be_made_longer(finished: Path, tmp_path: Path) -> None:
     long = runner.run(load_config("demo", {**SMALL, "rounds": 15}), tmp_path / "long")
-    runner.run(small, tmp_path / "run")
-    summary = runner.resume(tmp_path / "run", {"rounds": 15})
+    summary = runner.resume(finished, {"rounds": 15})
     assert summary["model_sha256"] == long["model_sha256"]
-    assert load_config(tmp_path / "run" / "config.toml").rounds == 15
+    assert load_config(finished / "config.toml").rounds == 15
 
 
-def test_a_run_cannot_be_made_shorter(small: Config, tmp_path: Path) -> None:
-    runner.run(small, tmp_path / "run")
+def test_a_run_cannot_be_made_shorter(finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="longer, not shorter"):
-        runner.resume(tmp_path / "run", {"rounds": 5})
-    assert load_config(tmp_path / "run" / "config.toml").rounds == 12
+        runner.resume(finished, {"rounds": 5})
+    assert load_config(finished / "config.toml").rounds == 12
 
 
-def test_a_run_that_goes_on_has_no_summary_until_its_end(small: Config, tmp_path: Path) -> None:
-    runner.run(small, tmp_path / "run")
-
+def test_a_run_that_goes_on_has_no_summary_until_its_end(finished: Path, tmp_path: Path) -> None:
     def interrupt(config: Config, state: object, line: dict | None) -> None:
         if line and line["round"] == 14:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        runner.resume(tmp_path / "run", {"rounds": 30}, interrupt)
-    assert not (tmp_path / "run" / "summary.json").exists()
+        runner.resume(finished, {"rounds": 30}, interrupt)
+    assert not (finished / "summary.json").exists()
     # The budget may end on a round that was not evaluated: the summary is of that round all the same.
-    shorter = runner.resume(tmp_path / "run", {"rounds": 14})
+    shorter = runner.resume(finished, {"rounds": 14})
     clean = runner.run(load_config("demo", {**SMALL, "rounds": 14}), tmp_path / "clean")
     for key in ("model_sha256", "final_loss", "final_accuracy", "rounds"):
         assert shorter[key] == clean[key]
@@ -223,23 +240,20 @@ def test_a_run_that_goes_on_has_no_summary_until_its_end(small: Config, tmp_path
         ("config.toml", b"tau = ", "not valid TOML"),
     ],
 )
-def test_a_damaged_file_is_named(small: Config, tmp_path: Path, name: str, content: bytes, words: str) -> None:
-    runner.run(small, tmp_path / "run")
-    (tmp_path / "run" / name).write_bytes(content)
+def test_a_damaged_file_is_named(finished: Path, name: str, content: bytes, words: str) -> None:
+    (finished / name).write_bytes(content)
     with pytest.raises(aq.AdaQuantError, match=words):
-        runner.resume(tmp_path / "run")
+        runner.resume(finished)
 
 
-def test_resuming_with_another_learning_rate_is_refused(small: Config, tmp_path: Path) -> None:
-    runner.run(small, tmp_path / "run")
+def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
     with pytest.raises(aq.ConfigError, match="eta would change rounds that are done"):
-        runner.resume(tmp_path / "run", {"eta": 0.2})
+        runner.resume(finished, {"eta": 0.2})
 
 
-def test_a_folder_with_a_run_is_not_written_over(small: Config, tmp_path: Path) -> None:
-    runner.run(small, tmp_path / "run")
+def test_a_folder_with_a_run_is_not_written_over(small: Config, finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="--resume"):
-        runner.run(small, tmp_path / "run")
+        runner.run(small, finished)
 
 
 def test_a_cosine_cannot_be_made_longer(small: Config, tmp_path: Path) -> None:
@@ -254,23 +268,21 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
         runner.resume(tmp_path)
 
 
-def test_two_processes_cannot_work_on_one_run(small: Config, tmp_path: Path) -> None:
-    runner.run(small, tmp_path / "run")
-    held = RunDirectory(tmp_path / "run")
+def test_two_processes_cannot_work_on_one_run(finished: Path) -> None:
+    held = RunDirectory(finished)
     held.resume({})
     try:
         with pytest.raises(aq.CheckpointError, match="Another process"):
-            runner.resume(tmp_path / "run")
+            runner.resume(finished)
     finally:
         held.close()
 
 
-def test_a_damaged_checkpoint_is_named(small: Config, tmp_path: Path) -> None:
-    runner.run(small, tmp_path / "run")
-    path = tmp_path / "run" / "checkpoint" / "state.npz"
+def test_a_damaged_checkpoint_is_named(finished: Path) -> None:
+    path = finished / "checkpoint" / "state.npz"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(aq.CheckpointError, match="damaged"):
-        runner.resume(tmp_path / "run")
+        runner.resume(finished)
 
 
 def test_missing_data_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,67 +298,64 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
         cwd=folder,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        # A shell starts its background jobs, and so perhaps these tests, with Ctrl-C ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
 def wait_for_rounds(run: Path, rounds: int, process: subprocess.Popen[bytes]) -> None:
-    history = run / "history.jsonl"
-    deadline = time.monotonic() + 120
-    while not (history.exists() and history.read_bytes().count(b"\n") >= rounds):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    def there() -> bool:
+        ended = process.poll() is not None  # before looking at the history: it may play the last rounds meanwhile
+        file = run / "history.jsonl"
+        enough = file.exists() and file.read_bytes().count(b"\n") >= rounds
+        assert enough or not ended, process.communicate()
+        return enough
+
+    wait_until(there, HANG_SECONDS, f"{rounds} rounds in {run}")
 
 
-def children(pid: int) -> list[int]:
-    try:
-        return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a run at once, and wait until its workers have noticed that nobody is there any more."""
+    workers = children(process.pid)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(alive, workers)), HANG_SECONDS, "the workers end")
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+def test_a_killed_run_ends_in_the_same_model(played: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(tmp_path, "demo", *options({**SMALL, "workers": 2}), "--out", str(run))
+    wait_for_rounds(run, 2, process)
+    kill(process)
+    assert runner.resume(run, {"workers": 1})["model_sha256"] == summary_of(played)["model_sha256"]
+    assert without_times(run) == without_times(played)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_killed_again_and_again_ends_in_the_same_model(tmp_path: Path, workers: int) -> None:
     settings = {**SMALL, "rounds": 120, "tau": 10, "checkpoint_every": 7}
     whole = runner.run(load_config("demo", settings), tmp_path / "whole")
     run = tmp_path / "run"
-    overrides = [f"--set={key}={value}" for key, value in {**settings, "workers": workers}.items()]
-    process = start(tmp_path, "demo", *overrides, "--out", str(run))
+    process = start(tmp_path, "demo", *options({**settings, "workers": workers}), "--out", str(run))
     for rounds in (2, 30, 66):
         wait_for_rounds(run, rounds, process)
-        helpers = children(process.pid)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        deadline = time.monotonic() + 20
-        while not all(gone(pid) for pid in helpers):  # workers notice that nobody is there any more
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        kill(process)
         process = start(tmp_path, "--resume", str(run))
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0, errors
-    assert json.loads((run / "summary.json").read_text())["model_sha256"] == whole["model_sha256"]
+    assert summary_of(run)["model_sha256"] == whole["model_sha256"]
     assert without_times(run) == without_times(tmp_path / "whole")
 
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    overrides = [f"--set={key}={value}" for key, value in {**SMALL, "rounds": 100_000, "workers": 2}.items()]
+    overrides = options({**SMALL, "rounds": 100_000, "workers": 2})
     process = start(tmp_path, "demo", *overrides, "--out", str(run))
     wait_for_rounds(run, 5, process)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     assert f"adaquantfl run --resume {run}" in errors.decode()
     assert b"Traceback" not in errors
-    done = len(lines(run))
-    summary = runner.resume(run, {"rounds": done + 2})
+    done = len(history(run))
+    summary = runner.resume(run, {"rounds": done + 2, "workers": 1})
     assert summary["rounds"] == done + 2

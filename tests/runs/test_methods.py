@@ -12,8 +12,7 @@ from adaquantfl.runs import comparison
 from adaquantfl.runs.config import METHODS
 from adaquantfl.runs.methods import parse, parse_list
 from studies import rivals
-
-TINY = ["--set", "model=mlp", "--set", "rounds=2", "--set", "tau=1", "--set", "clients=2", "--set", "workers=1"]
+from support.small_runs import TINY, options
 
 
 def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
@@ -58,7 +57,8 @@ def test_every_job_of_the_rivals_is_a_valid_run() -> None:
 
 
 def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["compare", "demo", *TINY, "--methods", "adaquant,1bit[s0=1]", "--quiet", "--out"]
+    tiny = options({**TINY, "rounds": 2})
+    arguments = ["compare", "demo", *tiny, "--methods", "adaquant,1bit[s0=1]", "--quiet", "--out"]
     assert main([*arguments, str(tmp_path / "turn")]) == 0
     assert main([*arguments, str(tmp_path / "once"), "--parallel", "2"]) == 0
     text = capsys.readouterr().out

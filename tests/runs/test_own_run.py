@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -20,22 +19,26 @@ from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import load_run
 from support.own_tasks import CLASSIFIER, REGRESSION, written
+from support.small_runs import options, without_times
 
-SMALL: dict[str, Any] = {"clients": 3, "tau": 2, "rounds": 4, "batch_size": 8, "eta": 0.02, "evaluate_every": 2}
+SMALL: dict[str, Any] = {
+    "clients": 3,
+    "tau": 2,
+    "rounds": 4,
+    "batch_size": 8,
+    "eta": 0.02,
+    "evaluate_every": 2,
+    "workers": 1,
+}
 
 
 def small(path: Path, function: str = "task", **changes: Any) -> Config:
-    return load_config(f"{path}:{function}", {**SMALL, "workers": 1, **changes})
+    return load_config(f"{path}:{function}", {**SMALL, **changes})
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     return written(tmp_path, REGRESSION)
-
-
-def without_times(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
 def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
@@ -50,7 +53,6 @@ def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["flower", "flower-deployment"])
 def test_flower_gives_the_same_model_bit_for_bit(engine: str, mine: Path, tmp_path: Path) -> None:
     expected = runner.run(small(mine), tmp_path / "local")
@@ -96,7 +98,7 @@ def test_an_interrupted_run_goes_on_to_the_same_model_but_not_with_another_file(
 
 
 def test_a_regression_is_reported_without_accuracy_and_classes(mine: Path, tmp_path: Path) -> None:
-    assert main(["run", f"{mine}:task", "--out", str(tmp_path / "run"), *arguments()]) == 0
+    assert main(["run", f"{mine}:task", "--out", str(tmp_path / "run"), *options(SMALL)]) == 0
     assert main(["report", str(tmp_path / "run")]) == 0
     record = load_run(tmp_path / "run")
     assert records.measure_of_test([record]) == "test_loss"
@@ -136,7 +138,7 @@ def test_compare_takes_a_task_and_tells_another_one_apart(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *arguments()]
+    command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *options(SMALL)]
     assert main(command) == 0
     assert (tmp_path / "runs" / "compare-mine" / "report.html").is_file()
     assert main(command) == 0  # kept
@@ -169,7 +171,3 @@ def test_a_loss_that_cannot_be_computed_on_one_client_names_it(tmp_path: Path) -
     )
     with pytest.raises(aq.AdaQuantError, match=r"(?s)client 2: The inputs of the data of client 2 differ in shape"):
         runner.run(small(written(tmp_path, ragged)), tmp_path / "run")
-
-
-def arguments() -> list[str]:
-    return [f"--set={key}={value}" for key, value in {**SMALL, "workers": 1}.items()]

@@ -12,8 +12,9 @@ from adaquantfl.cli import main
 from adaquantfl.runs.comparison import Job
 from adaquantfl.runs.config import load_config
 from studies import reproduce
+from support import small_runs
 
-TINY = {"dataset": "fashion-mnist-sample", "model": "mlp", "clients": 2, "tau": 2, "rounds": 3, "workers": 1}
+TINY = {**small_runs.TINY, "dataset": "fashion-mnist-sample", "rounds": 3}
 
 
 def test_a_run_is_recorded_with_its_commit_and_not_played_twice(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import adaquantfl as aq
 from adaquantfl.cli import main
 from adaquantfl.runs.config import load_config
 from studies import sensitivity
+from support.small_runs import TINY, options
 
 MakeRun = Callable[..., Path]
-TINY = ["model=mlp", "clients=2", "tau=1", "rounds=1", "workers=1"]
 
 
 def test_each_run_differs_from_the_preset_in_one_setting() -> None:
@@ -39,7 +39,7 @@ def test_it_is_played_and_recorded_from_the_command_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sensitivity, "SEEDS", 1)
     monkeypatch.setattr(sensitivity, "VALUES", {"rounding": ("nearest", "power")})
-    command = ["reproduce", "sensitivity", "--quiet", *(part for item in TINY for part in ("--set", item))]
+    command = ["reproduce", "sensitivity", "--quiet", *options({**TINY, "rounds": 1})]
     assert main(command) == 0
     assert main(command) == 0
     assert capsys.readouterr().out.count("has a record already") == 2

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.processes import HANG_SECONDS
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36}
 _KEY_CODES |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
@@ -43,7 +45,7 @@ def started(program: str, profile: Path) -> Iterator[int]:
 
 
 def _port(process: subprocess.Popen[bytes], file: Path) -> int:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if file.is_file() and len(lines := file.read_text().split("\n")) > 1:
             return int(lines[0])
@@ -58,10 +60,11 @@ class Tab:
         from websockets.sync.client import connect
 
         call = urllib.request.Request(f"http://127.0.0.1:{port}/json/new?about:blank", method="PUT")
-        with urllib.request.urlopen(call, timeout=30) as answer:
+        with urllib.request.urlopen(call, timeout=HANG_SECONDS) as answer:
             place = json.load(answer)["webSocketDebuggerUrl"]
         self._connection = ExitStack()
-        self._socket = self._connection.enter_context(connect(place, max_size=None, proxy=None))
+        waits = {"open_timeout": HANG_SECONDS, "ping_timeout": HANG_SECONDS}
+        self._socket = self._connection.enter_context(connect(place, max_size=None, proxy=None, **waits))
         self._number = 0
         self.complaints: list[str] = []
         self.requests: list[str] = []
@@ -78,7 +81,7 @@ class Tab:
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
-            message = json.loads(self._socket.recv(timeout=60))
+            message = json.loads(self._socket.recv(timeout=HANG_SECONDS))
             if message.get("id") != self._number:
                 self._note(message)
                 continue
@@ -91,7 +94,7 @@ class Tab:
         self._loaded = False
         self.call("Page.navigate", url=address)
         while not self._loaded:
-            self._note(json.loads(self._socket.recv(timeout=60)))
+            self._note(json.loads(self._socket.recv(timeout=HANG_SECONDS)))
 
     def do(self, script: str) -> Any:
         """The value of an expression in the page."""
@@ -100,9 +103,9 @@ class Tab:
             raise RuntimeError(f"{script}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def until(self, script: str, seconds: float = 30.0) -> None:
+    def until(self, script: str) -> None:
         """Wait until an expression holds."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + HANG_SECONDS
         while not self.do(script):
             assert time.monotonic() < deadline, f"never came true: {script}"
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Which processes there are: for tests that start some and want none left."""
+"""Which processes there are, and waiting for them: for tests that start some and want none left."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+HANG_SECONDS = 900  # a busy machine takes less; only something that hangs takes more
+
 
 def children(pid: int) -> list[int]:
-    """The living children of a process."""
+    """The living children of a process, without multiprocessing's own, which stays as long as the process."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            command = stat.with_name("cmdline").read_bytes()
         except OSError:  # gone since
             continue
-        if int(parent) == pid and state != "Z":
+        if int(parent) == pid and state != "Z" and b"multiprocessing.resource_tracker" not in command:
             found.append(int(stat.parent.name))
     return found
 

@@ -65,4 +65,4 @@ def test_missing_and_failing_programs_are_reasons(tmp_path: Path, monkeypatch: p
         run(["sh", "-c", "echo first >&2; echo last words >&2; exit 3"], tmp_path)
     monkeypatch.setattr(transport, "PROGRAM_SECONDS", 0.05)
     with pytest.raises(SourceError, match=r"could not be run.*timed out"):
-        run(["sleep", "5"], tmp_path)
+        run(["sleep", "3600"], tmp_path)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..runs.config import ENGINES
+from ..engines.launch import ENGINES
 from ..runs.presets import preset_names
 from . import commands
 
@@ -63,7 +63,7 @@ def _add_run(to: Commands) -> None:
     run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
     _add_set(run)
     run.add_argument(
-        "--engine", default="local", choices=ENGINES, help="what carries the messages (default: %(default)s)"
+        "--engine", default="local", choices=ENGINES.names(), help="what carries the messages (default: %(default)s)"
     )
     run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/PRESET-METHOD-seedN)")
     run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")

@@ -110,8 +110,9 @@ class FixedBody:
         last: int,
     ) -> None:
         blocks = self.dimension // BLOCK
-        stop = min(last * TILE // BLOCK, blocks)
-        kernels.accumulate(self.words, width_of(self.bits), offsets, steps, total, first * TILE // BLOCK, stop)
+        start, stop = first * TILE // BLOCK, min(last * TILE // BLOCK, blocks)
+        if start < stop:
+            kernels.accumulate(self.words, width_of(self.bits), offsets, steps, total, start, stop)
         if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
             owner = np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1
             total[blocks * BLOCK :] += steps[owner] * self.rest.astype(np.float32)

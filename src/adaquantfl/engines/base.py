@@ -19,9 +19,13 @@ _POOLED_SAMPLES = 8_192  # that stand for all clients' data where most of them a
 
 
 class Engine(ABC):
-    """Carries calls (`carry`). The rest, from orders to replies and evaluations, is the same for all engines."""
+    """Carries calls (`carry`). The rest, from orders to replies and evaluations, is the same for all engines.
+
+    states_at_hand: `client_states` costs nothing. Otherwise a run asks for the states only when it writes a checkpoint.
+    """
 
     name: ClassVar[str] = ""
+    states_at_hand: ClassVar[bool] = True
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -71,7 +75,10 @@ class Engine(ABC):
         return Evaluation(loss, mean) if task.accuracy else Evaluation(loss, None, mean)
 
     def client_states(self) -> dict[str, Any]:
-        """What clients keep from round to round, by their numbers: part of a run's checkpoint."""
+        """What clients keep from round to round, by their numbers; None for one that cannot be asked.
+
+        It is part of a run's checkpoint.
+        """
         return {}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:

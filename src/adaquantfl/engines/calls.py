@@ -7,6 +7,7 @@ about samples that everybody has, and anyone may answer them. An engine only car
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,14 @@ class Player:
     def hold(self, held: Held) -> None:
         """A model that this process has by other means than an order."""
         self.models.last = held
+
+    def state(self, number: int) -> dict[str, Any]:
+        """What a client keeps from round to round, without the model: the server has that."""
+        return {**self._client(number).state(), "held": None}
+
+    def restore(self, number: int, state: Mapping[str, Any]) -> None:
+        """Give it back to the client."""
+        self.clients[number] = Client.restore({**state, "number": number}, self.models)
 
     def _client(self, number: int) -> Client:
         if number not in self.clients:

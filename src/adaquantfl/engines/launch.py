@@ -1,27 +1,66 @@
-"""Which engine plays a run: the same request, whatever carries the messages."""
+"""Which engine plays a run: the same request, whatever carries the messages. Another package can bring an engine."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from ..runs.loop import Observer, Request
-from . import own_file
+from ..errors import ConfigError
+from ..open_registry import Registry
+
+if TYPE_CHECKING:
+    from ..runs.loop import Observer, Request
+
+Launch = Callable[["Request", "Observer | None"], "dict[str, Any] | None"]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """An engine by name. launch: plays a request; returns the summary, or None where this process is only a client.
+
+    One of another package usually calls `request.play(observer, MyEngine)` with a subclass of `engines.base.Engine`.
+    """
+
+    name: str
+    launch: Launch
+
+
+def _later(module: str, function: str) -> Launch:
+    """A function that is imported when it is called: engines bring PyTorch, Flower and Ray."""
+
+    def launch(request: Request, observer: Observer | None) -> dict[str, Any] | None:
+        result: dict[str, Any] | None = getattr(import_module(module, __package__), function)(request, observer)
+        return result
+
+    return launch
+
+
+def _facts(item: object) -> tuple[str, Mapping[int, str]]:
+    if not isinstance(item, Launcher):
+        raise ConfigError(f"{item!r} is not a Launcher.")
+    return item.name, {}
+
+
+ENGINES: Registry[Launcher] = Registry(
+    "engine",
+    "adaquantfl.engines",
+    lambda: (
+        Launcher("local", lambda request, observer: request.play(observer)),
+        Launcher("gloo", _later(".gloo.launch", "launch")),
+        Launcher("flower", _later(".flower.launch", "simulate")),
+        Launcher("flower-deployment", _later(".flower.launch", "deploy")),
+    ),
+    _facts,
+    ConfigError,
+)
 
 
 def launch(engine: str, request: Request, observer: Observer | None = None) -> dict[str, Any] | None:
-    """Play a run on an engine of `config.ENGINES`; None where this process is only a client of it."""
+    """Play a run on the engine of this name; None where this process is only a client of it."""
+    from . import own_file
+
+    chosen = ENGINES.find(engine)
     own_file.allow(request.task)
-    if engine == "gloo":
-        from .gloo import launch as gloo_run
-
-        return gloo_run.launch(request, observer)
-    if engine == "flower":
-        from .flower import launch as flower_run
-
-        return flower_run.simulate(request, observer)
-    if engine == "flower-deployment":
-        from .flower import launch as flower_run
-
-        return flower_run.deploy(request, observer)
-    assert engine == "local", engine
-    return request.play(observer)
+    return chosen.launch(request, observer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..protocol.client import Client
 from ..protocol.server import Server
 from ..runs.config import Config
 from ..threads import cores
@@ -40,12 +39,11 @@ class LocalEngine(Engine):
     def client_states(self) -> dict[str, Any]:
         if not self.config.feedback:
             return {}
-        # Without the model: it is the server's.
-        return {str(number): {**client.state(), "held": None} for number, client in self.player.clients.items()}
+        return {str(number): self.player.state(number) for number in self.player.clients if number >= 0}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
-        models = self.player.models
-        self.player.clients = {int(number): Client.restore(state, models) for number, state in states.items()}
+        for number, state in states.items():
+            self.player.restore(int(number), state)
 
     def close(self) -> None:
         if self._pool is not None:

@@ -52,12 +52,12 @@ def array_record(weights: Weights) -> ArrayRecord:
 def remember(client: Client, state: RecordDict, with_model: bool) -> None:
     """Put what a client has to remember into its Context's state, which Flower keeps from message to message."""
     tree = client.state() if with_model else {**client.state(), "held": None}
-    state[KEY] = ConfigRecord({_CLIENT: checkpoint.to_bytes(tree)})
+    state[KEY] = ConfigRecord({_CLIENT: checkpoint.pack(tree)})
 
 
 def recall(state: RecordDict, number: int, models: ModelCache) -> Client:
     """The client of a Context; a new one where it has no state, or one that cannot be read."""
     try:
-        return Client.restore(checkpoint.from_bytes(bytes_in(state.config_records[KEY], _CLIENT)), models)
+        return Client.restore(checkpoint.unpack(bytes_in(state.config_records[KEY], _CLIENT)), models)
     except (KeyError, TypeError, AdaQuantError):
         return Client(number, models)

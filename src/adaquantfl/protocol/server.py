@@ -40,6 +40,8 @@ class Round:
 class Server:
     """Opens and closes rounds over any transport. weights: a flat float32 vector, or a mapping of named arrays.
 
+    Arrays keep their types; what is quantized is kept in float32 between rounds, also where the type is float64.
+
     Often set. rule: which s in which round, `AdaQuant(s0=2)` by default. quantizer, scope, codec, norm: as for
     `aq.compress`; scope "tensor" gives each array its own norm. downlink: "exact" sends what leads from the model that
     a client holds to the new one, "model" the whole, "lossy" a quantized change. seed: of all random numbers.

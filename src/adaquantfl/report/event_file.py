@@ -11,42 +11,39 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 # Field numbers of Event, Summary, Summary.Value and SessionLog.
 _WALL_TIME, _STEP, _FILE_VERSION, _SUMMARY, _SESSION_LOG = 1, 2, 3, 5, 7
 _VALUE, _TAG, _SIMPLE_VALUE, _STATUS, _START = 1, 1, 2, 1, 1
-_VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5  # wire types
+_VARINT, _BYTES, _WIRE_TYPES = 0, 2, {"d": 1, "f": 5}
 
 
 class EventFile:
-    """A new event file in `folder`. What TensorBoard has there from `first_step` on is void: it is played again."""
+    """A new event file in `folder`. TensorBoard drops what it has there from `first_step` on: it is played again."""
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         seconds, rest = divmod(time.time_ns(), 10**9)  # TensorBoard reads a folder's files in the order of their names
         self._file = (folder / f"events.out.tfevents.{seconds:010d}.{rest:09d}.adaquantfl").open("xb")
-        self._write(_bytes(_FILE_VERSION, b"brain.Event:2"))
-        self._write(_whole(_STEP, first_step) + _bytes(_SESSION_LOG, _whole(_STATUS, _START)))
+        self._write(_field(_FILE_VERSION, b"brain.Event:2"))
+        self._write(_field(_STEP, first_step) + _field(_SESSION_LOG, _field(_STATUS, _START)))
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write scalars of one step; they are there for other processes at once."""
-        values = b"".join(
-            _bytes(_VALUE, _bytes(_TAG, tag.encode()) + _key(_SIMPLE_VALUE, _FLOAT) + _float(value))
-            for tag, value in scalars.items()
-        )
-        self._write(_whole(_STEP, step) + _bytes(_SUMMARY, values))
+        """Write the scalars of one step; other processes can read them at once."""
+        values = (_field(_TAG, tag.encode()) + _field(_SIMPLE_VALUE, value, "f") for tag, value in scalars.items())
+        self._write(_field(_STEP, step) + _field(_SUMMARY, b"".join(_field(_VALUE, value) for value in values)))
 
     def close(self) -> None:
         self._file.close()
 
     def _write(self, event: bytes) -> None:
-        self._file.write(record(_key(_WALL_TIME, _DOUBLE) + struct.pack("<d", time.time()) + event))
+        """One record: the event's bytes with their length and both checksums."""
+        data = _field(_WALL_TIME, time.time(), "d") + event
+        length = struct.pack("<Q", len(data))
+        checks = [struct.pack("<I", masked_crc(part)) for part in (length, data)]
+        self._file.write(length + checks[0] + data + checks[1])
         self._file.flush()
-
-
-def record(data: bytes) -> bytes:
-    """One record: the bytes with their length and both checksums."""
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
 
 
 def masked_crc(data: bytes) -> int:
@@ -76,28 +73,19 @@ def _entry(byte: int) -> int:
 _TABLE = [_entry(byte) for byte in range(256)]
 
 
+def _field(number: int, value: bytes | float, form: str = "") -> bytes:
+    """A field of a protocol buffer: bytes with their length, a float ("f", "d"), or a whole number."""
+    if isinstance(value, bytes):
+        return _varint(number << 3 | _BYTES) + _varint(len(value)) + value
+    if form:
+        with np.errstate(over="ignore"):  # a float32 that is too large is infinite
+            return _varint(number << 3 | _WIRE_TYPES[form]) + np.array(value, f"<{form}").tobytes()
+    return _varint(number << 3 | _VARINT) + _varint(int(value))
+
+
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
-
-
-def _key(field: int, wire_type: int) -> bytes:
-    return _varint(field << 3 | wire_type)
-
-
-def _whole(field: int, value: int) -> bytes:
-    return _key(field, _VARINT) + _varint(value)
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    return _key(field, _BYTES) + _varint(len(content)) + content
-
-
-def _float(value: float) -> bytes:
-    try:
-        return struct.pack("<f", value)
-    except OverflowError:
-        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))

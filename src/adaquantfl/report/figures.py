@@ -1,4 +1,4 @@
-"""The paper's figures 2 to 5 from run directories: loss, test accuracy and bits an element against bits sent.
+"""The paper's figures 2 to 5 from run directories: loss, test accuracy and bits per element against bits sent.
 
 Runs with a [link] have the loss against simulated time too. Several seeds of one method become their mean with a band
 from the lowest to the highest seed. Methods differ in colour, dash and marker, so that a grey print and a colour-blind
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..errors import DataError
+from ..runs.columns import COLUMNS, Column
 from ..runs.records import Floats, RunRecord, group_runs, measure_of_test
 from .tables import si_unit
 
@@ -74,62 +75,32 @@ RC: Any = {
     "pdf.fonttype": 42,
 }
 
-# 2 to 16 bits an element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
+# 2 to 16 bits per element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
 # and the cheap methods would share the first tenth of it.
 _FAR_APART = 8
 NAMES = ("loss", "accuracy", "bits", "wire", "overview", "time")
-X_UNITS = {"paper_bits": "b", "wire_bytes_up": "B", "simulated_seconds": "s"}
-_X_LABELS = {
-    "paper_bits": "Bits sent by one client",
-    "wire_bytes_up": "Bytes sent by all clients",
-    "simulated_seconds": "Simulated time",
-}
-_Y_LABELS = {
-    "loss": "Training loss",
-    "round_loss": "Round loss (mini-batches)",
-    "test_accuracy": "Test accuracy (%)",
-    "test_loss": "Test loss",
-    "bits_per_element": "Bits an element, $b_k$",
-    "s": "Quantization levels, $s_k$",
-}
 
 
-def draw(
-    runs: Sequence[RunRecord], out_dir: Path | str, title: str | None = None, *, xscale: XScale | None = None
-) -> list[Path]:
-    """Write every figure of NAMES that the runs have into `out_dir` as PNG and PDF and return the paths.
-
-    `xscale` is chosen for legibility when it is None: logarithmic where the methods' totals are far apart.
-    """
+def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
+    """Write every figure of NAMES that the runs have into `out_dir` as PNG and PDF and return the paths."""
     import matplotlib
 
-    folder = Path(out_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    out_dir.mkdir(parents=True, exist_ok=True)
     paths = []
     measure = measure_of_test(runs)
     absent = {"accuracy" if measure is None else "", "" if timed(runs) else "time"}
     for name in (name for name in NAMES if name not in absent):
-        picture = figure(name, runs, title=title, xscale=xscale)
+        picture = figure(name, runs)
         stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
-        formats: tuple[tuple[str, dict[str, Any]], ...] = (
-            ("png", {"dpi": 180}),
-            ("pdf", {"metadata": {"CreationDate": None}}),
-        )
-        for suffix, options in formats:
-            paths.append(folder / f"{stem}.{suffix}")
+        options: dict[str, dict[str, Any]] = {"png": {"dpi": 180}, "pdf": {"metadata": {"CreationDate": None}}}
+        for suffix in options:
+            paths.append(out_dir / f"{stem}.{suffix}")
             with matplotlib.rc_context(RC):
-                picture.savefig(paths[-1], **options)
+                picture.savefig(paths[-1], **options[suffix])
     return paths
 
 
-def figure(
-    name: str,
-    runs: Sequence[RunRecord],
-    *,
-    title: str | None = None,
-    xscale: XScale | None = None,
-    size: tuple[float, float] | None = None,
-) -> "Figure":
+def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
     """One figure of NAMES as a matplotlib Figure that belongs to no window."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -141,30 +112,25 @@ def figure(
         raise DataError("There is no finished round to draw; wait for the first one or give another run directory.")
     measured = [measure] if (measure := measure_of_test(runs)) else []
     panels = {
-        "loss": ["loss"],
         "accuracy": measured,
         "bits": ["bits_per_element", "s"],
-        "wire": ["loss"],
-        "time": ["loss"],
         "overview": ["loss", *measured, "bits_per_element"],
-    }[name]
+    }.get(name, ["loss"])
     if not panels:
         raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
-    beside = name == "overview"
-    default = (13.0 * len(panels) / 3, 4.4) if beside else (6.4, 4.3 if len(panels) == 1 else 6.4)
+    wide = name == "overview"
+    rows, columns = (1, len(panels)) if wide else (len(panels), 1)
     x = {"wire": "wire_bytes_up", "time": "simulated_seconds"}.get(name, "paper_bits")
     with matplotlib.rc_context(RC):
-        layout = ConstrainedLayoutEngine(wspace=0.05 if beside else 0.0)
-        picture = Figure(figsize=size or default, layout=layout)
-        rows, columns = (1, len(panels)) if beside else (len(panels), 1)
+        layout = ConstrainedLayoutEngine(wspace=0.05 if wide else 0.0)
+        size = (13.0 * columns / 3, 4.4) if wide else (6.4, 2.2 + 2.1 * rows)
+        picture = Figure(figsize=size, layout=layout)
         grid = picture.subplots(rows, columns, sharex="col", squeeze=False)
-        for position, (axes, key) in enumerate(zip(grid.flat, panels, strict=True)):
-            panel(axes, runs, key, x, xscale)
-            if not beside and position < len(panels) - 1:
-                axes.set_xlabel("")
-        legend(picture, list(grid.flat), columns=6 if beside else 3)
-        if title:
-            picture.suptitle(title)
+        for axes, key in zip(grid.flat, panels, strict=True):
+            panel(axes, runs, key, x)
+        for axes in grid[:-1].flat:
+            axes.set_xlabel("")
+        legend(picture, list(grid.flat), columns=6 if wide else 3)
     return picture
 
 
@@ -201,25 +167,25 @@ def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XSc
     scale: XScale = xscale or ("log" if max(totals) > _FAR_APART * max(min(totals), 1.0) else "linear")
     # Along a logarithmic axis the unit suits the middle, or most ticks would be 0.00-something.
     typical = (max(totals) * max(min(totals), 1.0)) ** 0.5 if scale == "log" else max(totals)
-    divisor, unit = si_unit(typical, X_UNITS[x])
+    divisor, unit = si_unit(typical, COLUMNS[x].unit)
     axes.set_xscale(scale)
-    axes.set_xlabel(f"{_X_LABELS[x]} ({unit})")
-    axes.set_ylabel(_Y_LABELS[key])
+    axes.set_xlabel(f"{COLUMNS[x].label} ({unit})" if unit else COLUMNS[x].label)
+    axes.set_ylabel(COLUMNS[key].axis)
     for order, (label, style) in enumerate(styles(list(groups)).items()):
         ours = groups[label][0].method == "adaquant"
-        curves = [_curve(run, key, x, divisor, scale == "log") for run in groups[label]]
-        _lines(axes, curves, label, style, bold=ours, steps=key in ("bits_per_element", "s"), order=order)
-    _finish_axes(axes, key, scale)
+        curves = [_curve(run, COLUMNS[key], x, divisor, scale == "log") for run in groups[label]]
+        _lines(axes, curves, label, style, bold=ours, steps=COLUMNS[key].scale == "log2", order=order)
+    _finish_axes(axes, COLUMNS[key], scale)
 
 
-def _curve(run: RunRecord, key: str, x: str, divisor: float, positive: bool) -> Floats:
+def _curve(run: RunRecord, column: Column, x: str, divisor: float, positive: bool) -> Floats:
     """(n, 3): round, x and y of one run, in the units of the axes."""
-    xs, ys = run.series(key, x)
-    rounds, _ = run.series(key, "round")
-    if key in ("bits_per_element", "s") and xs.size:
+    xs, ys = run.series(column.name, x)
+    rounds, _ = run.series(column.name, "round")
+    if column.scale == "log2" and xs.size:
         # Round k is sent between B_(k-1) and B_k, so its level is drawn over that stretch.
         rounds, xs, ys = np.append(0.0, rounds), np.append(0.0, xs), np.append(ys[0], ys)
-    table = np.stack([rounds, xs / divisor, ys * (100.0 if key == "test_accuracy" else 1.0)], axis=1)
+    table = np.stack([rounds, xs / divisor, ys * column.factor], axis=1)
     keep = np.isfinite(ys) & ((xs > 0) | (not positive))
     return table[keep]
 
@@ -261,7 +227,7 @@ def _lines(
             axes.plot(*rest.T, linewidth=0.8, alpha=0.7, **look)
 
 
-def _finish_axes(axes: "Axes", key: str, scale: XScale) -> None:
+def _finish_axes(axes: "Axes", column: Column, scale: XScale) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")
@@ -271,23 +237,20 @@ def _finish_axes(axes: "Axes", key: str, scale: XScale) -> None:
     else:
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(6))
-    if key == "test_accuracy":
+    if column.scale == "linear":
         return
-    if key in ("bits_per_element", "s"):
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(plain)
-        if key == "bits_per_element":
-            low, high = axes.dataLim.intervaly
+    axes.set_yscale("log", base=2 if column.scale == "log2" else 10)
+    axes.yaxis.set_major_formatter(plain)
+    if column.scale == "log2":
+        low, high = axes.dataLim.intervaly
+        if column.name == "bits_per_element" and np.isfinite([low, high]).all():
             axes.yaxis.set_major_locator(FixedLocator([1, 2, 3, 4, 5, 6, 8, 16, 32]))
-            if np.isfinite([low, high]).all():
-                axes.set_ylim(max(low, 1) / 1.25, max(high, 1) * 1.25)
+            axes.set_ylim(max(low, 1) / 1.25, max(high, 1) * 1.25)
         return
-    axes.set_yscale("log")
     low, high = axes.get_ylim()
     # Less than two decades have too few powers of ten to read a value by.
     subs = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     axes.yaxis.set_major_locator(LogLocator(subs=subs))
-    axes.yaxis.set_major_formatter(plain)
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 

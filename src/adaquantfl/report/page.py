@@ -16,9 +16,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs, measure_of_test
+from ..runs.columns import COLUMNS
+from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs
 from . import holdings, tables
-from .page_data import embedded, plot_data
+from .page_data import embedded, plot_data, plots
 
 _SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
 _SHARED = ("task", "dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
@@ -61,7 +62,7 @@ def render(shown: dict[str, Any], live: str = "") -> str:
         style=_part("page.css"),
         script=script,
         live=escape(live),
-        data=embedded(shown["methods"]),
+        data=embedded({"plots": plots(), "methods": shown["methods"]}),
     )
 
 
@@ -95,39 +96,19 @@ def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
 
 
 def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
-    measure = measure_of_test(runs)
-    header = [
-        "Run",
-        "rounds",
-        "final loss",
-        *([] if measure is None else [measure.replace("_", " ")]),
-        "bits a client",
-        "bytes up",
-        "bytes down",
+    """The last values of each run: the columns that have a head, where a run measured them."""
+    shown = [
+        column
+        for name, column in COLUMNS.items()
+        if column.head and (column.x or any(run.final(name) is not None for run in runs))
     ]
     rows = []
     for run in runs:
-        last = run.history[-1] if run.history else {}
-        loss = run.final("loss")
-        rows.append(
-            [
-                names[run.path],
-                str(last.get("round", 0)) + ("" if run.finished else " so far"),
-                tables.NOT_REACHED if loss is None else tables.significant(loss),
-                *([] if measure is None else [_tested(run, measure)]),
-                tables.amount(last.get("paper_bits", 0)),
-                tables.amount(last.get("wire_bytes_up", 0), "B"),
-                tables.amount(last.get("wire_bytes_down", 0), "B"),
-            ]
-        )
-    return _table("Where each run ended.", header, rows)
-
-
-def _tested(run: RunRecord, measure: str) -> str:
-    value = run.final(measure)
-    if value is None:
-        return tables.NOT_REACHED
-    return f"{value:.2%}" if measure == "test_accuracy" else tables.significant(value)
+        cells = [tables.value_text(column.name, run.final(column.name)) for column in shown]
+        if not run.finished:
+            cells[0] += " so far"
+        rows.append([names[run.path], *cells])
+    return _table("Where each run ended.", ["Run", *(column.head for column in shown)], rows)
 
 
 def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:

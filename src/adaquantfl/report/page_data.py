@@ -1,24 +1,69 @@
-"""The numbers behind the page's plots: one entry a method, with the columns of each of its runs."""
+"""What the page's plots are and the numbers behind them: one entry per method, with the columns of each of its runs."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..runs.records import INITIAL, RunRecord, group_runs
+from ..runs.columns import COLUMNS, Column, flat
+from ..runs.records import RunRecord, group_runs
 from .figures import Style, styles
 
 MOST_POINTS = 1500  # of a run: more than a screen has pixels, and a long run's page stays light
 
-_COLUMNS = (
-    "round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds", "loss", "round_loss", "test_accuracy",
-    "test_loss", "s",
-    "bits_per_element", "wire_bits", "up_a_round", "down_a_round",
-)  # fmt: skip
-_TOTALS = ("round", "paper_bits", "wire_bytes_up", "seconds", "simulated_seconds")  # they begin at 0
+# Columns that only the page has, made of the history's.
+_DERIVED = (
+    Column("seconds", "Time of the run so far.", unit="s", label="Time of the run", x=4),
+    Column("wire_bits", "Bits on the wire of one client so far.", unit="b", label="Bits on the wire, one client"),
+    Column("up_a_round", "Bytes that all clients sent in a round.", unit="B", label="Bytes up per round"),
+    Column("down_a_round", "Bytes that all clients received in a round.", unit="B", label="Bytes down per round"),
+)
+# The page's plots: their vertical columns to choose from, and what is special about them.
+_Plots = dict[str, tuple[tuple[str, ...], dict[str, Any]]]
+_PLOTS: _Plots = {
+    "loss": (("loss", "round_loss"), {"x": "paper_bits"}),
+    "accuracy": (("test_accuracy",), {"x": "paper_bits", "optional": True}),
+    "test-loss": (("test_loss",), {"x": "paper_bits", "optional": True}),
+    "levels": (("s",), {}),
+    "bits": (("bits_per_element",), {}),
+    "traffic": (("up_a_round", "down_a_round"), {"title": "Bytes per round, all clients"}),
+    "wire": (("wire_bits",), {"title": "Wire against formula", "x": "paper_bits", "logX": True, "diagonal": True}),
+}  # fmt: skip
 _DASH_UNIT = 1.7  # matplotlib's dashes are in line widths, SVG's in pixels
+
+
+def plots() -> list[dict[str, Any]]:
+    """The page's plots, in order: those above, then one for each other column that has a label."""
+    columns = _drawn()
+    listed = {name for names, _ in _PLOTS.values() for name in names}
+    alone: _Plots = {name: ((name,), {}) for name, column in columns.items() if not column.x and name not in listed}
+    axes = [_axis(column) for column in sorted(columns.values(), key=lambda column: column.x) if column.x]
+    by_formula = [axes[0] | {"label": "Bits by the paper's formula, one client"}]
+    return [
+        {
+            "name": name,
+            "title": columns[ys[0]].label,
+            "x": "round",
+            "optional": name in alone,  # shown only where a run has it
+            "logY": columns[ys[0]].scale != "linear",
+            "steps": columns[ys[0]].scale == "log2",
+            "axes": by_formula if special.get("diagonal") else axes,
+            "ys": [_axis(columns[y]) for y in ys],
+            **special,
+        }
+        for name, (ys, special) in {**_PLOTS, **alone}.items()
+    ]
+
+
+def _drawn() -> dict[str, Column]:
+    return {column.name: column for column in (*COLUMNS.values(), *_DERIVED) if column.label}
+
+
+def _axis(column: Column) -> dict[str, Any]:
+    base = 2 if column.scale == "log2" else 10
+    return {"key": column.name, "label": column.label, "unit": column.unit, "factor": column.factor, "base": base}
 
 
 def plot_data(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
@@ -40,24 +85,21 @@ def plot_data(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 def columns(run: RunRecord, most: int = MOST_POINTS) -> dict[str, list[float | None]]:
-    """A run's history by column, from round 0 where its start is known, at most about `most` rounds.
-
-    Beside what a line of the history has: `seconds` since the start, `wire_bits` that a client sent on average,
-    and the bytes of a round, up and down.
-    """
+    """What is drawn of a run's history, by column: from round 0 where that is known, at most about `most` rounds."""
     rows = thinned(_with_totals(run.history), most)
-    before: dict[str, Any] = {"round": 0, "wire_bytes_up": 0, "wire_bytes_down": 0}
+    before: dict[str, Any] = {"round": 0}
     for row in rows:
-        rounds = row["round"] - before["round"]
         for way in ("up", "down"):
-            key = f"wire_bytes_{way}"
-            row[f"{way}_a_round"] = (row.get(key, 0) - before.get(key, 0)) / rounds
+            sent = row.get(f"wire_bytes_{way}", 0) - before.get(f"wire_bytes_{way}", 0)
+            row[f"{way}_a_round"] = sent / (row["round"] - before["round"])
         before = row
-    start = run.summary or {}
-    if rows and start.get("initial_loss") is not None:
-        zero = {name: 0 for name in _TOTALS if rows[-1].get(name) is not None}
-        rows.insert(0, {**zero, **{key: start.get(initial) for key, initial in INITIAL.items()}})
-    names = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
+    drawn = _drawn()
+    summary = run.summary or {}
+    if rows and summary.get("initial_loss") is not None:
+        zero = {name: 0 for name, column in drawn.items() if column.x and rows[-1].get(name) is not None}
+        start = {name: summary.get(column.initial) for name, column in drawn.items() if column.initial}
+        rows.insert(0, {**zero, **start})
+    names = [name for name in drawn if any(row.get(name) is not None for row in rows)]
     return {name: [_number(row.get(name)) for row in rows] for name in names}
 
 
@@ -103,15 +145,14 @@ def _look(style: Style) -> dict[str, str]:
     }
 
 
-def _with_totals(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_totals(history: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The history with the seconds so far and the bits on the wire of a client that took part, both added up."""
     rows, seconds, bits, sent = [], 0.0, 0.0, 0
-    for line in history:
-        spent = line.get("seconds") or {}
-        seconds += spent.get("round", 0.0) + spent.get("evaluate", 0.0)
-        bits += 8 * (line["wire_bytes_up"] - sent) / max(1, line.get("clients", 1))
-        sent = line["wire_bytes_up"]
-        rows.append({**line, "seconds": seconds or None, "wire_bits": bits})
+    for row in map(flat, history):
+        seconds += row.get("seconds.round", 0.0) + row.get("seconds.evaluate", 0.0)
+        bits += 8 * (row["wire_bytes_up"] - sent) / max(1, row.get("clients", 1))
+        sent = row["wire_bytes_up"]
+        rows.append({**row, "seconds": seconds or None, "wire_bits": bits})
     return rows
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..runs.config import Config
 from ..runs.loop import Observer, RunState
 from . import curve
-from .tables import amount
+from .tables import value_text
 
 
 @contextmanager
@@ -54,13 +54,11 @@ def download() -> Iterator[Callable[[str, int, int], None]]:
 
 def closing_line(summary: dict[str, Any], out: Path) -> str:
     """A finished run in two lines."""
-    accuracy, test_loss = summary["final_accuracy"], summary.get("final_test_loss")
-    tested = "" if test_loss is None else f", test loss {_number(test_loss)}"
-    tested += "" if accuracy is None else f", accuracy {accuracy:.2%}"
+    measured = _measured(summary["final_loss"], summary["final_accuracy"], summary.get("final_test_loss"))
     return (
-        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: loss {_number(summary['final_loss'])}{tested}; "
-        f"a client sent {amount(summary['paper_bits'])} by the paper's formula, all clients together "
-        f"{amount(summary['wire_bytes_up'], 'B')}.\nThe record is in {out}"
+        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: {', '.join(measured)}; "
+        f"a client sent {value_text('paper_bits', summary['paper_bits'])} by the paper's formula, all clients together "
+        f"{value_text('wire_bytes_up', summary['wire_bytes_up'])}.\nThe record is in {out}"
     )
 
 
@@ -68,11 +66,18 @@ def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     """The figures of a round."""
     s = line["s"] if line else state.s
     latest = state.latest
-    tested = "" if latest.accuracy is None else f"accuracy {latest.accuracy:.1%}  "
-    tested += "" if latest.test_loss is None else f"test loss {_number(latest.test_loss)}  "
     levels = "—" if s is None else f"{s:.3g}" if s < 100 else f"{s:.0f}"
-    undone = "  taken back" if line and line.get("undone") else ""
-    return f"loss {_number(latest.loss)}  {tested}s {levels}  sent {amount(state.ledger.paper_bits)}{undone}"
+    shown = [*_measured(latest.loss, latest.accuracy, latest.test_loss), f"s {levels}"]
+    shown.append(f"sent {value_text('paper_bits', state.ledger.paper_bits)}")
+    return "  ".join([*shown, "taken back"] if line and line.get("undone") else shown)
+
+
+def _measured(loss: float | None, accuracy: float | None, test_loss: float | None) -> list[str]:
+    """What was measured, in words; a loss of None is one that JSON cannot hold."""
+    shown = {"loss": _number(loss)}
+    shown |= {} if test_loss is None else {"test loss": _number(test_loss)}
+    shown |= {} if accuracy is None else {"accuracy": value_text("test_accuracy", accuracy)}
+    return [f"{name} {number}" for name, number in shown.items()]
 
 
 class _Display(Progress):

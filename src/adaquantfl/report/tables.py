@@ -9,26 +9,17 @@ import io
 import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from ..runs.columns import COLUMNS
 from ..runs.records import RunRecord, differing_settings, group_runs
 
-Measure = Literal["paper_bits", "wire_bytes_up", "round", "simulated_seconds"]
+Measure = str  # the name of a column that has a caption
 
 NOT_REACHED = "—"
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
 _EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
-_CAPTIONS = {
-    "paper_bits": "Bits to reach a training loss: uplink of one client by the paper's formula",
-    "wire_bytes_up": "Bytes to reach a training loss: measured uplink of all clients together",
-    "round": "Rounds to reach a training loss",
-    "simulated_seconds": "Time to reach a training loss on the configuration's [link]",
-}
-
-
-_SYMBOLS = {"paper_bits": "b", "wire_bytes_up": "B", "round": "", "simulated_seconds": "s"}
 
 
 @dataclass(frozen=True)
@@ -64,22 +55,19 @@ class Table:
         """(divisor, name) that keeps the numbers of the whole table readable."""
         means = [cell.mean for row in self.rows for cell in row.cells if cell.mean] or [1.0]
         middle = math.sqrt(min(means) * max(means))
-        symbol = _SYMBOLS[self.measure]
-        return si_unit(middle, symbol) if symbol else (1.0, "rounds")
+        symbol = COLUMNS[self.measure].unit
+        return si_unit(middle, symbol) if symbol else (1.0, COLUMNS[self.measure].head)
 
     @property
     def caption(self) -> str:
-        return f"{_CAPTIONS[self.measure]}, in {self.unit[1]} (and times AdaQuantFL's)"
+        return f"{COLUMNS[self.measure].caption}, in {self.unit[1]} (and times AdaQuantFL's)"
 
     def grid(self) -> list[list[str]]:
         """The header and the rows as text, the same for Markdown, the terminal and HTML."""
-        header = ["Method", *(f"loss {level:g}" for level in self.levels), "lowest loss"]
-        divisor, _ = self.unit
-        rows = [
-            [row.method, *(_cell_text(cell, divisor) for cell in row.cells), spread(row.lowest_loss)]
-            for row in self.rows
-        ]
-        return [header, *rows]
+        grid = [["Method", *(f"loss {level:g}" for level in self.levels), "lowest loss"]]
+        for row in self.rows:
+            grid.append([row.method, *(_cell_text(cell, self.unit[0]) for cell in row.cells), spread(row.lowest_loss)])
+        return grid
 
 
 def si_unit(largest: float, symbol: str) -> tuple[float, str]:
@@ -88,6 +76,8 @@ def si_unit(largest: float, symbol: str) -> tuple[float, str]:
     >>> si_unit(3.2e9, "b"), si_unit(900.0, "s"), si_unit(1e5, "s")
     ((1000000000.0, 'Gb'), (60.0, 'min'), (3600.0, 'h'))
     """
+    if not symbol:
+        return 1.0, ""
     if symbol == "s":
         return (3600.0, "h") if largest >= 7200 else (60.0, "min") if largest >= 120 else (1.0, "s")
     for divisor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -115,6 +105,12 @@ def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
     return sorted(set(levels), reverse=True)
 
 
+def measures(runs: Sequence[RunRecord]) -> list[Measure]:
+    """The measures that every run has."""
+    known = sorted((column for column in COLUMNS.values() if column.caption), key=lambda column: column.x)
+    return [column.name for column in known if all(column.name in run.history[-1] for run in runs if run.history)]
+
+
 def bits_table(
     runs: Sequence[RunRecord], levels: Sequence[float] | None = None, measure: Measure = "paper_bits"
 ) -> Table:
@@ -122,17 +118,12 @@ def bits_table(
     chosen = tuple(loss_levels(runs) if levels is None else sorted(levels, reverse=True))
     groups = group_runs(runs)
     sent = {name: [_sent(group, level, measure) for level in chosen] for name, group in groups.items()}
-    reference = next((name for name, group in groups.items() if group[0].method == "adaquant"), None)
+    ours = next((name for name, group in groups.items() if group[0].method == "adaquant"), "")
+    base = [values if len(values) == len(groups[ours]) else [] for values in sent.get(ours, [])] or [[] for _ in chosen]
     rows = []
     for name, group in groups.items():
-        base = sent[reference] if reference is not None else [[] for _ in chosen]
-        of_base = len(groups[reference]) if reference is not None else 0
-        cells = tuple(
-            _cell(values, len(group), own_base if len(own_base) == of_base else [])
-            for values, own_base in zip(sent[name], base, strict=True)
-        )
-        lowest = tuple(value for run in group if (value := run.lowest()) is not None)
-        rows.append(Row(name, cells, lowest))
+        cells = tuple(_cell(values, len(group), own) for values, own in zip(sent[name], base, strict=True))
+        rows.append(Row(name, cells, tuple(value for run in group if (value := run.lowest()) is not None)))
     return Table(measure, chosen, tuple(rows))
 
 
@@ -157,16 +148,27 @@ def headline(runs: Sequence[RunRecord]) -> str:
     whose = rival if rival.startswith("float32") else f"{rival} ({amount(rival_bits)}), the best of the others"
     if groups[rival][0].is_fixed_level:
         whose = f"the best fixed level ({rival}, {amount(rival_bits)})"
-    if bits == rival_bits:
-        text += f"the same as {whose}"
-    else:
-        ratio = max(bits / rival_bits, rival_bits / bits)
-        text += f"{_times(ratio)} {'less' if bits < rival_bits else 'more'} than {whose}"
+    ratio = max(bits / rival_bits, rival_bits / bits)
+    compared = f"{_times(ratio)} {'less' if bits < rival_bits else 'more'} than" if ratio > 1 else "the same as"
+    text += f"{compared} {whose}"
     if min(adaptive) < level:
         text += f"; it went on to loss {min(adaptive):g}, which no other method here reached{every}"
     if min(rivals) < level:
         text += f"; {rivals[min(rivals)][0]} went on to loss {min(rivals):g}, which {name} did not reach{every}"
     return text + "."
+
+
+def value_text(name: str, value: float | None) -> str:
+    """A value of a column for a reader.
+
+    >>> value_text("test_accuracy", 0.8123), value_text("paper_bits", 3.2e9), value_text("loss", 0.5)
+    ('81.23%', '3.20 Gb', '0.500')
+    """
+    if value is None:
+        return NOT_REACHED
+    if (unit := COLUMNS[name].unit) == "%":
+        return f"{value:.2%}"
+    return amount(value, unit) if unit else str(value) if isinstance(value, int) else significant(value)
 
 
 def amount(value: float, symbol: str = "b") -> str:
@@ -189,40 +191,26 @@ def markdown(grid: Sequence[Sequence[str]]) -> str:
 def to_text(table: Table) -> str:
     grid = table.grid()
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-
-    def aligned(line: list[str]) -> str:
-        cells = [
-            line[0].ljust(widths[0]),
-            *(text.rjust(w) for text, w in zip(line[1:], widths[1:], strict=True)),
-        ]
-        return "  ".join(cells).rstrip()
-
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([table.caption, aligned(grid[0]), rule, *map(aligned, grid[1:])]) + "\n"
+    lines = []
+    for first, *rest in grid:
+        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([table.caption, *lines]) + "\n"
 
 
 def to_csv(tables: Iterable[Table]) -> str:
-    """One line a method, measure and level, in plain bits and bytes: for programs rather than readers."""
+    """One line per method, measure and level, in plain bits and bytes: for programs rather than readers."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    columns = [
-        "method",
-        "measure",
-        "loss",
-        "runs",
-        "reached",
-        "mean",
-        "std",
-        "ratio_to_adaquantfl",
-        "lowest_loss",
-    ]
-    writer.writerow(columns)
+    numbers = ("runs", "reached", "mean", "std", "ratio_to_adaquantfl", "lowest_loss")
+    writer.writerow(["method", "measure", "loss", *numbers])
     for table in tables:
         for row in table.rows:
-            lowest = repr(float(np.mean(row.lowest_loss))) if row.lowest_loss else ""
+            lowest = float(np.mean(row.lowest_loss)) if row.lowest_loss else None
             for level, cell in zip(table.levels, row.cells, strict=True):
-                numbers = ("" if value is None else repr(value) for value in (cell.mean, cell.std, cell.ratio))
-                writer.writerow([row.method, table.measure, level, cell.runs, cell.reached, *numbers, lowest])
+                found = (cell.runs, cell.reached, cell.mean, cell.std, cell.ratio, lowest)
+                writer.writerow([row.method, table.measure, level, *found])
     return out.getvalue()
 
 
@@ -236,9 +224,11 @@ def significant(value: float, digits: int = 3) -> str:
 
 def spread(values: Sequence[float]) -> str:
     """The mean, with the standard deviation of several."""
-    if not len(values):
-        return NOT_REACHED
-    return _plus_minus(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+    return _plus_minus(*_mean_std(values)) if len(values) else NOT_REACHED
+
+
+def _mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def round_up(value: float) -> float:
@@ -285,9 +275,7 @@ def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[fl
 def _cell(values: list[float], runs: int, base: list[float]) -> Cell:
     if not values:
         return Cell(runs, 0, None, None, None)
-    mean = float(np.mean(values))
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    # A mean over only those seeds that got there flatters the method, so it earns no ratio.
+    mean, std = _mean_std(values)
     ratio = mean / float(np.mean(base)) if base and len(values) == runs else None
     return Cell(runs, len(values), mean, std, ratio)
 

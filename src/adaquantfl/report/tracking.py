@@ -14,25 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ConfigError
+from ..runs.columns import COLUMNS, flat
 from ..runs.config import Config
 from .event_file import EventFile
 
 FOLDER = "tensorboard"  # of the event files, in the run's folder
 
-# The scalar's name, and where a line of the history has it.
-NAMES = {
-    "loss/train": "loss",
-    "loss/round": "round_loss",
-    "accuracy/test": "test_accuracy",
-    "loss/test": "test_loss",
-    "quantization/s": "s",
-    "quantization/bits": "bits_per_element",
-    "traffic/paper_bits": "paper_bits",
-    "traffic/up_bytes": "wire_bytes_up",
-    "traffic/down_bytes": "wire_bytes_down",
-    "time/simulated": "simulated_seconds",
-    "lr": "lr",
-}
 Line = dict[str, Any]
 
 
@@ -80,13 +67,16 @@ TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The scalars of a line of the history, by their usual names; what was not measured, or is not finite, is left out.
+    """The numbers of a line of the history by their names in a tracker; what is not finite is left out.
 
     >>> scalars_of({"round": 3, "loss": 0.5, "s": None, "lr": 0.1})
     {'loss/train': 0.5, 'lr': 0.1}
     """
-    values = {name: line.get(key) for name, key in NAMES.items()}
-    return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
+    return {
+        COLUMNS[name].scalar or name: float(value)
+        for name, value in flat(line).items()
+        if name in COLUMNS and name != "round" and isinstance(value, int | float) and math.isfinite(value)
+    }
 
 
 def check(config: Config) -> None:

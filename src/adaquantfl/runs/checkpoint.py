@@ -6,12 +6,13 @@ the rest is JSON that names them.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ def save(tree: Mapping[str, Any], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path, temporary = folder / FILE, folder / f"{FILE}.tmp"
     with temporary.open("wb") as file:
-        _write(tree, file)
+        _write_tree(tree, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
@@ -40,46 +41,56 @@ def load(folder: Path) -> dict[str, Any] | None:
     path = folder / FILE
     if not path.exists():
         return None
-    return _parse(path, str(path), "Remove it to start this run again from round 0.")
+    try:
+        return _read_tree(path, str(path))
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged zip raises almost anything
+        raise CheckpointError(
+            f"{path} is damaged ({error}). Remove it to start this run again from round 0."
+        ) from error
 
 
-def to_bytes(tree: Mapping[str, Any]) -> bytes:
-    """A tree as bytes, for frameworks that keep bytes.
+def pack(tree: Mapping[str, Any]) -> bytes:
+    """A tree as bytes.
 
-    >>> from_bytes(to_bytes({"round": 3, "w": np.zeros(2), "key": b"x"}))
-    {'round': 3, 'w': array([0., 0.]), 'key': b'x'}
+    >>> unpack(pack({"a": [1, b"x", None]}))
+    {'a': [1, b'x', None]}
     """
-    file = io.BytesIO()
-    _write(tree, file)
+    file = BytesIO()
+    _write_tree(tree, file)
     return file.getvalue()
 
 
-def from_bytes(data: bytes) -> dict[str, Any]:
-    """The way back."""
-    return _parse(io.BytesIO(data), "The saved state", "Start without it.")
+def unpack(data: bytes) -> dict[str, Any]:
+    """The tree in bytes from another process; CheckpointError on anything else."""
+    try:
+        with ZipFile(BytesIO(data)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > len(data):
+                raise CheckpointError("The state is compressed, which `pack` never does.")
+        return _read_tree(BytesIO(data), "The state")
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"The state cannot be read ({error}).") from error
 
 
-def _write(tree: Mapping[str, Any], file: IO[bytes]) -> None:
+def _write_tree(tree: Mapping[str, Any], file: IO[bytes]) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
     np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
 
 
-def _parse(source: Path | IO[bytes], name: str, advice: str) -> dict[str, Any]:
-    try:
-        with np.load(source, allow_pickle=False) as file:
-            meta = json.loads(str(file["meta"]))
-            if meta["format"] != FORMAT:
-                raise CheckpointError(
-                    f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
-                    "adaquantfl that wrote it; reports read its history with any version."
-                )
-            tree: dict[str, Any] = _read(meta["tree"], file)
-            return tree
-    except CheckpointError:
-        raise
-    except Exception as error:  # a damaged zip raises almost anything
-        raise CheckpointError(f"{name} is damaged ({error}). {advice}") from error
+def _read_tree(source: Path | IO[bytes], name: str) -> dict[str, Any]:
+    with np.load(source, allow_pickle=False) as file:
+        meta = json.loads(str(file["meta"]))
+        if meta["format"] != FORMAT:
+            raise CheckpointError(
+                f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
+                "adaquantfl that wrote it; reports read its history with any version."
+            )
+        tree: dict[str, Any] = _read(meta["tree"], file)
+        return tree
 
 
 def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:

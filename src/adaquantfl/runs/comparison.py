@@ -103,10 +103,7 @@ def report(folders: Sequence[Path], out: Path) -> str:
     runs = records.find_runs(list(folders))
     out.mkdir(parents=True, exist_ok=True)
     figures.draw(runs, out)
-    timed = all("simulated_seconds" in run.history[-1] for run in runs if run.history)
-    measures: list[tables.Measure] = ["paper_bits", "wire_bytes_up", "round"]
-    measures += ["simulated_seconds"] if timed else []
-    by_measure = [tables.bits_table(runs, measure=measure) for measure in measures]
+    by_measure = [tables.bits_table(runs, measure=measure) for measure in tables.measures(runs)]
     (out / "table.md").write_text("\n\n".join(map(tables.to_markdown, by_measure)) + "\n", encoding="utf-8")
     (out / "table.csv").write_text(tables.to_csv(by_measure), encoding="utf-8")
     (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")

@@ -22,7 +22,6 @@ from .presets import read_toml
 from .task_file import names_task, settled
 
 TRACKERS = ("", "tensorboard", "mlflow", "wandb")
-ENGINES = ("local", "gloo", "flower", "flower-deployment")
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({

@@ -91,6 +91,10 @@ class RunDirectory:
         self._history.write(json.dumps(_plain(line)) + "\n")
         self._history.flush()
 
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of all rounds so far."""
+        return [json.loads(line) for line in (self.path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint. The history is on disk before it, so that it never lacks a round of the checkpoint."""
         assert self._history is not None
@@ -143,7 +147,8 @@ class RunDirectory:
                 f"{path} has {len(lines)} rounds, but the checkpoint is at round {rounds}: lines were removed. "
                 "Put the history back, or remove the folder and run again."
             )
-        self._write("history.jsonl", "".join(lines[:rounds]))
+        if len(lines) > rounds:
+            self._write("history.jsonl", "".join(lines[:rounds]))
 
     def _write_config(self, config: Config) -> None:
         self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))

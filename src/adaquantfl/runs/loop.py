@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..report import holdings, tracking
 from ..training import partitions
+from . import columns
 from .config import RESUMABLE, Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
@@ -25,6 +27,7 @@ from .link import Heard, round_seconds, time_price
 if TYPE_CHECKING:
     from ..engines.base import Engine
 
+_log = logging.getLogger("adaquantfl")
 LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
 Observer = Callable[[Config, "RunState", dict[str, Any] | None], None]  # (config, state, the round's line)
@@ -74,17 +77,27 @@ class Run:
         else:
             self.server = Server.restore(saved["server"], stages=stages)
             self.state = RunState.of(saved["run"])
-            engine.restore_clients(saved["clients"])
-        self._clients = engine.client_states()
+            engine.restore_clients({client: state for client, state in saved["clients"].items() if state is not None})
+        self._clients: dict[str, Any] | None = saved["clients"] if saved else {}
 
     def tree(self) -> dict[str, Any]:
-        """All that it takes to resume after the last complete round."""
+        """All that it takes to resume after the last complete round, where that is `resumable`."""
         return {"run": asdict(self.state), "server": self.server.state(), "clients": self._clients}
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the clients' states after the last complete round are known: see `Engine.states_at_hand`."""
+        return self._clients is not None
 
     @property
     def finished(self) -> bool:
         """Whether the budget of rounds is used up or the target is reached."""
         return finished(self.state, self.config)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether a checkpoint is written after this round, even if nothing stops the run."""
+        return self.finished or self.state.round % self.config.checkpoint_every == 0
 
     def play_round(self, record: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """One round and, where it is due, an evaluation. The round counts once `record` has written its line.
@@ -94,7 +107,8 @@ class Run:
         state, server = self.state, self.server.current
         try:
             line = self._evaluate(self._exchange())
-            clients = self.engine.client_states()
+            asked = self.checkpoint_due or self.engine.states_at_hand or not self.config.feedback
+            clients = self.engine.client_states() if asked else None
             record(line)
         except BaseException:
             self.state = state
@@ -164,20 +178,14 @@ class Run:
         self.state = replace(state, seconds=state.seconds + took)
         return {**line, "seconds": {**line["seconds"], "evaluate": took}}
 
-    def summary(self) -> dict[str, Any]:
-        """What the run came to."""
-        state = self.state
-        tests = {"initial_test_loss": state.initial.test_loss, "final_test_loss": state.latest.test_loss}
-        weights = self.server.model.weights
+    def summary(self, history: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """What the run came to. history: the lines of its rounds."""
+        state, weights = self.state, self.server.model.weights
+        last = {"loss": state.latest.loss, **state.latest.test}
+        start = {"loss": state.initial.loss, **state.initial.test}
         return {
             "engine": self.engine.name,
-            "rounds": state.round,
-            **asdict(state.ledger),
-            "initial_loss": state.initial.loss,
-            "initial_accuracy": state.initial.accuracy,
-            "final_loss": state.latest.loss,
-            "final_accuracy": state.latest.accuracy,
-            **{name: value for name, value in tests.items() if value is not None},
+            **columns.summary_of([*history, last], start),
             "targets": state.targets,
             "model_sha256": hashlib.sha256(weights.astype("<f4").tobytes()).hexdigest(),
             "seconds": state.seconds,
@@ -285,28 +293,37 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
         with tracking.tracked(config, directory.path, run.state.round) as tell:
             while not run.finished:
                 line = run.play_round(directory.append)
-                if run.state.round % config.checkpoint_every == 0:
+                if run.checkpoint_due:
                     directory.save(run.tree())
                     saved = run.state.round
                 tell(line)
                 if observer:
                     observer(config, run.state, line)
     finally:  # also on Ctrl-C and on a client's error: the finished rounds are kept
-        if run.state.round not in (saved, 0):
+        if run.state.round not in (saved, 0) and run.resumable:
             directory.save(run.tree())
     if run.state.latest_round != run.state.round:  # resumed with a budget that is used up already
         run.state = replace(run.state, latest=run.engine.evaluate(run.server), latest_round=run.state.round)
-    summary = run.summary()
+    summary = run.summary(directory.history())
     directory.finish(summary)
     return summary
 
 
 def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
     """Where what clients kept from round to round is gone, the run could not continue to the same model."""
-    if config.feedback and saved is not None and saved["run"]["round"] > 0 and not saved["clients"]:
+    if not config.feedback or saved is None or saved["run"]["round"] == 0:
+        return
+    lost = [client for client, state in saved["clients"].items() if state is None]
+    if len(lost) == len(saved["clients"]):
         raise CheckpointError(
-            f"What quantizer {config.quantizer!r} left out of updates so far (error feedback) was in its clients' "
-            "processes and is gone with them. Start the run again; the local engine keeps it in its checkpoints."
+            f"The checkpoint does not hold what quantizer {config.quantizer!r} left out of the clients' updates so far "
+            "(error feedback). Start the run again; the engines local and gloo keep it in their checkpoints."
+        )
+    if lost:
+        _log.warning(
+            "When the checkpoint was written, these clients could not hand over what they had left out of their "
+            "updates (error feedback), and resume without it: %s.",
+            ", ".join(lost),
         )
 
 

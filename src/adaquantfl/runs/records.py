@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from .columns import COLUMNS
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
-
-# Where the summary has what a column of the history is before the first round.
-INITIAL = {"loss": "initial_loss", "test_accuracy": "initial_accuracy", "test_loss": "initial_test_loss"}
 
 Floats = NDArray[np.float64]
 
@@ -73,8 +71,7 @@ class RunRecord:
 
     def series(self, key: str, x: str = "paper_bits") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
-        initial = INITIAL.get(key)
-        start = (self.summary or {}).get(initial) if initial else None
+        start = (self.summary or {}).get(COLUMNS[key].initial) if key in COLUMNS else None
         points = [] if start is None else [(0.0, float(start))]
         points += [(float(line[x]), float(line[key])) for line in self._measured(key)]
         table = np.array(points, dtype=np.float64).reshape(-1, 2)
@@ -87,9 +84,7 @@ class RunRecord:
     def bits_to_loss(self, target: float, key: str = "loss") -> tuple[int, int, int] | None:
         """(round, paper_bits, wire_bytes_up) at the first round that measured `key` at or below `target`, or None."""
         line = self.reached(target, key)
-        if line is None:
-            return None
-        return int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"])
+        return None if line is None else (int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"]))
 
     def reached(self, target: float, key: str = "loss") -> dict[str, Any] | None:
         """The first round's line that measured `key` at or below `target`."""
@@ -97,27 +92,12 @@ class RunRecord:
 
     def lowest(self, key: str = "loss") -> float | None:
         """The smallest finite value of `key` after any round, or None where there is none."""
-        values = [float(line[key]) for line in self._measured(key) if np.isfinite(line[key])]
-        return min(values, default=None)
-
-    def until(self, rounds: int) -> RunRecord:
-        """The first so many rounds of this run."""
-        return replace(self, history=[line for line in self.history if line["round"] <= rounds])
-
-    def smoothed(self, key: str, rounds: int) -> RunRecord:
-        """This run with `key` as its mean over the last `rounds` rounds; rounds before that have none."""
-        history = []
-        for end, line in enumerate(self.history, start=1):
-            recent = [
-                value for past in self.history[max(0, end - rounds) : end] if (value := past.get(key)) is not None
-            ]
-            history.append({**line, key: sum(recent) / rounds if len(recent) == rounds else None})
-        return replace(self, history=history)
+        return min((float(line[key]) for line in self._measured(key) if np.isfinite(line[key])), default=None)
 
     def final(self, key: str) -> float | None:
         """The last measured value of `key`, or None where it was never measured."""
         measured = self._measured(key)
-        return float(measured[-1][key]) if measured else None
+        return measured[-1][key] if measured else None
 
     def _measured(self, key: str) -> list[dict[str, Any]]:
         return [line for line in self.history if line.get(key) is not None]
@@ -152,7 +132,7 @@ def load_run(directory: Path | str) -> RunRecord:
         raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
     if "task" in config:  # the file's name: the way to it depends on where the run's folder is
         config["task"] = PurePosixPath(str(config["task"])).name
-    return RunRecord(path, config, _read_history(path / HISTORY), _read_summary(path / SUMMARY))
+    return RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
 
 
 def find_runs(paths: Iterable[Path | str], load: Callable[[Path], RunRecord] = load_run) -> list[RunRecord]:
@@ -220,7 +200,8 @@ def _run_directories(root: Path) -> list[Path]:
     return runs
 
 
-def _read_history(path: Path) -> list[dict[str, Any]]:
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of a history, one per finished round."""
     # A process killed while writing leaves a last line without its line feed; that round did not finish.
     # The same damage anywhere else is not explained by a kill, so it is an error.
     *complete, rest = path.read_bytes().split(b"\n")

@@ -10,6 +10,8 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,18 @@ class TaskFile:
 
     @staticmethod
     def of(text: str, folder: str | Path = "") -> TaskFile:
-        """What `text` names, seen from `folder`.
+        """What `text` names, seen from `folder`: a file and its function, or the task of another package by its name.
 
         >>> str(TaskFile.of("tasks/mine.py:task", "/home/me"))
         '/home/me/tasks/mine.py:task'
         >>> TaskFile.of("mine.py").function
         'task'
         """
+        if point := _from_packages().get(text):
+            spec = find_spec(point.module)
+            if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+                raise TaskError(f"The task {text!r} is in {point.module}, which is no Python file that can be found.")
+            return TaskFile(Path(spec.origin), point.attr)
         path, _, function = text.rpartition(":") if not text.endswith(".py") else (text, "", FUNCTION)
         if not path.endswith(".py") or not function.isidentifier():
             raise ConfigError(
@@ -69,7 +76,12 @@ def names_task(source: str | Path) -> bool:
     (True, True, False, False)
     """
     text = str(source)
-    return text.endswith(".py") or ".py:" in text
+    return text.endswith(".py") or ".py:" in text or text in _from_packages()
+
+
+def _from_packages() -> dict[str, EntryPoint]:
+    """The tasks that other packages bring: entry points of the group `adaquantfl.tasks`, MODULE:FUNCTION each."""
+    return {point.name: point for point in entry_points(group="adaquantfl.tasks")}
 
 
 def digest(source: bytes) -> str:

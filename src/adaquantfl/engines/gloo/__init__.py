@@ -1,1 +1,1 @@
-"""The gloo engine: torch.distributed between a server and one process a client, on this machine or on several."""
+"""The gloo engine: torch.distributed between a server and one process per client, on one machine or several."""

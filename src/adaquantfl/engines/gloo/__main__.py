@@ -1,6 +1,6 @@
-"""A client process of the machine that the server is on: `python -m adaquantfl.engines.gloo PORT CLIENT`.
+"""A client process on the server's machine: `python -m adaquantfl.engines.gloo PORT CLIENT`.
 
-It lives as long as its standard input is open: the server's process holds the other end.
+It ends when its standard input closes: the server's process holds the other end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ...errors import AdaQuantError
 from .client import play
-from .pair import open_store
+from .rendezvous import open_store
 
 _STORE_SECONDS = 60.0
 
@@ -30,8 +30,8 @@ def main() -> int:
 
 
 def _end_with_the_server(client: int) -> NoReturn:
-    """At once, also in the middle of a call."""
-    os.read(0, 1)  # unbuffered: a lock of Python's own would stand in the way of an orderly end
+    """End this process at once, also in the middle of a call."""
+    os.read(0, 1)  # not sys.stdin: its lock would block the interpreter's normal exit
     print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
     os._exit(1)
 

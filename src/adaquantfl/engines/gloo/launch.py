@@ -19,26 +19,26 @@ from ...runs.config import Config
 from ...runs.loop import Observer, Request
 from ...threads import cores
 from . import client
-from .crew import COMMAND, Crew
-from .pair import keep_store, open_store
-from .server import GlooEngine
+from .engine import GlooEngine
+from .processes import COMMAND, ClientProcesses
+from .rendezvous import JOIN_SECONDS, announce_end, host_store, open_store
 
 _HERE = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchedProcess:
     """This process among those that a launcher started."""
 
     rank: int
     world: int
     host: str
     port: int
-    store_is_kept: bool  # by the launcher
+    launcher_hosts_store: bool
 
     @staticmethod
-    def of_environment() -> Place | None:
-        """None where no launcher did."""
+    def of_environment() -> LaunchedProcess | None:
+        """None where no launcher started it."""
         names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         values = [os.environ.get(name, "") for name in names]
         if not all(values):
@@ -48,56 +48,58 @@ class Place:
             if not value.isdigit():
                 raise ConfigError(f"{name} = {value!r} in the environment: expected a whole number.")
         rank, world, port = map(int, numbers.values())
-        return Place(rank, world, values[2], port, os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
+        hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return LaunchedProcess(rank, world, values[2], port, hosted)
 
 
 def launch(request: Request, observer: Observer | None = None) -> dict[str, Any] | None:
     """Play a run; None where this process was one of its clients."""
-    place = Place.of_environment()
-    if place is None:
+    process = LaunchedProcess.of_environment()
+    if process is None:
         return request.play(observer, start_here)
-    if place.rank > 0:
-        for stop in (signal.SIGINT, signal.SIGTERM):  # a client has nothing to save, and Python cannot act inside gloo
+    if process.rank > 0:
+        for stop in (signal.SIGINT, signal.SIGTERM):  # nothing to save, and gloo blocks Python's handlers
             signal.signal(stop, signal.SIG_DFL)
-        client.play(open_store(place.host, place.port, client.JOIN_SECONDS), place.host, place.rank - 1)
+        client.play(open_store(process.host, process.port, JOIN_SECONDS), process.host, process.rank - 1)
         return None
-    return _serve(place, request, observer)
+    return _serve(process, request, observer)
 
 
 def start_here(config: Config, command: Sequence[str] = COMMAND) -> GlooEngine:
     """An engine with a process for each client on this machine."""
-    store = keep_store(_HERE)
-    crew = Crew(config.clients, store.port, command)
+    store = host_store(_HERE)
+    processes = ClientProcesses(config.clients, store.port, command)
     try:
-        return GlooEngine(config, store, crew, at_once=config.workers or cores())
+        return GlooEngine(config, store, processes, at_once=config.workers or cores())
     except BaseException:
-        crew.close()
+        processes.close()
         raise
 
 
-def _serve(place: Place, request: Request, observer: Observer | None) -> dict[str, Any]:
-    store = (
-        open_store(place.host, place.port, client.JOIN_SECONDS) if place.store_is_kept else keep_store(port=place.port)
-    )
+def _serve(process: LaunchedProcess, request: Request, observer: Observer | None) -> dict[str, Any]:
+    if process.launcher_hosts_store:
+        store = open_store(process.host, process.port, JOIN_SECONDS)
+    else:
+        store = host_store(port=process.port)
 
     def connect(config: Config) -> GlooEngine:
-        if place.world != config.clients + 1:
+        if process.world != config.clients + 1:
             raise ConfigError(
-                f"{place.world} processes were started (WORLD_SIZE), but {config.clients} clients and the server "
-                f"are {config.clients + 1}. Start as many, or --set clients={max(1, place.world - 1)}."
+                f"{process.world} processes were started (WORLD_SIZE), but {config.clients} clients and the server "
+                f"are {config.clients + 1}. Start as many, or --set clients={max(1, process.world - 1)}."
             )
         return GlooEngine(config, store)
 
     try:
         summary = request.play(observer, connect)
     except AdaQuantError as error:
-        _send_home(store, str(error))
+        _dismiss_clients(store, str(error))
         raise
-    _send_home(store)
+    _dismiss_clients(store)
     return summary
 
 
-def _send_home(store: Store, reason: str | None = None) -> None:
-    """Clients that wait for a run to be announced, or come too late for it, wait no longer."""
+def _dismiss_clients(store: Store, reason: str | None = None) -> None:
+    """Clients that still wait for a run need not wait any longer."""
     with suppress(RuntimeError):  # the launcher may be gone, and its store
-        store.set(client.RUN, client.refusal(reason))
+        announce_end(store, reason)

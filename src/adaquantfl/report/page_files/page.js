@@ -1,44 +1,11 @@
-// Which plots there are, the legend, and what keeps a live page up to date.
+// The plots, the legend, and what keeps a live page up to date.
 
-const AXES = [
-  { key: "paper_bits", label: "Bits sent by one client", choice: "bits a client", short: "sent by one client", unit: "b" },
-  { key: "wire_bytes_up", label: "Bytes sent by all clients", choice: "bytes of all clients", short: "sent by all clients", unit: "B" },
-  { key: "round", label: "Round", choice: "rounds", unit: "" },
-  { key: "seconds", label: "Time of the run", choice: "time", unit: "s" },
-  { key: "simulated_seconds", label: "Simulated time over the links", choice: "simulated time", unit: "s" },
-];
-const PLOTS = [
-  { name: "loss", title: "Training loss", x: "paper_bits", logY: true, axes: AXES, ys: [
-    { key: "loss", label: "Training loss", choice: "all data", unit: "" },
-    { key: "round_loss", label: "Round loss", choice: "mini-batches", unit: "" },
-  ] },
-  { name: "accuracy", title: "Test accuracy", x: "paper_bits", logY: false, axes: AXES, optional: true, ys: [
-    { key: "test_accuracy", label: "Test accuracy", unit: "%", factor: 100 },
-  ] },
-  { name: "test-loss", title: "Test loss", x: "paper_bits", logY: true, axes: AXES, optional: true, ys: [
-    { key: "test_loss", label: "Test loss", unit: "" },
-  ] },
-  { name: "levels", title: "Quantization levels s", x: "round", logY: true, steps: true, axes: AXES, ys: [
-    { key: "s", label: "Levels s", unit: "", base: 2 },
-  ] },
-  { name: "bits", title: "Bits an element b", x: "round", logY: true, steps: true, axes: AXES, ys: [
-    { key: "bits_per_element", label: "Bits an element b", unit: "", base: 2 },
-  ] },
-  { name: "traffic", title: "Bytes a round, all clients", x: "round", logY: true, axes: AXES, ys: [
-    { key: "up_a_round", label: "Bytes up a round", choice: "up", unit: "B" },
-    { key: "down_a_round", label: "Bytes down a round", choice: "down", unit: "B" },
-  ] },
-  { name: "wire", title: "On the wire against the formula", x: "paper_bits", logX: true, logY: true, diagonal: true, axes: [
-    { ...AXES[0], label: "Paper's bits of one client" },
-  ], ys: [
-    { key: "wire_bits", label: "Bits on the wire, one client", short: "on the wire", unit: "b" },
-  ] },
-];
 const POLL_MILLISECONDS = 2000;
 
 const hidden = new Set();
-const plots = PLOTS.map((spec) => new Plot(spec, hidden));
-let methods = JSON.parse(document.querySelector("#data").textContent);
+const data = JSON.parse(document.querySelector("#data").textContent);
+const plots = data.plots.map((spec) => new Plot(spec, hidden));
+let methods = data.methods;
 
 function showMethods() {
   drawLegend();

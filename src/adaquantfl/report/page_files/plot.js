@@ -125,7 +125,7 @@ class Plot {
   }
 
   scaled(line) {
-    const factor = this.y.factor ?? 1;
+    const factor = this.y.factor;
     const times = (point) => ({ ...point, y: point.y * factor, low: (point.low ?? point.y) * factor, high: (point.high ?? point.y) * factor });
     return factor === 1 ? line : { ...line, points: line.points.map(times), alone: line.alone.map((points) => points.map(times)) };
   }
@@ -256,9 +256,8 @@ class Plot {
   }
 
   valuesOf(line, point) {
-    const name = (axis) => axis.short ?? axis.label;
-    const words = [line.method.label, `${name(this.y)}: ${exact(point.y, this.y.unit)}`];
-    if (this.x.key !== "round") words.push(`${name(this.x)}: ${exact(point.x, this.x.unit)}`);
+    const words = [line.method.label, `${this.y.label}: ${exact(point.y, this.y.unit)}`];
+    if (this.x.key !== "round") words.push(`${this.x.label}: ${exact(point.x, this.x.unit)}`);
     words.push(`round ${point.round}`);
     if (line.seeds > 1) words.push(`mean of ${line.seeds} seeds, ${plain(point.low)} to ${plain(point.high)}`);
     return words;
@@ -332,7 +331,7 @@ function fill(select, choices) {
   const keys = choices.map((choice) => choice.key).join();
   if (select.dataset.keys === keys) return;
   select.dataset.keys = keys;
-  select.replaceChildren(...choices.map((choice) => new Option(choice.choice ?? choice.label, choice.key)));
+  select.replaceChildren(...choices.map((choice) => new Option(choice.label, choice.key)));
 }
 
 function tableOf(heads, rows) {

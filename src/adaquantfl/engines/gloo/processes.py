@@ -1,4 +1,4 @@
-"""Client processes on this machine, started with a run and gone with it."""
+"""Client processes on this machine, which start and end with a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 COMMAND = (sys.executable, "-m", "adaquantfl.engines.gloo")
 
 
-class Crew:
-    """A process for each client. `command`, the store's port and the client's number make its command line."""
+class ClientProcesses:
+    """One process per client. Its command line is `command`, the store's port and the client's number."""
 
     def __init__(self, clients: int, port: int, command: Sequence[str] = COMMAND) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -20,7 +20,7 @@ class Crew:
                 self.processes.append(
                     subprocess.Popen(
                         [*command, str(port), str(client)],
-                        stdin=subprocess.PIPE,  # it ends when this process does, however it ends: a client notices
+                        stdin=subprocess.PIPE,  # closed when this process ends, however it ends; the client then ends
                         stdout=subprocess.DEVNULL,
                         process_group=0,  # Ctrl-C is for the server, which decides what it means
                     )
@@ -29,17 +29,17 @@ class Crew:
             self.close()
             raise
 
-    def ended(self, client: int, wait: float = 0.0) -> str | None:
-        """How a client's process ended, in words; None if it lives. wait: seconds that it may take to end."""
+    def ended(self, client: int, timeout: float = 0.0) -> str | None:
+        """How a client's process ended; None if it is still alive after `timeout` seconds."""
         try:
-            code = self.processes[client].wait(wait)
+            code = self.processes[client].wait(timeout)
         except subprocess.TimeoutExpired:
             return None
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
-    def close(self, busy: Collection[int] = (), patience: float = 0.0) -> None:
-        """End them all. patience: seconds for those that are ending by themselves, unlike the busy ones."""
-        deadline = time.monotonic() + patience
+    def close(self, busy: Collection[int] = (), timeout: float = 0.0) -> None:
+        """End all processes. timeout: seconds for those to end by themselves that are not busy."""
+        deadline = time.monotonic() + timeout
         for client, process in enumerate(self.processes):
             if self.ended(client, 0.0 if client in busy else max(0.0, deadline - time.monotonic())) is None:
                 process.kill()

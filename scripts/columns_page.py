@@ -1,0 +1,47 @@
+"""The tables of history's columns in docs/configuration.md and docs/report.md, from runs/columns.py.
+
+python scripts/columns_page.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import marked
+
+from adaquantfl.runs.columns import COLUMNS, Column
+
+DOCS = Path(__file__).parents[1] / "docs"
+UNITS = {"b": "bits", "B": "bytes", "s": "seconds", "%": "a share"}
+
+
+def columns() -> str:
+    """Every column: what it is, its unit, the runs that have it, and what the summary makes of it."""
+    rows = [
+        f"| `{name}` | {column.about} | {UNITS.get(column.unit, '')} | {column.section} | {_summary(column)} |"
+        for name, column in COLUMNS.items()
+    ]
+    return "\n".join(["| column | meaning | unit | only with | summary |", "| --- | --- | --- | --- | --- |", *rows])
+
+
+def scalars() -> str:
+    """The columns that are numbers, by their names in trackers."""
+    names = {column.scalar or name: name for name, column in COLUMNS.items() if name not in ("round", "missing")}
+    rows = [f"| `{scalar}` | `{names[scalar]}` |" for scalar in sorted(names)]
+    return "\n".join(["| scalar | column of the history |", "| --- | --- |", *rows])
+
+
+def _summary(column: Column) -> str:
+    before = f" (`{column.initial}`)" if column.initial else ""
+    how = {"last": "", "total": ", the sum", "mean": ", the mean"}[column.over_run]
+    return f"`{column.summary}`{how}{before}" if column.summary else ""
+
+
+def pages() -> dict[Path, dict[str, str]]:
+    """The marked texts of each page."""
+    return {DOCS / "configuration.md": {"history-columns": columns()}, DOCS / "report.md": {"scalars": scalars()}}
+
+
+if __name__ == "__main__":
+    for page, texts in pages().items():
+        marked.write(page, texts)

@@ -1,0 +1,171 @@
+"""The server's ends of its connections: one thread per client sends a call and waits for the answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from torch.distributed import Store
+
+from ...protocol.downlink import digest_in, held_parcel
+from ...protocol.messages import Order
+from ..calls import Call, Failure
+from .connection import SERVER, Connection
+from .rendezvous import POLL_SECONDS, StoreKeys, address_facing
+from .wire import ANSWER_BYTES, END, PING, RESTORE, STATE, AnswerError, pack_call, unpack_answer
+
+PING_SECONDS = 60.0  # the server sends an idle client something at least this often
+_SHORT_MESSAGE_SECONDS = 10.0  # to send a header to a client that is listening
+_EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; the engine's deadline is the one that matters
+_PING, _END = Call(PING, -1, b""), Call(END, -1, b"")
+
+
+@dataclass(frozen=True)
+class ClientJoined:
+    """A client has connected."""
+
+
+@dataclass(frozen=True)
+class ClientLost:
+    """A connection has ended. reason: what the client did wrong; empty where the connection just closed."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """News of a client: ClientJoined, ClientLost, or its answer to the pending call."""
+
+    remote: RemoteClient
+    news: Any
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A call that a client has not answered yet. what: what it is about, for messages."""
+
+    what: str
+    deadline: float
+
+    @property
+    def overdue(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+
+Report = Callable[[Event], None]
+
+
+class RemoteClient:
+    """One connected client. most_bytes: the longest reply that is accepted. pending: set by the engine."""
+
+    def __init__(self, client: int, connection: Connection, most_bytes: int, report: Report) -> None:
+        self.client = client
+        self.pending: Pending | None = None
+        self._connection, self._most_bytes, self._report = connection, most_bytes, report
+        self._digest = b""  # of the model that the client holds; empty where that is not known
+        self._number = 0  # of the last call
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"adaquantfl-client-{client}", daemon=True)
+        self._thread.start()
+
+    def ask(self, call: Call) -> None:
+        """Send a call; an event will follow."""
+        self._calls.put(call)
+
+    def finish(self) -> None:
+        """Tell the client that the run is over, once it has answered."""
+        self._calls.put(None)
+
+    def close(self, timeout: float = 0.0) -> None:
+        """End the connection. timeout: seconds for `finish` to reach the client."""
+        self._thread.join(max(0.0, timeout))
+        if self._thread.is_alive():
+            self.finish()
+            self._connection.abort()
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    call = self._calls.get(timeout=PING_SECONDS)
+                except Empty:
+                    self._connection.send(pack_call(0, _PING)[0], _SHORT_MESSAGE_SECONDS)
+                    continue
+                if call is None:
+                    self._connection.send(pack_call(0, _END)[0], _SHORT_MESSAGE_SECONDS)
+                    return
+                self._report(Event(self, self._answer(call)))
+                del call  # frees the model's bytes while the client is idle
+        except AnswerError as error:
+            self._connection.abort()
+            self._report(Event(self, ClientLost(str(error))))
+        except RuntimeError:  # gloo's, whatever happened to the connection
+            self._report(Event(self, ClientLost()))
+
+    def _answer(self, call: Call) -> Any:
+        """The client's answer. An order about the model that the client holds is sent without the model."""
+        if call.name in (STATE, RESTORE):
+            return self._exchange(call)
+        order = Order.unpack(call.order)
+        digest = digest_in(order.parcel)
+        answer: Any = Failure("", model_needed=True)
+        if digest == self._digest:
+            short = replace(order, parcel=held_parcel(order.parcel), layout="").pack()
+            answer = self._exchange(replace(call, order=short))
+        if isinstance(answer, Failure) and answer.model_needed:
+            answer = self._exchange(call)
+        self._digest = b"" if isinstance(answer, Failure) else digest
+        return answer
+
+    def _exchange(self, call: Call) -> Any:
+        self._number += 1
+        for part in pack_call(self._number, call):
+            self._connection.send(part, _EXCHANGE_SECONDS)
+        data = self._connection.receive(ANSWER_BYTES, _EXCHANGE_SECONDS)
+        header = unpack_answer(data, self._number, call, self._most_bytes)
+        return header.answer(self._connection.receive(header.size, _EXCHANGE_SECONDS))
+
+
+class Listener:
+    """A thread that connects to clients whenever they arrive: at the start, or again after they were lost."""
+
+    def __init__(self, store: Store, keys: StoreKeys, clients: int, most_bytes: int, report: Report) -> None:
+        self._store, self._keys, self._clients = store, keys, clients
+        self._most_bytes, self._report = most_bytes, report
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="adaquantfl-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(10 * POLL_SECONDS)  # it takes longer only where a client is lost while it connects
+
+    def _run(self) -> None:
+        number = 1
+        while not self._closed.wait(POLL_SECONDS):
+            try:
+                while self._store.check([self._keys.arrival(number)]):  # the store's `wait` logs each timeout
+                    self._admit(number)
+                    number += 1
+            except RuntimeError:  # the launcher's store is gone: no client can join any more
+                return
+
+    def _admit(self, number: int) -> None:
+        try:
+            client, address = json.loads(self._store.get(self._keys.arrival(number)))
+            ours = address_facing(address)
+            self._store.set(self._keys.admitted(number), "")
+            connection = Connection(self._store, self._keys.connection(number), SERVER, ours)
+        except Exception:  # the arrival has gone, or is no client of ours: the next one must be admitted
+            return
+        if self._closed.is_set() or client not in range(self._clients):
+            connection.abort()
+        else:
+            remote = RemoteClient(client, connection, self._most_bytes, self._report)
+            self._report(Event(remote, ClientJoined()))

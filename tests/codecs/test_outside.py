@@ -1,0 +1,146 @@
+"""Codecs of other packages: what CONTRIBUTING.md shows works, refuses what it must, and clashes with no other."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.codecs import registry
+from adaquantfl.codecs.frame import TILE, Header, read_frame, seal, write_frame
+from adaquantfl.codecs.inspection import describe
+from adaquantfl.codecs.registry import Codec, find, names, register
+from adaquantfl.runs.config import Config
+from support import recipes
+
+
+@pytest.fixture(autouse=True)
+def _own_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    yield
+    recipes.forget()
+
+
+@pytest.fixture
+def deflate() -> Codec:
+    return recipes.made("codec")["CODEC"]
+
+
+@pytest.mark.parametrize("quantizer", ["uniform", "centroid", "stc"])
+@pytest.mark.parametrize("segments", [None, [TILE - 5, 10, 2 * TILE - 5 + 77]])
+def test_the_recipe_carries_levels_and_adds_them_up(
+    deflate: Codec, quantizer: str, segments: list[int] | None, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal(3 * TILE + 77).astype(np.float32)
+    levels = aq.quantize(x, 300, 1, segments, quantizer=quantizer)
+    frame = aq.encode(levels, deflate)
+    assert aq.decode(frame) == levels
+    assert aq.compress(x, 300, 1, deflate, segments, quantizer=quantizer) == frame
+    sums = []
+    for one in (frame, aq.encode(levels, "dense")):
+        total = aq.Accumulator(len(x))
+        total.add(one, 0.5)
+        total.add(one, 0.25)
+        sums.append(total.result())
+    np.testing.assert_array_equal(*sums)
+
+
+def test_it_is_known_by_its_name_and_shown(deflate: Codec) -> None:
+    x = np.arange(-8, 8, dtype=np.float32)
+    with pytest.raises(aq.ConfigError, match="no codec named 'deflate'"):
+        Config(codec="deflate")
+    assert register(deflate) is find("deflate")
+    assert names() == ("auto", "fixed", "sparse", "dense", "deflate")
+    assert Config(codec="deflate").codec == "deflate"
+    text = describe(aq.compress(x, 3, 1, "deflate"))
+    assert "deflate (tag 128)" in text
+    assert "deflate" in text.split("with codec")[1]
+
+
+def body(frame: bytes, content: bytes) -> bytes:
+    """The frame with another body and the right checksum."""
+    made, place = write_frame(read_frame(frame).header, len(content))
+    place[:] = np.frombuffer(content, dtype=np.uint8)
+    return seal(made)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"nonsense", "inflated"),
+        (zlib.compress(bytes(100))[:-9], "does not hold 100 bytes"),
+        (zlib.compress(bytes(99)), "does not hold 100 bytes"),
+        (zlib.compress(bytes(10_000)), "does not hold 100 bytes"),
+        (zlib.compress(bytes([4] * 100)), "the largest is 3"),
+        (zlib.compress(bytes([256 - 4] * 100)), "the largest is 3"),
+    ],
+)
+def test_bodies_that_are_not_its_own_are_refused(deflate: Codec, content: bytes, says: str) -> None:
+    frame = aq.compress(np.ones(100, dtype=np.float32), 3, 1, deflate)
+    total = aq.Accumulator(100)
+    for read in (aq.decode, lambda bad: total.add(bad, 1.0)):
+        with pytest.raises(aq.FrameError, match=says):
+            read(body(frame, content))
+    assert not total.result().any()
+
+
+def test_levels_of_another_length_are_not_taken_for_a_body(deflate: Codec) -> None:
+    frame = read_frame(aq.compress(np.ones(100, dtype=np.float32), 3, 1, deflate))
+    with pytest.raises(aq.FrameError, match="dimension is 100"):
+        registry.DecodedBody.of(frame, np.zeros(99, dtype=np.int8))
+
+
+def other(codec: Codec, **facts: Any) -> Codec:
+    return type("Other", (type(codec),), {"__module__": "elsewhere", **facts})()
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"NAME": "auto", "TAG": 129}, "name 'auto' is taken: adaquantfl has it, and elsewhere.Other brings another"),
+        ({"TAG": 129}, "name 'deflate' is taken: my_package.codec.Deflate has it, and elsewhere.Other brings another"),
+        ({"NAME": "other"}, "tag 128 is taken: my_package.codec.Deflate has it, and elsewhere.Other brings another"),
+        ({"NAME": "other", "TAG": 3}, "128 to 254"),
+        ({"NAME": "other", "TAG": 255}, "128 to 254"),
+        ({"NAME": "a+b", "TAG": 129}, "a-z"),
+    ],
+)
+def test_a_name_or_a_tag_that_is_taken_is_refused(deflate: Codec, facts: dict[str, Any], says: str) -> None:
+    register(deflate)
+    with pytest.raises(aq.FrameError, match=says):
+        register(other(deflate, **facts))
+    assert find("deflate") is deflate
+
+
+def test_what_is_not_a_codec_is_refused() -> None:
+    with pytest.raises(aq.FrameError, match="not a codec"):
+        register(7)  # type: ignore[arg-type]
+    tagless = type("Tagless", (Codec,), {"NAME": "tagless", "encode": None, "open_body": None})
+    with pytest.raises(aq.FrameError, match="no TAG"):
+        register(tagless())
+
+
+def test_an_installed_package_brings_its_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deflate: Codec) -> None:
+    x = np.linspace(-1, 1, 500, dtype=np.float32)
+    frame = aq.compress(x, 3, 1, deflate)
+    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown; known are \[0, 1, 2\]. Install or register"):
+        aq.decode(frame)
+    monkeypatch.syspath_prepend(recipes.install(tmp_path))
+    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    assert aq.decode(frame) == aq.quantize(x, 3, 1)
+    assert aq.compress(x, 3, 1, "deflate") == frame
+
+
+def test_a_codec_of_a_lower_tag_is_still_unknown() -> None:
+    levels = aq.quantize(np.ones(8, dtype=np.float32), 3, 1)
+    made, _ = write_frame(replace(Header.of(levels, 0), codec=9), 0)
+    with pytest.raises(aq.FrameError, match=r"Codec tag 9 is unknown; known are \[0, 1, 2\]\.$"):
+        aq.decode(seal(made))

@@ -1,0 +1,409 @@
+"""Server and Client over transports that nobody wrote for them: bytes in folders and queues, lost, late and hostile."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.protocol.downlink import Lossy
+from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.rules import CostAware, DAdaQuant, FedDQ, FixedStep, RuleState, Verdict
+from support import quadratic
+
+RULES: dict[str, aq.Rule] = {
+    "adaquant": aq.AdaQuant(s0=2, interval=4.0),
+    "3bit": aq.Fixed(bits=3),
+    "fp32": aq.FullPrecision(),
+    "cost-aware": CostAware(s0=4.0, every=2, harm=0.5),
+    "dadaquant": DAdaQuant(s0=2, patience=2),
+    "fixed-step": FixedStep(resolution=0.2),
+}
+QUANTIZERS = ("uniform", "rotated", "dithered", "lattice", "eden", "centroid", "natural", "stc", "nearest")
+DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64)}
+
+
+def fits(rule: str, quantizer: str) -> bool:
+    biased = quantizer in ("stc", "nearest")
+    return not (rule == "cost-aware" and biased)
+
+
+def combinations() -> list[Any]:
+    """All of them; the fast tests take a part in which every pair of values occurs."""
+    found, seen = [], set[tuple[str, str]]()
+    for names in itertools.product(RULES, QUANTIZERS, DOWNLINKS):
+        pairs = set(itertools.combinations(names, 2))
+        marks = [pytest.mark.slow] if pairs <= seen else []
+        seen |= pairs
+        if fits(names[0], names[1]):
+            found.append(pytest.param(*names, id="-".join(names), marks=marks))
+    return found
+
+
+def new_server(rule: str, quantizer: str, downlink: str, **more: Any) -> aq.Server:
+    return aq.Server(
+        quadratic.start(),
+        rule=RULES[rule],
+        quantizer=quantizer,
+        downlink=DOWNLINKS[downlink],
+        seed=5,
+        sparsity=20,
+        **{"min_clients": 1, **more},
+    )
+
+
+def clients(count: int = 3) -> dict[int, aq.Client]:
+    return {number: aq.Client(number) for number in range(count)}
+
+
+def lost(round: int, client: int) -> bool:
+    """One client's reply is lost in every third round."""
+    return (round + client) % 3 == 0
+
+
+def same(one: Any, other: Any) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+def through_a_folder(server: aq.Server, folder: Path, rounds: int) -> aq.Server:
+    """Orders and replies are files; both ends are made anew from their states before each message."""
+    states: dict[int, Any] = {number: client.state() for number, client in clients().items()}
+    for round in range(rounds):
+        for number, order in server.open(list(states), eta=0.1).items():
+            (folder / f"{round}-{number}.order").write_bytes(order)
+        for number in states:
+            client = aq.Client.restore(states[number])
+            order = (folder / f"{round}-{number}.order").read_bytes()
+            (folder / f"{round}-{number}.reply").write_bytes(quadratic.answer(client, order))
+            states[number] = client.state()
+        for number in states:
+            server = aq.Server.restore(server.state())  # killed and started again, in the middle of the round
+            if not lost(round, number):
+                server.receive(number, (folder / f"{round}-{number}.reply").read_bytes())
+        server.close()
+    return server
+
+
+def through_a_queue(server: aq.Server, rounds: int, seed: int) -> aq.Server:
+    """Replies arrive in any order, some twice, some changed on the way and some a round late."""
+    shuffle, ends = random.Random(seed), clients()
+    late: deque[tuple[int, bytes]] = deque()
+    for round in range(rounds):
+        queue = [(n, quadratic.answer(ends[n], order)) for n, order in server.open(list(ends), eta=0.1).items()]
+        arriving = [(n, reply) for n, reply in queue if not lost(round, n)]
+        arriving += arriving[:1]  # the same message twice
+        arriving += [(n, reply[: len(reply) // 2]) for n, reply in queue]  # cut off
+        arriving += [(n, bytes([reply[0] ^ 1]) + reply[1:]) for n, reply in queue]
+        arriving += [(n, reply[:-5] + bytes([reply[-5] ^ 64]) + reply[-4:]) for n, reply in queue]
+        arriving += [(n, b"") for n, _ in queue] + [(99, queue[0][1])] + list(late)
+        late = deque((n, reply) for n, reply in queue if lost(round, n))
+        shuffle.shuffle(arriving)
+        accepted = 0
+        for number, reply in arriving:
+            try:
+                server.receive(number, reply)
+                accepted += 1
+            except aq.Refused:
+                continue
+        assert accepted == sum(not lost(round, n) for n in ends)
+        server.close()
+    return server
+
+
+@pytest.mark.parametrize(("rule", "quantizer", "downlink"), combinations())
+def test_every_transport_ends_in_the_same_model(rule: str, quantizer: str, downlink: str, tmp_path: Path) -> None:
+    plain = new_server(rule, quantizer, downlink)
+    quadratic.play(plain, clients(), 4, lost=lost)
+    same(through_a_folder(new_server(rule, quantizer, downlink), tmp_path, 4).weights, plain.weights)
+    same(through_a_queue(new_server(rule, quantizer, downlink), 4, seed=1).weights, plain.weights)
+
+
+def test_the_exact_downlink_is_the_same_model_in_fewer_bytes() -> None:
+    big = {"w": np.zeros(20_000, dtype=np.float32)}
+    moved = {"w": np.linspace(-1, 1, 20_000, dtype=np.float32)}
+    found = {}
+    for downlink in ("model", "exact"):
+        server, ends = aq.Server(big, downlink=downlink), clients()
+        for _ in range(4):
+            for number, order in server.open([0, 1, 2]).items():
+                weights: Any = ends[number].open(order)
+                server.receive(number, ends[number].reply({"w": weights["w"] + moved["w"]}, loss=1.0, examples=1))
+            server.close()
+        found[downlink] = server
+    same(found["exact"].weights, found["model"].weights)
+    down = {name: server.current.ledger.wire_bytes_down for name, server in found.items()}
+    assert down["exact"] < 0.4 * down["model"]  # the first of four rounds sends the whole
+
+
+def test_a_client_that_lost_its_model_gets_the_whole_and_nothing_changes() -> None:
+    plain, forgetful = new_server("3bit", "uniform", "exact"), new_server("3bit", "uniform", "exact")
+    quadratic.play(plain, clients(), 3)
+    ends = clients()
+    for round in range(3):
+        for number, order in forgetful.open([0, 1, 2], eta=0.1).items():
+            if number == 1 and round:
+                ends[1] = aq.Client(1)
+                with pytest.raises(aq.ModelNeeded, match="this client has no model"):
+                    ends[1].open(order)
+                order = forgetful.whole_order(1)
+            forgetful.receive(number, quadratic.answer(ends[number], order))
+        forgetful.close()
+    same(forgetful.weights, plain.weights)
+    assert forgetful.current.ledger.wire_bytes_down > plain.current.ledger.wire_bytes_down
+
+
+def test_a_client_that_joins_late_or_stays_away_for_rounds_has_the_servers_model() -> None:
+    asked = lambda round: [0, 1] if round < 2 else [0, 2] if round < 4 else [0, 1, 2]  # noqa: E731
+    exact, whole = new_server("adaquant", "uniform", "exact"), new_server("adaquant", "uniform", "model")
+    quadratic.play(exact, clients(), 6, asked)
+    quadratic.play(whole, clients(), 6, asked)
+    same(exact.weights, whole.weights)
+
+
+@pytest.mark.parametrize("downlink", DOWNLINKS)
+def test_the_clients_weights_are_the_servers_bit_for_bit(downlink: str) -> None:
+    server, ends = new_server("adaquant", "uniform", downlink), clients()
+    for _ in range(3):
+        for number, order in server.open([0, 1, 2], eta=0.1).items():
+            opened: Any = ends[number].open(order)
+            same(opened, server.weights)
+            assert all(opened[name].flags.writeable for name in opened)
+            server.receive(number, quadratic.answer(ends[number], order))
+        server.close()
+
+
+def test_a_flat_vector_comes_back_as_a_flat_vector() -> None:
+    server, client = aq.Server(np.zeros(5, dtype=np.float32), rule=aq.FullPrecision()), aq.Client(0)
+    weights: Any = client.open(server.open([0])[0])
+    server.receive(0, client.reply(weights + 2, loss=1.0))
+    np.testing.assert_array_equal(server.close().weights, np.full(5, 2.0, dtype=np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "float32"])
+def test_arrays_of_any_float_type_keep_their_type_and_integers_are_averaged(dtype: str) -> None:
+    first = {
+        "w": np.linspace(0, 1, 6).astype(dtype),
+        "n": np.array([4, 2**40]),
+        "flag": np.array(True),
+        "none": np.empty(0),
+    }
+    server = aq.Server(first, rule=aq.FullPrecision(), downlink="exact")
+    ends = clients(2)
+    for number, order in server.open([0, 1]).items():
+        given: Any = ends[number].open(order)
+        same(given, server.weights)
+        trained = {**given, "w": (given["w"] + (number + 1)).astype(dtype), "n": given["n"] + 3 * number}
+        server.receive(number, ends[number].reply(trained, loss=1.0, examples=1))
+    after: Any = server.close().weights
+    assert {name: after[name].dtype for name in after} == {name: np.asarray(first[name]).dtype for name in first}
+    np.testing.assert_allclose(after["w"].astype(np.float64), first["w"].astype(np.float64) + 1.5, atol=2e-3)
+    assert after["n"].tolist() == [6, 2**40 + 2]
+
+
+def test_weights_by_examples_are_those_of_a_cohort_that_is_known_beforehand() -> None:
+    from adaquantfl.protocol.cohort import Cohort
+
+    known = new_server("3bit", "uniform", "exact", cohort=Cohort(tuple(map(quadratic.examples, range(3)))))
+    ends = clients()
+    for _ in range(3):
+        for number, order in known.open(eta=0.1).items():
+            known.receive(number, quadratic.answer(ends[number], order))
+        known.close()
+    unknown = new_server("3bit", "uniform", "exact")
+    quadratic.play(unknown, clients(), 3)
+    same(known.weights, unknown.weights)
+
+
+class Scripted(aq.Rule):
+    """Verdicts as they are given; the levels stay."""
+
+    name = "scripted-verdicts"
+    rolls_back = True
+    script: tuple[Verdict, ...] = ()
+
+    def init(self) -> RuleState:
+        return RuleState(s=4, memory={"judged": 0})
+
+    def judge(self, state: RuleState, round_loss: float, survey: Any = None) -> tuple[RuleState, Verdict]:
+        number = state.memory["judged"]
+        verdict = self.script[number] if number < len(self.script) else Verdict.KEEP
+        return RuleState(s=state.s, memory={"judged": number + 1}), verdict
+
+
+KEEP, REJECT, ROLL_BACK = Verdict.KEEP, Verdict.REJECT, Verdict.ROLL_BACK
+
+
+@pytest.mark.parametrize("downlink", DOWNLINKS)
+@pytest.mark.parametrize("feedback", [False, True], ids=["plain", "feedback"])
+@pytest.mark.parametrize(
+    ("script", "back_to"),
+    [((KEEP, REJECT), 1), ((KEEP, KEEP, ROLL_BACK), 1), ((KEEP, REJECT, REJECT, ROLL_BACK), 0), ((ROLL_BACK,), 0)],
+)
+def test_a_round_taken_back_leaves_nothing_of_it(
+    script: tuple[Verdict, ...], back_to: int, feedback: bool, downlink: str
+) -> None:
+    rule = Scripted()
+    rule.script = script
+    server = aq.Server(
+        quadratic.start(), rule=rule, downlink=DOWNLINKS[downlink], feedback=feedback, seed=2, quantizer="uniform"
+    )
+    ends, states, remainders = clients(), [server.current], [[np.zeros(0)] * 3]
+    for _ in script:
+        quadratic.play(server, ends, 1)
+        states.append(server.current)
+        remainders.append([end.state()["remainder"]["value"] for end in ends.values()])
+    now, then = server.current.trajectory, states[back_to].trajectory
+    assert server.current.round == len(script)
+    np.testing.assert_array_equal(now.model.weights, then.model.weights)
+    np.testing.assert_array_equal(now.model.buffers, then.model.buffers)
+    assert now.model.others == then.model.others
+    assert now.downlink.keys() == then.downlink.keys()
+    if downlink == "lossy":
+        np.testing.assert_array_equal(now.downlink["remainder"], then.downlink["remainder"])
+        assert now.downlink["rule"] == then.downlink["rule"]
+    orders = server.open([0, 1, 2], eta=0.1)
+    for number, order in orders.items():
+        weights: Any = ends[number].open(order)
+        same(weights, server.weights)
+        kept = ends[number]._remainder.without(ends[number].order.taken_back).value
+        np.testing.assert_array_equal(np.zeros(0) if kept is None else kept, remainders[back_to][number])
+
+
+def test_a_server_is_restored_with_a_rule_that_it_does_not_know_by_name() -> None:
+    rule = Scripted()
+    server = aq.Server(quadratic.start(), rule=rule)
+    with pytest.raises(aq.RuleError, match="scripted-verdicts"):
+        aq.Server.restore(server.state())
+    assert aq.Server.restore(server.state(), rule=rule).open([0]) == server.open([0])
+
+
+def test_a_rule_whose_clients_choose_gives_each_its_own_levels() -> None:
+    server, ends = aq.Server(np.zeros(50, np.float32), rule=FedDQ(0.05), norm="linf", scope="whole"), clients(2)
+    for number, order in server.open([0, 1]).items():
+        weights: Any = ends[number].open(order)
+        step = np.linspace(-1, 1, 50, dtype=np.float32) * (10.0**number)
+        server.receive(number, ends[number].reply(weights + step, loss=1.0))
+    assert server.close().facts["s"] > 100
+
+
+HOSTILE = {
+    "another round": lambda reply: Reply(reply.round + 1, reply.loss, reply.examples, reply.frame, reply.buffers),
+    "no examples": lambda reply: Reply(reply.round, reply.loss, 0, reply.frame, reply.buffers, reply.others),
+    "diverged": lambda reply: Reply(reply.round, float("nan"), 5),
+    "no frame": lambda reply: Reply(reply.round, reply.loss, 5, b"", reply.buffers, reply.others),
+    "float32 instead": lambda reply: Reply(
+        reply.round, reply.loss, 5, aq.encode_float32(np.ones(567, np.float32)), reply.buffers, reply.others
+    ),
+    "another quantizer": lambda reply: Reply(
+        reply.round, reply.loss, 5, aq.compress(np.ones(567, np.float32), 7, 1, quantizer="nearest"), reply.buffers
+    ),
+    "without statistics": lambda reply: Reply(reply.round, reply.loss, 5, reply.frame, b"", reply.others),
+    "another dimension": lambda reply: Reply(
+        reply.round, reply.loss, 5, aq.compress(np.ones(9, np.float32), 7, 1), reply.buffers, reply.others
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_reply_is_refused_by_name_and_changes_nothing(kind: str) -> None:
+    honest, attacked = new_server("3bit", "uniform", "exact"), new_server("3bit", "uniform", "exact")
+    quadratic.play(honest, clients(), 2, lost=lambda round, client: client == 1)
+    ends = clients()
+    for _ in range(2):
+        for number, order in attacked.open([0, 1, 2], eta=0.1).items():
+            reply = quadratic.answer(ends[number], order)
+            if number == 1:
+                with pytest.raises(aq.Refused, match=r"[a-z].*\."):
+                    attacked.receive(1, HOSTILE[kind](Reply.unpack(reply)).pack())
+            else:
+                attacked.receive(number, reply)
+        facts = attacked.close().facts
+        assert list(facts["missing"]) == [1]
+    same(attacked.weights, honest.weights)
+
+
+def test_orders_and_replies_that_are_cut_or_changed_are_refused() -> None:
+    server, client = new_server("cost-aware", "uniform", "exact"), aq.Client(0)
+    order = server.open([0])[0]
+    head = len(order) - len(Order.unpack(order).parcel)
+    for cut in (0, 3, 20, head - 1, head + 3, len(order) - 1):
+        with pytest.raises(aq.Refused):
+            client.open(order[:cut])
+    for place in (0, 5, 30, head - 2, head + 2, len(order) - 20):
+        with pytest.raises(aq.Refused):
+            client.open(order[:place] + bytes([order[place] ^ 4]) + order[place + 1 :])
+    reply = quadratic.answer(client, order)
+    for place in range(0, len(reply), 7):
+        with pytest.raises(aq.Refused):
+            server.receive(0, reply[:place] + bytes([reply[place] ^ 4]) + reply[place + 1 :])
+    server.receive(0, reply)
+
+
+def test_a_client_is_heard_once_and_only_when_asked() -> None:
+    server, ends = new_server("3bit", "uniform", "exact"), clients()
+    orders = server.open([0, 1])
+    reply = quadratic.answer(ends[0], orders[0])
+    server.receive(0, reply)
+    with pytest.raises(aq.Refused, match="Client 0 has answered"):
+        server.receive(0, reply)
+    with pytest.raises(aq.Refused, match="Client 2 was not asked"):
+        server.receive(2, reply)
+
+
+def test_too_few_replies_name_who_is_missing_and_the_round_stays_open() -> None:
+    server, ends = new_server("3bit", "uniform", "exact", min_clients=2), clients()
+    orders = server.open([0, 1, 2])
+    server.receive(0, quadratic.answer(ends[0], orders[0]))
+    server.absent(2, "its battery is empty.")
+    with pytest.raises(aq.EngineError, match=r"Round 1: 1 of 3 clients .* client 1: no answer. Client 2: its battery"):
+        server.close()
+    server.receive(1, quadratic.answer(ends[1], orders[1]))
+    assert server.close().facts["missing"] == {2: "its battery is empty."}
+
+
+def test_calls_at_the_wrong_time_are_refused_with_a_sentence() -> None:
+    server, client = aq.Server(np.zeros(3, np.float32)), aq.Client(0)
+    with pytest.raises(aq.EngineError, match=r"call open\(\) first"):
+        server.close()
+    with pytest.raises(aq.EngineError, match=r"call open\(\) first"):
+        client.reply(np.zeros(3, np.float32), loss=1.0)
+    with pytest.raises(aq.EngineError, match="at least one client"):
+        server.open([])
+    with pytest.raises(aq.ConfigError, match="Name the clients"):
+        server.open()
+    order = server.open([0])[0]
+    with pytest.raises(aq.EngineError, match="is open"):
+        server.open([0])
+    client.open(order)
+    with pytest.raises(aq.EngineError, match="examples"):
+        client.reply(np.zeros(3, np.float32), loss=1.0, examples=0)
+    with pytest.raises(aq.ConfigError, match="shape"):
+        client.reply(np.zeros(4, np.float32), loss=1.0)
+    with pytest.raises(aq.ConfigError, match="not those of the model"):
+        client.reply({"w": np.zeros(3, np.float32)}, loss=1.0)
+
+
+def test_a_strategy_of_somebody_else_can_add_up() -> None:
+    by_us, by_them = new_server("3bit", "uniform", "exact"), new_server("3bit", "uniform", "exact")
+    quadratic.play(by_us, clients(), 3)
+    ends = clients()
+    for _ in range(3):
+        for number, order in by_them.open([0, 1, 2], eta=0.1).items():
+            by_them.receive(number, quadratic.answer(ends[number], order))
+        heard: Any = by_them.heard()
+        total = sum(map(quadratic.examples, heard))
+        mean = {
+            name: sum(quadratic.examples(n) / total * weights[name] for n, weights in heard.items())
+            for name in quadratic.start()
+        }
+        closed: Any = by_them.close({name: np.asarray(a, quadratic.start()[name].dtype) for name, a in mean.items()})
+    for name, array in by_us.weights.items():  # type: ignore[union-attr]
+        np.testing.assert_allclose(closed.weights[name], array, rtol=2e-5, atol=2e-6)

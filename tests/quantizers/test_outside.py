@@ -1,0 +1,250 @@
+"""Quantizers of other packages: what CONTRIBUTING.md shows works, and no two can have one name or one tag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.codecs.inspection import describe
+from adaquantfl.quantizers import LINF, Quantizer, find, names, register, registry
+from adaquantfl.runs.config import Config
+from support import recipes
+
+SEGMENTS = [700, 1, 299]
+
+
+@pytest.fixture(autouse=True)
+def _own_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    yield
+    recipes.forget()
+
+
+@pytest.fixture
+def x(rng: np.random.Generator) -> np.ndarray:
+    return rng.standard_normal(1000).astype(np.float32)
+
+
+@pytest.fixture
+def sign() -> Quantizer:
+    return recipes.made("quantizer")["QUANTIZER"]
+
+
+class Shifted(Quantizer):
+    """Rounds to the nearest, and adds a tenth of a step: not linear."""
+
+    name = "shifted"
+    tags = {LINF: 200}  # noqa: RUF012 - as another package writes it
+    keyed = True
+
+    def __init__(self, shift: float = 0.1) -> None:
+        self.shift = shift
+
+    def quantize(self, x: Any, s: int, key: int, segments: Any, stretch: Any, norm: str) -> aq.Levels:
+        scale = np.float32(np.abs(x).max())
+        return aq.Levels(np.rint(x / scale * s).astype(np.int8), scale, s, None, self.name, norm, key)
+
+    def dequantize(self, levels: aq.Levels) -> np.ndarray:
+        return ((levels.values + self.shift) * (levels.scales[0] / levels.s)).astype(np.float32)
+
+
+def test_the_recipe_goes_through_every_step(sign: Quantizer, x: np.ndarray) -> None:
+    levels = aq.quantize(x, s=1, key=7, segments=SEGMENTS, quantizer=sign)
+    parts = np.split(x, np.cumsum(SEGMENTS)[:-1])
+    means = np.repeat([np.abs(part).mean() for part in parts], SEGMENTS)
+    np.testing.assert_allclose(levels.dequantize(), np.sign(x) * means, rtol=1e-6)
+    np.testing.assert_allclose(levels.remainder(x), x - np.sign(x) * means, atol=1e-6)
+    for codec in ("fixed", "sparse", "dense", "auto"):
+        frame = aq.encode(levels, codec)
+        assert aq.decode(frame) == levels
+        assert aq.compress(x, 1, 7, codec, SEGMENTS, quantizer=sign) == frame
+    total = aq.Accumulator(len(x))
+    total.add(frame, 0.25)
+    total.add(frame, 0.5)
+    np.testing.assert_allclose(total.result(), 0.75 * levels.dequantize(), rtol=1e-6)
+    assert "sign (tag 128)" in describe(frame)
+    with pytest.raises(aq.QuantizeError, match="NaN"):
+        aq.quantize(np.array([np.nan, 1.0]), 1, 7, quantizer=sign)
+    with pytest.raises(aq.QuantizeError, match="1 to 1"):
+        aq.quantize(x, 2, 7, quantizer=sign)
+
+
+def test_a_quantizer_that_is_not_linear_is_added_up_from_its_floats(x: np.ndarray) -> None:
+    frame = aq.compress(x, s=20, key=3, quantizer=Shifted())
+    total = aq.Accumulator(len(x))
+    total.add(frame, 0.5)
+    expected = aq.quantize(x, s=20, key=3, quantizer=Shifted()).dequantize()  # another, equal instance
+    np.testing.assert_allclose(total.result(), 0.5 * expected, rtol=1e-6)
+    assert aq.decode(frame).key == 3
+    with pytest.raises(aq.QuantizeError, match="'linf'"):
+        aq.quantize(x, s=20, key=3, quantizer=Shifted(), norm="l2")
+
+
+def test_a_quantizer_that_says_nothing_of_its_floats_is_told_so(x: np.ndarray) -> None:
+    class Silent(Shifted):
+        dequantize = Quantizer.dequantize
+
+    with pytest.raises(NotImplementedError, match=r"shifted .* define dequantize"):
+        aq.quantize(x, s=20, key=3, quantizer=Silent()).dequantize()
+
+
+def test_a_registered_name_is_one_that_configurations_and_methods_take(
+    sign: Quantizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from adaquantfl.cli import main
+
+    with pytest.raises(aq.ConfigError, match="no quantizer named 'sign'"):
+        Config(quantizer="sign", method="1bit")
+    assert register(sign) is register(sign) is find("sign") is find(sign)
+    assert names()[-1] == "sign"
+    assert Config(quantizer="sign", method="1bit").feedback
+    with pytest.raises(aq.ConfigError, match="1bit"):
+        Config(quantizer="sign")
+    assert main(["methods"]) == 0
+    assert sign.about in capsys.readouterr().out
+
+
+def named(name: str, tag: int) -> Quantizer:
+    other = type("Other", (Shifted,), {"name": name, "tags": {LINF: tag}, "__module__": "elsewhere"})
+    return other()
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "says"),
+    [
+        (named("uniform", 201), "name 'uniform' is taken: adaquantfl has it, and elsewhere.Other brings another"),
+        (named("shifted", 201), r"name 'shifted' is taken: .*test_outside.Shifted has it, and elsewhere.Other brings"),
+        (named("other", 200), r"tag 200 is taken: .*test_outside.Shifted has it, and elsewhere.Other brings another"),
+        (Shifted(0.2), "name 'shifted' is taken"),  # frames do not say which of the two shifts they were made with
+        (named("other", 15), "128 to 254"),
+        (named("other", 255), "128 to 254"),
+        (named("Two words", 201), "a-z"),
+        (type("Tagless", (Shifted,), {"tags": {}})(), "no tags"),
+        (7, "not a quantizer"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused_and_changes_nothing(quantizer: Any, says: str, x: np.ndarray) -> None:
+    register(Shifted())
+    before = names()
+    with pytest.raises(aq.QuantizeError, match=says):
+        register(quantizer)
+    with pytest.raises(aq.QuantizeError, match=says):
+        aq.compress(x, s=3, key=1, quantizer=quantizer)
+    assert names() == before
+    assert find("shifted").shift == 0.1
+
+
+def test_a_class_that_is_defined_again_takes_the_place_of_the_older_one(x: np.ndarray) -> None:
+    """As a notebook does whose cell is run again."""
+    first, second = recipes.made("quantizer")["QUANTIZER"], recipes.made("quantizer")["QUANTIZER"]
+    assert type(first) is not type(second)
+    register(first)
+    frame = aq.compress(x, s=1, key=1, quantizer=second)
+    assert find("sign") is second
+    assert registry.by_tag(128) == (second, "")
+    assert aq.decode(frame).quantizer == "sign"
+
+
+def test_an_installed_package_brings_its_quantizer(
+    sign: Quantizer, x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = aq.compress(x, s=1, key=1, quantizer=sign)
+    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown.* Install or register the package"):
+        aq.decode(frame)
+    monkeypatch.syspath_prepend(recipes.install(tmp_path))
+    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    assert aq.decode(frame) == aq.quantize(x, s=1, key=1, quantizer="sign")
+
+
+def test_two_installed_packages_with_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes.install(tmp_path)
+    recipes.install(tmp_path, "their-package")
+    theirs = tmp_path / "their_package-1.0.dist-info" / "entry_points.txt"
+    theirs.write_text("[adaquantfl.quantizers]\nsign = my_package.theirs:QUANTIZER\n")
+    (tmp_path / "my_package" / "theirs.py").write_text(recipes.recipe("quantizer"))
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):  # it does not go away by itself
+        with pytest.raises(aq.QuantizeError, match="'sign' is taken") as caught:
+            find("uniform")
+    assert all(f"the package {name}" in str(caught.value) for name in ("my-package", "their-package"))
+
+
+@pytest.mark.parametrize("code", ["import no_such_module", "QUANTIZERS = 0", "QUANTIZER = 7"])
+def test_an_entry_point_that_brings_no_quantizer_is_named(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(recipes.install(tmp_path))
+    (tmp_path / "my_package" / "sign.py").write_text(code)
+    with pytest.raises(aq.QuantizeError, match="quantizer 'sign' of the package my-package cannot be used"):
+        names()
+
+
+def test_the_table_is_loaded_once_whoever_asks_first() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(find, ["nearest", "uniform"] * 20))
+    assert {id(one) for one in found} == {id(find("nearest")), id(find("uniform"))}
+    assert names() == registry.BUILT_IN
+
+
+def test_levels_are_a_pure_function_that_a_server_can_check_except_where_they_say_so(rng: np.random.Generator) -> None:
+    lengths = np.array([3000, 40])
+    update = rng.standard_normal(3040).astype(np.float32)
+    for name in names():
+        kind = find(name)
+        for s in (0.3, 1.0, 6.5, 90.0):
+            assert kind.levels_for(s, lengths) == kind.levels_for(s, lengths, update)
+            if not kind.takes_balanced:
+                continue
+            whole, stretch = kind.levels_for(s, lengths, update, balanced=True)
+            assert (whole / stretch)[1] > (whole / stretch)[0]
+            if kind.balanced_by_update:
+                with pytest.raises(aq.QuantizeError, match="pass it"):
+                    kind.levels_for(s, lengths, balanced=True)
+            else:
+                again, same = kind.levels_for(s, lengths, balanced=True)
+                assert again == whole
+                np.testing.assert_array_equal(same, stretch)
+    assert [name for name in names() if find(name).takes_balanced] == [
+        "uniform", "dithered", "lattice", "centroid", "natural",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "most"), [("natural", 127), ("uniform", 65_535), ("centroid", 65_535)])
+def test_a_rule_that_asks_for_too_many_levels_gets_the_most(name: str, most: int, rng: np.random.Generator) -> None:
+    lengths = np.array([3, 4])
+    update = rng.standard_normal(7).astype(np.float32)
+    assert find(name).levels_for(1e6, lengths) == (most, 1.0)
+    whole, stretch = find(name).levels_for(1e6, lengths, update, balanced=True)
+    assert whole == most
+    np.testing.assert_array_equal(stretch, 1.0)
+    assert aq.quantize(update, whole, 1, lengths, stretch, name).s == most
+
+
+def test_every_number_of_levels_is_one_that_the_quantizer_takes(rng: np.random.Generator) -> None:
+    """Also where s / ceil(s) is not exact: a stretch is at least 1."""
+    x = rng.standard_normal(64).astype(np.float32)
+    for name in ("uniform", "centroid", "nearest", "natural", "eden"):
+        for s in np.geomspace(0.01, 120.0, 200).tolist():
+            whole, stretch = find(name).levels_for(s, np.array([64]))
+            assert aq.quantize(x, whole, 1, stretch=stretch, quantizer=name).s == whole
+
+
+def test_the_papers_error_has_a_formula_and_others_say_that_they_have_none(rng: np.random.Generator) -> None:
+    """The mean of 400 draws is within 5 standard errors; a false alarm has a probability below 1e-6."""
+    x = rng.laplace(size=500).astype(np.float32)
+    uniform = find("uniform")
+    square = np.sum(x.astype(np.float64) ** 2)
+    drawn = [np.sum((aq.quantize(x, 4, key).dequantize() - x.astype(np.float64)) ** 2) / square for key in range(400)]
+    exact = uniform.error_share(x, 4, 0, 1.0, None, "l2")
+    assert exact is not None
+    assert abs(np.mean(drawn) - exact) < 5 * np.std(drawn) / 20
+    assert uniform.error_share(x, 4, 0, 1.0, None, "linf") is None
+    assert find("rotated").error_share(x, 4, 0, 1.0, None, "l2") is None

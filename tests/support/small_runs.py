@@ -1,0 +1,25 @@
+"""Settings of trainings that take a second or less, and what their folders hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+TINY: dict[str, Any] = {"model": "mlp", "clients": 2, "tau": 2, "rounds": 4, "loss_samples": 16, "workers": 1}
+
+
+def options(settings: Mapping[str, Any]) -> list[str]:
+    """The settings as arguments of the command line."""
+    return [f"--set={key}={value}" for key, value in settings.items()]
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    """The rounds of a run directory."""
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+def without_times(run: Path) -> list[dict[str, Any]]:
+    """The rounds without what differs from one execution to the next."""
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in history(run)]

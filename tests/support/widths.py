@@ -1,0 +1,26 @@
+"""Numbers of levels s for the fast tests of the fixed-length code.
+
+Numba compiles its kernels anew for each width of a code, in up to ten seconds. The fast tests take 2, 3, 9 and 17 bits:
+the smallest and largest width, and each type of integer. The slow ones take every width.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+FAST = [1, 2, 3, 200, 255, 40_000, 65_535]
+
+
+def fast_or_slow(numbers: list[int]) -> list[object]:
+    """Parameters of a test: those with another width than the fast tests' are slow."""
+    fast = {s.bit_length() for s in FAST}
+    return [s if s.bit_length() in fast else pytest.param(s, marks=pytest.mark.slow) for s in numbers]
+
+
+few_and_all = pytest.mark.parametrize(
+    "numbers",
+    [
+        pytest.param(FAST, id="few"),
+        pytest.param([*FAST, *(2**bits - 1 for bits in range(3, 16)), 5, 100, 5000], id="all", marks=pytest.mark.slow),
+    ],
+)
