@@ -1,26 +1,36 @@
-"""The client's line: a mod that sends the change of the model as a quantized update instead of the model."""
+"""The client's line: a mod that opens the server's order, and sends a quantized update in place of the model."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 
-from flwr.app import Context, Error, Message, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 
-from ..errors import AdaQuantError
-from .plan import Plan
-from .update import Model, pack
+from ..errors import AdaQuantError, ConfigError
+from ..protocol.arrays import Layout, Weights
+from ..protocol.client import Client, ModelCache
+from ..protocol.downlink import Held, digest_of
+from ..protocol.messages import Order
+from ..quantizers.streams import stream_key
+from .records import KEY, ORDER, PARCEL, REPLY, array_record, arrays_in, bytes_in, recall, remember
 
+Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
 _log = logging.getLogger("flwr")
 
 
-def quantize_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def quantize_mod(
+    message: Message, context: Context, call_next: ClientAppCallable, probe: Probe | None = None
+) -> Message:
     """Quantize the reply to a train message of an `AdaQuantStrategy`; leave every other message alone.
 
     Put it first in `mods`: the first is the last to touch the reply, and others want to see plain arrays.
 
-    An update that cannot be quantized (NaN, infinite) becomes an error reply that says so; the round goes on without.
+    probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
+    probe=loss_of)`. Without it the harm counts as 0.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[quantize_mod])
@@ -28,40 +38,66 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     ... def train(message: Message, context: Context) -> Message:
     ...     ...  # as without it: train, and return all of the model's arrays
     """
-    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN or KEY not in message.content:
         return call_next(message, context)
+    plan = message.content.config_records[KEY]
+    del message.content[KEY]
+    partition = str(context.node_config.get("partition-id", ""))
     try:
-        plan = Plan.read(message)
-    except (AdaQuantError, TypeError, ValueError) as error:
-        return _failed(message, str(error))
-    records = list(message.content.array_records.values())
-    if plan is None or len(records) != 1:
-        return call_next(message, context)
-
-    model = Model(records[0])
+        client = _open(message.content, plan, context, int(partition) if partition.isdecimal() else None)
+    except (AdaQuantError, KeyError, TypeError) as error:
+        reason = f"quantize_mod: {error} Is the same version of adaquantfl installed on server and clients?"
+        _log.error("%s", reason)
+        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    answers = reply.content.array_records
-    if len(answers) != 1:
-        _log.warning("quantize_mod: the reply has %d ArrayRecords and goes as it is; it takes one.", len(answers))
-        return reply
-    (name, record), client = next(iter(answers.items())), _client(context)
+    records = list(reply.content.array_records.items())
     try:
-        packed = pack(record, model, plan, client)
-    except AdaQuantError as error:
-        return _failed(message, str(error))
-    if packed is not None:
-        reply.content[name] = packed
+        if len(records) != 1:
+            raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
+        (name, trained), (loss, examples) = records[0], _measured(reply.content, plan)
+        measure = None if probe is None else lambda weights: probe(weights, context)
+        data = client.reply(arrays_in(trained), loss, examples, measure)
+    except ConfigError as error:
+        _log.warning("quantize_mod: the reply is sent as it is, not quantized. %s", error)
+        return reply
+    if plan["with_model"] or client.order.feedback:
+        remember(client, context.state, with_model=bool(plan["with_model"]))
+    reply.content[name] = ConfigRecord(
+        {REPLY: data, **({"partition": int(partition)} if partition.isdecimal() else {})}
+    )
     return reply
 
 
-def _client(context: Context) -> int:
-    """The partition, which a run with the same seed meets again; else the node, whose id is random."""
-    partition = str(context.node_config.get("partition-id", ""))
-    return int(partition) if partition.isdecimal() else context.node_id
+def _open(content: RecordDict, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
+    """The client with its order open; the content has plain arrays then. ModelNeeded where its state is lost."""
+    name, data = str(plan["arrays"]), bytes_in(plan, ORDER)
+    models, model = ModelCache(), content[name]
+    client = recall(context.state, partition or 0, models)
+    if not isinstance(model, ArrayRecord):
+        data += bytes_in(content.config_records[name], PARCEL)
+    order = Order.unpack(data)
+    if isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
+        layout = Layout.from_json(order.layout)
+        sent = layout.split(arrays_in(model))
+        models.last = Held(order.round, sent, digest_of(sent), layout)
+    if partition is not None:  # another run with the same seed meets the partition again, but not the node's id
+        order = replace(order, key=stream_key(int(plan["seed"]), order.round, partition))  # type: ignore[arg-type]
+    weights = client.open(order.pack(), copy=False)
+    if not isinstance(model, ArrayRecord):
+        content[name] = array_record(weights)
+    return client
 
 
-def _failed(message: Message, reason: str) -> Message:
-    _log.error("quantize_mod: %s", reason)
-    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"quantize_mod: {reason}"), reply_to=message)
+def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:
+    """The training loss, 0 where none is reported, and the number of examples."""
+    numbers = {
+        key: value
+        for metrics in content.metric_records.values()
+        for key, value in metrics.items()
+        if isinstance(value, int | float)
+    }
+    losses = [numbers[key] for key in plan["loss"] if key in numbers]  # type: ignore[union-attr]
+    examples = numbers.get(str(plan["examples"]), 1)
+    return float(losses[0]) if losses else 0.0, max(1, round(examples)) if examples < 2**32 else 1

@@ -1,120 +1,157 @@
-"""The server's half of a round: replies come in, updates become arrays again, what cannot be used is refused."""
+"""A round's replies: updates go to the server, and come back as plain arrays for the wrapped strategy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Error, Message
+from flwr.app import ArrayRecord, Error, Message
 from flwr.app.message.message import make_message
 from flwr.common.constant import ErrorCode
 
-from ..errors import FrameError
-from ..protocol.limits import NormLimit
-from .plan import Plan
-from .update import NAME, Model, change, is_packed, unpack
+from ..codecs.coding import check_frame
+from ..errors import AdaQuantError, Refused
+from ..protocol.arrays import AnyArray, Layout
+from ..protocol.messages import Reply
+from ..protocol.server import Server
+from .records import REPLY, array_record, arrays_in, bytes_in
 
-
-@dataclass(frozen=True)
-class Refusal:
-    """A reply that was not used. kind: "frame" for one that is malformed, "norm" for one beyond `max_update_norm`."""
-
-    node: int
-    kind: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A reply as the wrapped strategy sees it. client is None where none of the arrays was quantized."""
-
-    message: Message
-    client: int | None = None
-    norm: float = 0.0
-    payload_bytes: int = 0
+_NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
 
 @dataclass
 class Received:
-    """A round's replies. wire_bytes: all records of all of them, as Flower counts bytes."""
+    """The replies as the wrapped strategy sees them. heard: how many updates are in. refused: node -> why."""
 
-    answers: list[Answer] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    heard: int = 0
+    plain: int = 0
     wire_bytes: int = 0
-
-    @property
-    def used(self) -> list[Answer]:
-        return [answer for answer in self.answers if not answer.message.has_error()]
-
-    @property
-    def quantized(self) -> int:
-        return sum(answer.client is not None for answer in self.used)
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bodies of the frames that were used, added up over clients."""
-        return sum(answer.payload_bytes for answer in self.used)
+    refused: dict[int, str] = field(default_factory=dict)
+    _places: list[tuple[float, Message]] = field(default_factory=list)
 
     @property
     def messages(self) -> list[Message]:
-        """In client order, so that sums do not depend on who was first; those without a client number come last."""
+        """In the order of partitions, so that sums do not depend on who was first; those without one come last."""
+        return [message for _, message in sorted(self._places, key=lambda place: place[0])]
 
-        def place(answer: Answer) -> float:
-            return math.inf if answer.client is None else answer.client
+    @property
+    def metrics(self) -> dict[str, Any]:
+        norms = sum(reason.startswith(_NORM) for reason in self.refused.values())
+        return {
+            "aq_wire_bytes": self.wire_bytes,
+            "aq_quantized": self.heard,
+            "aq_plain": self.plain,
+            "aq_refused": len(self.refused),
+            "aq_refused_frame": len(self.refused) - norms,
+            "aq_refused_norm": norms,
+        }
 
-        return [answer.message for answer in sorted(self.answers, key=place)]
+    def loss(self, loss_keys: Sequence[str], weight_key: str) -> float | None:
+        """f(w_k): the clients' training losses, weighted as the wrapped strategy weighs them. A loss that no rule can
+        use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it."""
+        pairs = []
+        for message in self.messages:
+            for metrics in message.content.metric_records.values() if message.has_content() else ():
+                loss = next((positive(metrics[key]) for key in loss_keys if key in metrics), None)
+                weight = positive(metrics.get(weight_key, 1))
+                if loss and weight:
+                    pairs.append((weight, loss))
+        return positive(sum(w * loss for w, loss in pairs) / sum(w for w, _ in pairs)) if pairs else None
 
-    def refuse(self, reply: Message, kind: str, reason: str) -> Answer:
+    def take(self, message: Message, partition: object = None) -> None:
+        """A reply for the wrapped strategy."""
+        self._places.append((partition if isinstance(partition, int) else math.inf, message))
+
+    def refuse(self, reply: Message, reason: str) -> None:
         """Note why a reply is refused; the wrapped strategy gets an error in its place."""
-        self.refused.append(Refusal(reply.metadata.src_node_id, kind, reason))
+        self.refused[reply.metadata.src_node_id] = reason
         error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"AdaQuantStrategy refused its reply: {reason}")
-        return Answer(make_message(metadata=reply.metadata, error=error))
+        self.take(make_message(metadata=reply.metadata, error=error))
 
 
-def receive(replies: Iterable[Message], models: Mapping[int, Model], plan: Plan, limit: NormLimit) -> Received:
-    """Open the replies of a round. models: what each node was sent."""
-    received = Received()
+def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, int]) -> Received:
+    """Hand a round's replies to the server, and back to plain arrays. clients: node -> client."""
+    received, packed, plain = Received(), dict[int, tuple[Message, str, bytes]](), list[Message]()
     for reply in replies:
         if reply.has_error():
-            received.answers.append(Answer(reply))
+            received.take(reply)
             continue
         received.wire_bytes += sum(record.count_bytes() for record in reply.content.values())
+        names = [name for name, record in reply.content.config_records.items() if REPLY in record]
+        if not names:
+            plain.append(reply)
+            continue
+        client = clients.get(reply.metadata.src_node_id, -1)
         try:
-            answer = _open(reply, models, plan, limited=limit != NormLimit())
-        except FrameError as error:
-            answer = received.refuse(reply, "frame", str(error))
-        received.answers.append(answer)
-    norms = {i: answer.norm for i, answer in enumerate(received.answers) if not answer.message.has_error()}
-    for i, reason in limit.refused(norms).items():
-        received.answers[i] = received.refuse(received.answers[i].message, "norm", reason)
+            data = bytes_in(reply.content.config_records[names[0]], REPLY)
+            if len(names) > 1 or reply.content.array_records:
+                raise Refused("its message was refused. It has more than one update, or arrays beside it.")
+            server.receive(client, data)
+            packed[client] = reply, names[0], data
+        except (TypeError, Refused) as error:
+            received.refuse(reply, str(error))
+    for reply in plain:
+        if reason := _too_large(server, reply, [data for _, _, data in packed.values()]):
+            received.refuse(reply, reason)
+        else:
+            received.plain += 1
+            received.take(reply)
+    _unpack(server, packed, received)
     return received
 
 
-def _open(reply: Message, models: Mapping[int, Model], plan: Plan, limited: bool) -> Answer:
-    """The reply with plain arrays. Its norm counts also what a client sends as it is: a limit is for everybody."""
-    records = reply.content.array_records
-    packed = [name for name, record in records.items() if is_packed(record)]
-    model = models.get(reply.metadata.src_node_id)
-    if len(packed) > 1 or (packed and model is None):
-        raise FrameError("It has more than one update, or was not asked for one in this round.")
-    plain_norm = math.hypot(*(_norm(record, model, plan) for record in records.values())) if limited and model else 0.0
-    if not packed or model is None:
-        return Answer(reply, norm=plain_norm)
-    opened = unpack(records[packed[0]], model, plan)
-    reply.content[packed[0]] = ArrayRecord(opened.arrays)
-    return Answer(reply, opened.client, math.hypot(opened.norm, plain_norm), opened.payload_bytes)
+def _unpack(server: Server, packed: Mapping[int, tuple[Message, str, bytes]], received: Received) -> None:
+    weights: Mapping[int, Any] = server.heard()
+    missing = server.state()["open"]["missing"]
+    for client, (reply, name, _) in packed.items():
+        if client not in weights:
+            received.refuse(reply, missing[str(client)])
+        elif infinite := [key for key, array in weights[client].items() if not _finite(array)]:
+            kind = weights[client][infinite[0]].dtype
+            received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
+        else:
+            partition = reply.content.config_records[name].get("partition")
+            reply.content[name] = array_record(weights[client])
+            received.heard += 1
+            received.take(reply, partition)
 
 
-def _norm(record: Mapping[str, Array], model: Model, plan: Plan) -> float:
-    """l2 norm of the change of the arrays that travelled as they are; infinite where it is not a number."""
-    squares = 0.0
-    for name, array in record.items():
-        try:
-            update = None if name == NAME else change(name, array, model, plan)
-        except (ValueError, EOFError, OSError, MemoryError) as error:  # all that np.load makes of strange bytes
-            raise FrameError(f"Its array {name!r} cannot be read: {error}") from error
-        if update is not None:
-            squares += float(np.square(update.values, dtype=np.float64).sum())
-    return math.sqrt(squares) if math.isfinite(squares) else math.inf
+def _too_large(server: Server, reply: Message, updates: Sequence[bytes]) -> str | None:
+    """Why plain weights are beyond `max_update_norm`; None where they are not, or there is no limit."""
+    limit, layout = server.stages.limit, server.current.layout
+    if math.isinf(limit.absolute) and not limit.needs_all:
+        return None
+    try:
+        (record,) = reply.content.array_records.values()
+        change = layout.split(arrays_in(record)).weights.astype(np.float64) - server.model.weights
+    except (AdaQuantError, ValueError) as error:
+        return f"its update has no norm that could be checked. {error}"
+    norm = float(np.linalg.norm(change))
+    norms = {
+        number: check_frame(Reply.unpack(data).frame, 1.0, layout.dimension).norm for number, data in enumerate(updates)
+    }
+    return limit.refused({**norms, -1: norm if math.isfinite(norm) else math.inf}).get(-1)
+
+
+def typed(record: ArrayRecord, layout: Layout) -> dict[str, AnyArray]:
+    """What a strategy has aggregated in the types of the model: FedAvg turns integers into floats."""
+    types, arrays = {entry.name: np.dtype(entry.dtype) for entry in layout.entries}, arrays_in(record)
+    out = {}
+    for name, array in arrays.items():
+        whole = types[name].kind in "iub" and array.dtype.kind == "f" if name in types else False
+        out[name] = (np.rint(array) if whole else array).astype(types.get(name, array.dtype))
+    return out
+
+
+def positive(value: object) -> float | None:
+    """A finite number above 0, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None
+
+
+def _finite(array: AnyArray) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-SUPPORTED = "1.41"
+SUPPORTED = ("1.41", "1.42")
 
 
 def require_flwr() -> None:
@@ -15,8 +15,8 @@ def require_flwr() -> None:
         raise ImportError(
             "adaquantfl.flower needs Flower, which is not installed. Run: pip install 'adaquantfl[flower]'"
         ) from None
-    if found.split(".")[:2] != SUPPORTED.split("."):
+    if ".".join(found.split(".")[:2]) not in SUPPORTED:
         raise ImportError(
-            f"adaquantfl.flower works with flwr {SUPPORTED}, but flwr {found} is installed. "
-            f"Run: pip install 'flwr[simulation]~={SUPPORTED}.0'"
+            f"adaquantfl.flower works with flwr {' and '.join(SUPPORTED)}, but flwr {found} is installed. "
+            f"Run: pip install 'flwr[simulation]~={SUPPORTED[-1]}.0'"
         )

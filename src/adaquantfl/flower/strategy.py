@@ -1,119 +1,94 @@
-"""The server's line: a strategy around any other strategy that takes weights. It decides s and decodes the replies."""
+"""The server's line: a strategy around any other strategy that takes weights. It holds the server of the protocol."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, MetricRecordValues
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from ..errors import CheckpointError, ConfigError, ScheduleError
-from ..protocol.limits import NormLimit
-from ..rules import AdaQuant, Schedule, ScheduleState
-from ..theory import bits_per_element, paper_bits
-from .plan import EXACT, Plan
-from .receive import Received, Refusal, receive
-from .update import Model
+from ..errors import CheckpointError, ConfigError, EngineError
+from ..protocol.arrays import EXACT_NAMES, Weights
+from ..protocol.downlink import Log, digest_of, held_parcel
+from ..protocol.messages import Order
+from ..protocol.server import Server
+from ..protocol.stages import Stages
+from ..protocol.state import ServerState
+from ..quantizers.streams import stream_key
+from ..rules import Rule
+from .receive import Received, positive, receive, typed
+from .records import KEY, ORDER, PARCEL, array_record, arrays_in, split_order
 
 _log = logging.getLogger("flwr")
 _LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
-_FORMAT = 1  # of state_dict
+_FORMAT = 2  # of state_dict
 
 
 @dataclass(frozen=True)
-class StrategyState:
-    """What goes from round to round. paper_bits: one client's uplink so far; bytes are sums over clients.
+class _Sent:
+    """A round that has been sent out. before: the server's state to return to. wire_bytes: of all its messages."""
 
-    >>> from flwr.serverapp.strategy import FedAvg
-    >>> state = AdaQuantStrategy(FedAvg(), schedule=AdaQuant(s0=4)).state
-    >>> state.schedule.s, state.round, state.paper_bits, state.wire_bytes
-    (4, 0, 0, 0)
-    """
-
-    schedule: ScheduleState
-    round: int = 0
-    loss: float | None = None  # the last round's training loss, weighted over clients
-    paper_bits: int = 0
-    payload_bytes: int = 0
-    wire_bytes: int = 0
-    refused: int = 0
-
-
-@dataclass(frozen=True)
-class _Round:
-    """A round that has been sent out."""
-
-    plan: Plan
-    models: dict[int, Model]  # what each node was sent
-    levels: int | None  # the frames' s; None where nothing is quantized
-    paper_bits: int  # of one client's reply
-
-    @property
-    def bits_per_element(self) -> int:
-        return 32 if self.levels is None else bits_per_element(self.levels)
+    before: ServerState
+    wire_bytes: int
 
 
 class AdaQuantStrategy(Strategy):
     """Quantized updates from the clients that have `quantize_mod`; the rest of the round is the wrapped strategy's.
 
-    Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. schedule: which s in which round;
+    Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. rule: which s in which round;
     `AdaQuant(s0=2)` by default, `Fixed(bits=4)` for the same in all rounds, `FullPrecision()` to compare without.
-    quantizer: "uniform" is the paper's; "centroid" errs less at the same bytes and takes more time. seed: of its
-    randomness. max_update_norm: refuse updates with a larger l2 norm; a number, or "10x" for ten times the round's
-    median; 0 is no limit.
+    downlink: "model" sends the whole model in every round; "exact" sends what leads to it from the model that a client
+    holds in its Context, bit for bit the same. The other settings are those of `aq.Server`: quantizer, scope, codec,
+    norm, feedback, sparsity, seed, max_update_norm, min_clients, loss_smoothing, cost.
 
-    Seldom set. scope: a norm for each "tensor" (robust), one for the "whole" model (the paper's; fewest bytes, most
-    noise), or one for so many elements. codec: "auto" takes the smallest and never changes the model. exact: patterns
-    of names of arrays that travel as they are, by default BatchNorm's statistics. loss_key: the clients' metric that
-    is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in the train config, where
-    the server changes it from round to round.
+    Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
+    the clients' metric that is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in
+    the train config, where the server changes it from round to round.
+
+    `server` is the `aq.Server`, from the first round on; `refusals` has the nodes of the last round whose replies were
+    refused, with the reasons.
 
     >>> from flwr.serverapp.strategy import FedAvg
-    >>> strategy = AdaQuantStrategy(FedAvg(fraction_train=0.5), schedule=AdaQuant(s0=2), max_update_norm="10x")
-    >>> strategy.state.schedule.s
-    2
+    >>> from adaquantfl import AdaQuant
+    >>> strategy = AdaQuantStrategy(FedAvg(fraction_train=0.5), rule=AdaQuant(s0=2), max_update_norm="10x")
     """
 
     def __init__(
         self,
         strategy: Strategy,
         *,
-        schedule: Schedule | None = None,
-        seed: int = 0,
-        max_update_norm: float | str = 0.0,
-        quantizer: str = "uniform",
-        scope: str | int = "tensor",
-        codec: str = "auto",
-        exact: str | Sequence[str] = EXACT,
+        rule: Rule | None = None,
+        downlink: str = "model",
+        min_clients: int = 1,
+        exact: str | Sequence[str] = EXACT_NAMES,
         loss_key: str | None = None,
         lr_key: str = "lr",
+        **settings: Any,
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigError(
                 "AdaQuantStrategy wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); this is a "
                 f"{type(strategy).__module__}.{type(strategy).__qualname__}."
             )
+        if own := {"step", "cohort"} & set(settings):
+            raise ConfigError(f"{own.pop()} is not a setting here: the wrapped strategy samples and aggregates.")
+        self._exact = (exact,) if isinstance(exact, str) else tuple(exact)
+        if not all(isinstance(pattern, str) for pattern in self._exact):
+            raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
-        self.schedule = AdaQuant(s0=2) if schedule is None else schedule
-        if self.schedule.clients_choose or self.schedule.candidates(1.0):
-            raise ScheduleError(
-                f"{type(self.schedule).__name__} needs clients that take part in the choice of s, which quantize_mod's "
-                "do not. Run a preset with --engine flower, or choose another schedule."
-            )
-        self.state = StrategyState(self.schedule.init())
-        self.refusals: list[Refusal] = []  # of the last round
-        names = (exact,) if isinstance(exact, str) else tuple(exact)
-        self._settings = Plan(0, None, seed, scope, codec, names, quantizer)
-        self._limit = NormLimit.of(max_update_norm)
+        self.server: Server | None = None
+        self.refusals: dict[int, str] = {}
+        self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, **settings)
+        stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = _LOSS_KEYS if loss_key is None else (loss_key,)
         self._lr_key = lr_key
-        self._weight_key = getattr(strategy, "weighted_by_key", "num-examples")
-        self._sent: _Round | None = None
+        self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
+        self._numbers: dict[int, int] = {}  # node -> client
+        self._sent: _Sent | None = None
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._configure, self._aggregate, self._summary = (
             strategy.configure_train,
@@ -124,35 +99,28 @@ class AdaQuantStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages, with this round's plan."""
+        """The wrapped strategy's messages, with each client's order."""
         messages = list(self._configure(server_round, arrays, config, grid))
-        self._sent = self._plan(messages)
+        if self.server is not None and self._sent is not None:  # its replies were never aggregated
+            self.server.return_to(self._sent.before)
+        self._sent = self._open(messages) if messages else None
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics."""
-        if self._sent is None:
+        if self._sent is None or self.server is None:
             return self._aggregate(server_round, replies)
         sent, self._sent = self._sent, None
-        received = receive(replies, sent.models, sent.plan, self._limit)
+        received = receive(self.server, list(replies), self._numbers)
         self.refusals = received.refused
-        for refusal in received.refused:
-            _log.warning("Refused the reply of node %d: %s", refusal.node, refusal.reason)
-        loss = self._loss(received)  # first: strategies may empty the replies
+        for node, reason in received.refused.items():
+            _log.warning("Refused the reply of node %d: %s", node, reason)
+        loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         arrays, metrics = self._aggregate(server_round, received.messages)
-        state = self.state
-        self.state = replace(
-            state,
-            round=state.round + 1,
-            loss=state.loss if loss is None else loss,
-            paper_bits=state.paper_bits + (sent.paper_bits if received.used else 0),
-            payload_bytes=state.payload_bytes + received.payload_bytes,
-            wire_bytes=state.wire_bytes + received.wire_bytes,
-            refused=state.refused + len(received.refused),
-        )
-        return arrays, MetricRecord({**(metrics or {}), **_metrics(sent, received)})
+        arrays, facts = self._close(sent, received, arrays, loss)
+        return arrays, MetricRecord({**(metrics or {}), **facts})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -166,11 +134,11 @@ class AdaQuantStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the settings, then the wrapped strategy's."""
-        plan = self._settings
+        uplink = self._stages.uplink
         _log.info("\t├──> AdaQuantFL settings:")
-        _log.info("\t│\t├── Schedule: %s", self.schedule)
-        _log.info("\t│\t├── Quantizer: %s", plan.quantizer)
-        _log.info("\t│\t└── Scope: %s | codec: %s | seed: %d", plan.scope, plan.codec, plan.seed)
+        _log.info("\t│\t├── Rule: %s", self._stages.rule)
+        _log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", uplink.quantizer.name, uplink.scope, uplink.codec)
+        _log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
         self._summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
@@ -191,113 +159,125 @@ class AdaQuantStrategy(Strategy):
             attributes.update(before)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state in plain numbers, for JSON: save it beside the model after a round.
+        """The state as a plain tree of arrays, bytes, numbers and text; `runs.checkpoint` writes it to a folder.
 
         >>> from flwr.serverapp.strategy import FedAvg
-        >>> sorted(AdaQuantStrategy(FedAvg()).state_dict())
-        ['format', 'loss', 'paper_bits', 'payload_bytes', 'refused', 'round', 'schedule', 'wire_bytes']
+        >>> AdaQuantStrategy(FedAvg()).state_dict()
+        {'format': 2, 'server': None, 'clients': {}}
         """
-        return {"format": _FORMAT, **asdict(self.state)}
+        clients = {str(node): number for node, number in self._numbers.items()}
+        return {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: levels, bits and randomness continue where they were.
+        """Resume from a saved state: model, levels, bits and randomness continue where they were.
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> strategy = AdaQuantStrategy(FedAvg())
-        >>> strategy.load_state_dict({**strategy.state_dict(), "round": 7, "loss": 0.6})
-        >>> strategy.state.round
-        7
+        >>> strategy.load_state_dict(strategy.state_dict())
         """
         try:
-            fields = dict(state)
-            if (found := fields.pop("format")) != _FORMAT:
-                raise CheckpointError(f"The state has format {found}; this version reads {_FORMAT}.")
-            self.state = StrategyState(**{**fields, "schedule": ScheduleState(**fields["schedule"])})
-        except (KeyError, TypeError) as error:
+            if state["format"] != _FORMAT:
+                raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
+            self.server = Server.restore(state["server"], self._stages) if state["server"] else None
+            self._numbers = {int(node): int(number) for node, number in state["clients"].items()}
+            self._sent = None
+        except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
 
-    def _plan(self, messages: list[Message]) -> _Round | None:
-        """Decide s and tell the clients. None where there is nothing to quantize: then the round is as it was."""
-        models = _models(messages)
-        sizes = next(iter(models.values())).sizes(self._settings) if models else []
-        if not sizes:
-            for message in messages:
-                self._settings.write(message)  # without s: takes an earlier plan out
-            if messages:
-                _log.warning("AdaQuantStrategy found no arrays of floats to quantize and leaves this round as it is.")
+    def _open(self, messages: list[Message]) -> _Sent | None:
+        """Open a round and write the orders. None where it cannot be: then the round is as it was without us."""
+        models = [list(message.content.array_records.items()) for message in messages]
+        try:
+            if len(models[0]) != 1 or any(model != models[0] for model in models):
+                raise ConfigError("It takes one ArrayRecord per message, the same for all clients.")
+            (name, record), *_ = models[0]
+            weights = arrays_in(record)
+            server = self._server_at(weights)
+        except ConfigError as error:
+            _log.warning("AdaQuantStrategy leaves this round as it is. %s", error)
             return None
-        d, segments, state = sum(sizes), self._settings.segments(sizes), self.state
-        if state.round and state.loss is None and self.schedule.wants_loss(state.schedule, state.paper_bits):
+        before = server.current
+        if before.round and before.loss is None and server.wants_loss():
+            keys = " or ".join(map(repr, self._loss_keys))
             _log.warning(
                 "No client reports a training loss above 0 as %s, so that s stays %s. Return it in the client's "
                 "MetricRecord, or name its key: AdaQuantStrategy(..., loss_key=...).",
-                " or ".join(map(repr, self._loss_keys)),
-                state.schedule.s,
+                keys,
+                before.rule.s,
             )
-        schedule = self.schedule.step(
-            state.schedule, bits=state.paper_bits, dimension=d, loss=state.loss, eta=self._learning_rate(messages[0])
-        )
-        self.state = replace(state, schedule=schedule)
-        plan = replace(self._settings, round=state.round, s=schedule.s)
-        for message in messages:
-            plan.write(message)
-        levels = None if plan.s is None else plan.levels(sizes)[0]
-        scales = 1 if segments is None else len(segments)
-        return _Round(plan, models, levels, 32 * d if levels is None else paper_bits(d, levels, scales))
+        clients = [self._numbers.setdefault(m.metadata.dst_node_id, len(self._numbers)) for m in messages]
+        orders = server.open(clients, self._learning_rate(messages[0]))
+        same = digest_of(before.layout.split(weights)) == before.log.digest
+        parcels: dict[bytes, ConfigRecord] = {}
+        settings = {
+            "arrays": name,
+            "seed": self._stages.seed,
+            "with_model": self._stages.downlink.name != "model",
+            "loss": list(self._loss_keys),
+            "examples": self._weight_key,
+        }
+        for message, client in zip(messages, clients, strict=True):
+            content, order = RecordDict({**message.content}), Order.unpack(orders[client])
+            if order.layout and same:  # the whole model: Flower's own record of it, which needs no mod
+                head = replace(order, parcel=held_parcel(order.parcel)).pack()
+            else:
+                head, parcel = split_order(orders[client])
+                content[name] = parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel}))
+            content[KEY] = ConfigRecord({ORDER: head, **settings})  # type: ignore[dict-item]
+            message.content = content
+        return _Sent(before, sum(part.count_bytes() for m in messages for part in m.content.values()))
+
+    def _server_at(self, weights: Weights) -> Server:
+        """The server with this model: the one that it made last, or another where somebody has changed it since."""
+        server = self.server
+        try:
+            if server is None:
+                raise ConfigError("There is no server yet.")
+            state = server.current
+            model = state.layout.split(weights)
+        except ConfigError:  # the first round, or another model
+            self.server = server = Server(weights, exact=self._exact, stages=self._stages)
+            return server
+        given, ours = digest_of(model), state.layout.split(server.weights) if state.layout.narrow else server.model
+        if given not in (state.log.digest, digest_of(ours)):
+            trajectory = replace(state.trajectory, model=model, downlink=self._stages.downlink.init(model))
+            log = Log(state.log.round + 1, given)
+            server.return_to(replace(state, trajectory=trajectory, earlier=None, log=log))
+        return server
+
+    def _close(
+        self, sent: _Sent, received: Received, arrays: ArrayRecord | None, loss: float | None
+    ) -> tuple[ArrayRecord | None, dict[str, Any]]:
+        """End the round with what the wrapped strategy made of it: the model to continue with, and our metrics."""
+        server, before = self.server, sent.before
+        assert server is not None
+        metrics = {**received.metrics, "aq_wire_bytes_down": sent.wire_bytes}
+        if (arrays is None) == bool(received.heard):  # only plain weights; or nothing was made of the updates
+            server.return_to(before)
+            return arrays, metrics
+        try:
+            closed = server.close(typed(arrays, before.layout) if arrays is not None else None)
+        except EngineError as error:
+            _log.warning("The model stays as it is. %s", error)
+            server.return_to(before)
+            return None, metrics
+        after, facts = server.current, closed.facts
+        if "undone" not in facts:
+            known = before.loss if loss is None else self._smoothed(before.loss, loss)
+            server.return_to(replace(after, loss=known))
+        metrics |= {} if facts["s"] is None else {"aq_s": facts["s"]}
+        metrics["aq_bits_per_element"] = facts["bits_per_element"]
+        metrics["aq_paper_bits"] = after.ledger.paper_bits - before.ledger.paper_bits
+        metrics["aq_payload_bytes"] = after.ledger.payload_bytes_up - before.ledger.payload_bytes_up
+        return array_record(closed.weights), metrics
 
     def _learning_rate(self, message: Message) -> float:
         """eta_k from the train config; it matters only where it changes."""
         for config in message.content.config_records.values():
-            if eta := _positive(config.get(self._lr_key)):
+            if eta := positive(config.get(self._lr_key)):
                 return eta
         return 1.0
 
-    def _loss(self, received: Received) -> float | None:
-        """f(w_k): the clients' training losses, weighted as the wrapped strategy weighs them. A loss that the rule
-        cannot use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it."""
-        pairs = []
-        for answer in received.used:
-            for metrics in answer.message.content.metric_records.values():
-                loss = next((_positive(metrics[key]) for key in self._loss_keys if key in metrics), None)
-                weight = _positive(metrics.get(self._weight_key, 1))
-                if loss and weight:
-                    pairs.append((weight, loss))
-        total = sum(weight for weight, _ in pairs)
-        return _positive(sum(weight * loss for weight, loss in pairs) / total) if pairs else None
-
-
-def _models(messages: list[Message]) -> dict[int, Model]:
-    """What each node is sent; usually everybody the same."""
-    models: dict[int, Model] = {}
-    known: dict[int, Model] = {}
-    for message in messages:
-        records = list(message.content.array_records.values())
-        if len(records) == 1:
-            key = id(records[0])
-            known[key] = known.get(key) or Model(records[0])
-            models[message.metadata.dst_node_id] = known[key]
-    return models
-
-
-def _positive(value: object) -> float | None:
-    """A finite number above 0, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value > 0 else None
-
-
-def _metrics(sent: _Round, received: Received) -> dict[str, MetricRecordValues]:
-    """What this round sent: paper_bits is one client's, bytes are sums over clients."""
-    kinds = [refusal.kind for refusal in received.refused]
-    return {
-        **({} if sent.plan.s is None else {"aq_s": sent.plan.s}),
-        "aq_bits_per_element": sent.bits_per_element,
-        "aq_paper_bits": sent.paper_bits,
-        "aq_payload_bytes": received.payload_bytes,
-        "aq_wire_bytes": received.wire_bytes,
-        "aq_quantized": received.quantized,
-        "aq_plain": len(received.used) - received.quantized,
-        "aq_refused": len(kinds),
-        "aq_refused_frame": kinds.count("frame"),
-        "aq_refused_norm": kinds.count("norm"),
-    }
+    def _smoothed(self, before: float | None, loss: float) -> float:
+        smoothing = self._stages.loss_smoothing
+        return loss if before is None else smoothing * before + (1 - smoothing) * loss

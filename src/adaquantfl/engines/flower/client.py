@@ -1,6 +1,7 @@
 """The ClientApp: a node answers the calls of the client whose number is its partition-id.
 
-It keeps no state but, where its process lives on, the data and the last model: what comes next may lead on from it.
+It keeps no state except, where its process stays alive, the data and the last model: the next order may lead on from
+it. What error feedback leaves out is in Flower's Context, which any process that plays the client is given.
 """
 
 from __future__ import annotations
@@ -9,21 +10,17 @@ import tomllib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from .identity import write_identity
 
-# The rest is imported where it is used: PyTorch takes seconds, and a node that only says who it is has no need of it.
+# The rest is imported where it is used: PyTorch takes seconds, and a node that only says who it is does not need it.
 if TYPE_CHECKING:
-    from ...protocol.downlink import Held
-    from ...protocol.messages import Model
-    from ...training.trainer import Trainer
-    from ..calls import Call
+    from ..calls import Call, Player
 
 app = ClientApp()
 resident = False  # whether this process answers the next message too (node.py)
-_held: dict[int, Held] = {}  # run -> the model that it was sent last
 
 
 @app.query()
@@ -36,46 +33,37 @@ def introduce(message: Message, context: Context) -> Message:
 @app.evaluate()
 def answer(message: Message, context: Context) -> Message:
     """Carry out the calls of a message."""
-    me = str(context.node_config.get("partition-id", ""))
-    return Message(_answers(message.content, context.run_id, me), reply_to=message)
-
-
-def _answers(content: RecordDict, run: int, me: str) -> RecordDict:
-    from ...protocol.downlink import ParcelRefused, open_parcel
-    from ...protocol.quorum import reason_of
+    from ...errors import reason_of
     from ..calls import Failure
-    from .records import read_question, write_answers, write_refusal
+    from .records import read_question, write_answers
 
-    config, calls, parcel = read_question(content)
+    config, calls = read_question(message.content)
     try:
-        trainer = _trainer(config)
-        first = trainer.federation.model
-        held = open_parcel(parcel, _held.get(run), len(first.weights), len(first.buffers))
-    except ParcelRefused as error:
-        return write_refusal(str(error))
+        player = player_for(config)
+        answers = [_attempt(player, call, context) for call in calls]
     except Exception as error:  # no data, for instance
-        return write_answers([Failure(reason_of(error))] * len(calls))
-    if resident:
-        _held.clear()
-        _held[run] = held
-    return write_answers([_attempt(trainer, call, held.model, me) for call in calls])
+        answers = [Failure(reason_of(error))] * len(calls)
+    return Message(write_answers(answers), reply_to=message)
 
 
-def _attempt(trainer: Trainer, call: Call, model: Model, me: str) -> Any:
-    from ...protocol.quorum import reason_of
-    from ..calls import Failure, perform
+def _attempt(player: Player, call: Call, context: Context) -> Any:
+    from ...flower.records import recall, remember
+    from ...protocol.messages import Order
+    from ..calls import SHARED, Failure
 
-    name, arguments = call
-    if name in ("train", "loss") and str(arguments[0]) != me:
-        return Failure(f"its node was asked to play client {arguments[0]}, but has partition-id={me or '(none)'}.")
-    try:
-        return perform(trainer, call, model)
-    except Exception as error:  # a client's code is the user's; whatever it raises concerns that client
-        return Failure(reason_of(error))
+    me = str(context.node_config.get("partition-id", ""))
+    if call.name not in SHARED and str(call.client) != me:
+        return Failure(f"its node was asked to play client {call.client}, but has partition-id={me or '(none)'}.")
+    if call.name != "train" or not Order.unpack(call.order).feedback:
+        return player.answer(call)
+    client = player.clients[call.client] = recall(context.state, call.client, player.models)
+    answer = player.answer(call)
+    remember(client, context.state, with_model=False)
+    return answer
 
 
 @lru_cache(maxsize=1)
-def _trainer(config: str) -> Trainer:
+def player_for(config: str) -> Player:
     """Kept between messages where the process is."""
     import torch
 
@@ -83,9 +71,10 @@ def _trainer(config: str) -> Trainer:
     from ...threads import set_threads
     from ...training.task import Task
     from ...training.trainer import Trainer
+    from ..calls import Player
     from ..own_file import as_here
 
     torch.set_num_threads(1)  # the host's other cores belong to other clients
     set_threads(1)
     settings = as_here(config_of(tomllib.loads(config)))
-    return Trainer(settings, Task.of(settings))
+    return Player(Trainer(settings, Task.of(settings)))

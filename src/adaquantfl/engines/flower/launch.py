@@ -12,11 +12,10 @@ from ...errors import EngineError
 from ...runs.config import Config
 from ...runs.loop import Observer, Request
 from ...threads import cores
-from ..calls import refuse_feedback
 from .launch_link import Command
-from .local_processes import Home, free_ports
+from .local_processes import LocalProcesses, free_ports
 
-_POLL = 0.2  # seconds between a SuperNode's questions for messages
+_POLL_SECONDS = 0.2  # between a SuperNode's questions for messages
 _REVIVE_AFTER = 5.0  # seconds; a SuperNode that ends sooner than this would only end again
 
 
@@ -26,11 +25,11 @@ def simulate(request: Request, observer: Observer | None = None) -> dict[str, An
     if isinstance(prepared, dict):
         return prepared
     workers = min(prepared.workers or cores(), prepared.clients)
-    with Home() as home, closing(Command(home.path, request)) as command:
+    with LocalProcesses() as processes, closing(Command(processes.path, request)) as command:
         module = "adaquantfl.engines.flower.simulation"
         call = [sys.executable, "-m", module, str(prepared.clients), str(workers)]
-        home.start("simulation", call, command.environment)
-        return command.follow(observer, check=lambda: home.check("simulation"))
+        processes.start("simulation", call, command.environment)
+        return command.follow(observer, check=lambda: processes.check("simulation"))
 
 
 def deploy(request: Request, observer: Observer | None = None) -> dict[str, Any]:
@@ -38,8 +37,8 @@ def deploy(request: Request, observer: Observer | None = None) -> dict[str, Any]
     prepared = _prepare(request)
     if isinstance(prepared, dict):
         return prepared
-    with Home() as home, closing(Command(home.path, request)) as command:
-        deployment = Deployment(home, prepared.clients)
+    with LocalProcesses() as processes, closing(Command(processes.path, request)) as command:
+        deployment = Deployment(processes, prepared.clients)
         deployment.start(command.environment)
         return command.follow(observer, deployment.check)
 
@@ -47,26 +46,26 @@ def deploy(request: Request, observer: Observer | None = None) -> dict[str, Any]
 class Deployment:
     """A SuperLink, SuperNodes and our app on them. A SuperNode that dies is started again, as a service would be."""
 
-    def __init__(self, home: Home, clients: int) -> None:
-        self._home, self._clients = home, clients
+    def __init__(self, processes: LocalProcesses, clients: int) -> None:
+        self._processes, self._clients = processes, clients
         (self._port,) = free_ports(1)
         self.address = f"127.0.0.1:{self._port}"
         self._started: dict[int, float] = {}
 
     def start(self, environment: dict[str, str], isolation: str = "subprocess") -> None:
         """Start everything. environment: where the server app reports to. isolation: "process" if we start that."""
-        home = self._home
-        write_app(home.path / "app")
-        flower = home.path / "flwr"
+        processes = self._processes
+        write_app(processes.path / "app")
+        flower = processes.path / "flwr"
         flower.mkdir()
         (flower / "config.toml").write_text(f'[superlink.here]\naddress = "{self.address}"\ninsecure = true\n')
         call = ["flower-superlink", "--insecure", "--isolation", isolation, "--disable-runtime-dependency-installation"]
-        home.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(self._port)], environment)
-        home.await_port("superlink", self._port)
+        processes.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(self._port)], environment)
+        processes.await_port("superlink", self._port)
         for client in range(self._clients):
             self._start_node(client)
-        home.start("flwr", ["flwr", "run", str(home.path / "app"), "here"])
-        home.finish("flwr", seconds=300)
+        processes.start("flwr", ["flwr", "run", str(processes.path / "app"), "here"])
+        processes.finish("flwr", seconds=300)
 
     def address_for(self, client: int) -> str:
         """Where a client's node finds the SuperLink."""
@@ -74,20 +73,20 @@ class Deployment:
 
     def check(self) -> None:
         """Start dead SuperNodes again; EngineError where the SuperLink is gone."""
-        self._home.check("superlink")
+        self._processes.check("superlink")
         for client, started in list(self._started.items()):
-            if not self._home.alive(f"supernode-{client}") and time.monotonic() > started + _REVIVE_AFTER:
+            if not self._processes.alive(f"supernode-{client}") and time.monotonic() > started + _REVIVE_AFTER:
                 self._start_node(client)
 
     def node_command(self, client: int) -> list[str]:
         """What a client's host runs."""
         call = [sys.executable, "-m", "adaquantfl", "flower", "node", "--superlink", self.address_for(client)]
         call += ["--client", str(client), "--clients", str(self._clients)]
-        return [*call, "--insecure", "--poll", str(_POLL)]
+        return [*call, "--insecure", "--poll", str(_POLL_SECONDS)]
 
     def _start_node(self, client: int) -> None:
         self._started[client] = time.monotonic()
-        self._home.start(f"supernode-{client}", self.node_command(client))
+        self._processes.start(f"supernode-{client}", self.node_command(client))
 
 
 def write_app(folder: Path) -> None:
@@ -135,7 +134,6 @@ def _prepare(request: Request) -> Config | dict[str, Any]:
     requirement.require_flwr()
 
     def connect(config: Config) -> NoReturn:
-        refuse_feedback(config)
         raise _Needed(config)
 
     try:

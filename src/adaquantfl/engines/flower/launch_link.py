@@ -16,17 +16,11 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...errors import AdaQuantError, EngineError
-from ...protocol.messages import Model
-from ...protocol.quorum import reason_of
-from ...protocol.server import RunState
+from ...errors import AdaQuantError, EngineError, reason_of
 from ...runs.config import Config
-from ...runs.loop import Observer, Request
+from ...runs.loop import Observer, Request, RunState
 
 _ADDRESS, _KEY = "ADAQUANTFL_LAUNCHER", "ADAQUANTFL_LAUNCHER_KEY"
-_NO_MODEL = Model(np.empty(0, dtype=np.float32), np.empty(0, dtype=np.float32))
 _START_WITHIN = 300.0  # seconds for the server app to report; Flower's processes start slowly on busy machines
 _STOP_WITHIN = 30.0  # seconds for it to end the run in good order
 
@@ -34,8 +28,8 @@ _STOP_WITHIN = 30.0  # seconds for it to end the run in good order
 class Command:
     """The command's end. `follow` shows the run's progress and ends as the run does."""
 
-    def __init__(self, home: Path, request: Request) -> None:
-        self._address, self._key = str(home / "link"), secrets.token_bytes(32)
+    def __init__(self, folder: Path, request: Request) -> None:
+        self._address, self._key = str(folder / "link"), secrets.token_bytes(32)
         self._listener = Listener(self._address, "AF_UNIX", authkey=self._key)
         self._request = replace(request, out=request.out.absolute())  # the server app may be in another folder
         self._news: queue.Queue[tuple[Any, ...]] = queue.Queue()
@@ -114,10 +108,8 @@ class ServerEnd:
         return ServerEnd(Client(environment[_ADDRESS], "AF_UNIX", authkey=bytes.fromhex(environment[_KEY])))
 
     def observe(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-        """Pass a round on: all but the model and whatever else is of its size."""
-        s = state
-        light = RunState(s.round, _NO_MODEL, s.schedule, s.ledger, s.initial, s.latest, s.latest_round, s.rule_loss)
-        self._connection.send(("round", config, light, line))
+        """Pass a round on."""
+        self._connection.send(("round", config, state, line))
 
     def stopped(self) -> bool:
         """Whether the command wants no more, or is gone."""

@@ -1,4 +1,4 @@
-"""Flower's processes on this machine: in a home of their own, gone when it is left, however that comes about."""
+"""Flower's processes on this machine: quiet, in a folder of their own, and ended with us, however we end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,32 @@ from pathlib import Path
 from types import TracebackType
 
 from ...errors import EngineError
-from .processes import QUIET, tethered
 
-_LAST = 5  # lines of a process's output in a sentence
+# No news to Flower's and Ray's makers about who runs what, and no look for newer versions.
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+_LINES_QUOTED = 5  # of a process's output in a sentence
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_GRACE = 5.0  # seconds between asking a process to end and ending it
+_END_WITHIN = 5.0  # seconds between asking a process to end and ending it
+
+# Linux keeps the request (1 is PR_SET_PDEATHSIG, 15 is SIGTERM) when the process becomes the command. Other systems
+# have nothing like it; there a killed parent leaves its children behind.
+_BECOME = (
+    "import ctypes, os, sys\n"
+    "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 15)\n"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
 
 
-class Home:
+def tethered(command: Sequence[str]) -> list[str]:
+    """A command that ends with the process that started it, even where that one is killed: nothing is left behind.
+
+    To be started by the main thread: for Linux, the thread that started it is its parent.
+    """
+    return [sys.executable, "-c", _BECOME, *command]
+
+
+class LocalProcesses:
     """A temporary folder and the processes that live in it."""
 
     def __init__(self) -> None:
@@ -40,7 +58,7 @@ class Home:
         }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Home:
+    def __enter__(self) -> LocalProcesses:
         return self
 
     def __exit__(
@@ -88,8 +106,8 @@ class Home:
         """The end of it: from the last error on, where there is one."""
         lines = [line.strip() for line in self.printed(name).splitlines() if line.strip()]
         errors = [number for number, line in enumerate(lines) if "error" in line.lower()]
-        start = errors[-1] if errors else len(lines) - _LAST
-        return "It printed: " + " | ".join(lines[max(0, start) :][:_LAST])
+        start = errors[-1] if errors else len(lines) - _LINES_QUOTED
+        return "It printed: " + " | ".join(lines[max(0, start) :][:_LINES_QUOTED])
 
     def await_port(self, name: str, port: int, seconds: float = 60.0) -> None:
         """Wait until a process takes connections."""
@@ -105,11 +123,11 @@ class Home:
         return self.path / f"{name}.log"
 
     def _end_all(self) -> None:
-        """End our processes and those that they started, which carry our home in their environment."""
+        """End our processes and those that they started, which carry our folder in their environment."""
         for process in self._processes.values():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + _END_WITHIN
         while time.monotonic() < deadline and self._living():
             time.sleep(0.05)
         for pid in self._living():

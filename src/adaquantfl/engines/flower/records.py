@@ -1,76 +1,77 @@
-"""How calls, the model and answers travel in Flower's records: text, numbers and bytes, nothing that could run code.
-
-All in ConfigRecords: Flower sends a message as a tree of objects, one HTTP request for each at every hop, and an Array
-would be three of them.
-"""
+"""How calls and answers travel in Flower's records: text, numbers and bytes, nothing that could run code."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Error, RecordDict
+from flwr.common.constant import ErrorCode
 
 from ...errors import FrameError
-from ...protocol.downlink import Downlink
-from ...protocol.messages import Model, Plan, Reply
-from ..calls import Call, Failure
-from .identity import KEY
-from .replies import printable
+from ...flower.records import KEY, ORDER, PARCEL, REPLY, bytes_in, split_order
+from ...protocol.downlink import digest_in, held_parcel
+from ...protocol.messages import Order
+from ...protocol.server import Server
+from ..calls import Call, Failure, Trained
 
-PARCEL = "parcel"  # of the record with what leads to the model
-_PARTS = ("frame", "buffers", "survey")  # of a reply, as they are
+_LONGEST_REASON = 500  # characters
+_REASONS = {
+    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its ClientApp cannot be loaded: is adaquantfl[train,flower] installed there?",
+    ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time: Flower gave the message up.",
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "no answer in time: Flower gave the message up.",
+    ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone: it gave no sign of life for a minute.",
+    ErrorCode.CLIENT_APP_CRASHED: "its ClientApp ended in mid-round; out of memory is the usual cause.",
+}
 
 
 class Questions:
-    """The messages about one model. config: the run's, as TOML. way: what leads to the model from earlier ones."""
+    """The messages of one carry, all about the server's model. config: the run's, as TOML."""
 
-    def __init__(self, config: str, calls: list[Call], model: Model, way: Downlink) -> None:
-        self.calls = calls
-        self.round = way.round
-        self._config, self._model, self._way = config, model, way
-        self._parcels: dict[int | None, ConfigRecord] = {}  # the same for many nodes: Flower stores it once
+    def __init__(self, config: str, server: Server, calls: list[Call]) -> None:
+        self.calls, self._config = calls, config
+        self._whole = Order.unpack(server.view([-1], whole=True)[-1])
+        self.digest = digest_in(self._whole.parcel)  # of the model
+        self._held = held_parcel(self._whole.parcel)
+        self._parcels: dict[bytes, ConfigRecord] = {}  # the same for many nodes
 
-    def write(self, numbers: Sequence[int], held: int | None) -> RecordDict:
-        """These calls, for a node that holds the model of round `held` (None: it has none)."""
-        if self._way.size(held, self._model) >= self._way.size(None, self._model):
-            held = None
-        if held not in self._parcels:
-            self._parcels[held] = ConfigRecord({PARCEL: self._way.parcel(held, self._model)})
-        calls = json.dumps([_plain_call(self.calls[number]) for number in numbers])
-        return RecordDict({KEY: ConfigRecord({"config": self._config, "calls": calls}), PARCEL: self._parcels[held]})
-
-
-def read_question(content: RecordDict) -> tuple[str, list[Call], bytes]:
-    """The configuration's text, the calls, and the parcel that leads to their model."""
-    text = content.config_records[KEY]
-    calls = [_call(plain) for plain in json.loads(str(text["calls"]))]
-    return str(text["config"]), calls, _bytes(content.config_records[PARCEL][PARCEL])
-
-
-def write_refusal(reason: str) -> RecordDict:
-    """A node's answer to a parcel that it cannot use: it asks for the model itself."""
-    return RecordDict({KEY: ConfigRecord({"refused": reason})})
+    def write(self, places: Sequence[int], holds: bytes) -> RecordDict:
+        """These calls for a node that holds the model with the digest `holds`; empty: it holds none."""
+        record = ConfigRecord({"config": self._config})
+        calls = [self.calls[place] for place in places]
+        record["calls"] = json.dumps([[call.name, call.client, *call.numbers] for call in calls])
+        first, *others = (Order.unpack(call.order) for call in calls)
+        if holds == self.digest:
+            first = replace(first, parcel=self._held, layout="")
+        elif not holds:  # whatever the server thinks that its client holds
+            first = replace(first, parcel=self._whole.parcel, layout=self._whole.layout)
+        record[f"{ORDER}.0"], parcel = split_order(first.pack())
+        for number, order in enumerate(others, start=1):  # the first one has brought the model
+            record[f"{ORDER}.{number}"] = replace(order, parcel=self._held, layout="").pack()
+        return RecordDict({KEY: record, PARCEL: self._parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel}))})
 
 
-def read_refusal(content: RecordDict) -> str | None:
-    """Why the parcel was of no use; None where it was."""
-    reason = content.config_records.get(KEY, ConfigRecord()).get("refused")
-    return None if reason is None else printable(str(reason))
+def read_question(content: RecordDict) -> tuple[str, list[Call]]:
+    """The configuration's text, and the calls with their orders."""
+    record, parcel = content.config_records[KEY], bytes_in(content.config_records[PARCEL], PARCEL)
+    calls = []
+    for number, (name, client, start, stop) in enumerate(json.loads(str(record["calls"]))):
+        order = bytes_in(record, f"{ORDER}.{number}") + (b"" if number else parcel)
+        calls.append(Call(name, client, order, (start, stop)))
+    return str(record["config"]), calls
 
 
 def write_answers(answers: Sequence[Any]) -> RecordDict:
     """What a node answers, in the order of the calls."""
-    record = ConfigRecord()
-    lines: list[dict[str, Any]] = []
+    record, lines = ConfigRecord(), list[dict[str, Any]]()
     for number, answer in enumerate(answers):
         if isinstance(answer, Failure):
-            lines.append({"failure": answer.reason})
-        elif isinstance(answer, Reply):
-            for part in _PARTS:
-                record[f"{number}.{part}"] = getattr(answer, part)
-            lines.append({name: getattr(answer, name) for name in ("round_loss", "train_seconds", "encode_seconds")})
+            lines.append({"failure": answer.reason, "model_needed": answer.model_needed})
+        elif isinstance(answer, Trained):
+            record[f"{REPLY}.{number}"] = answer.reply
+            lines.append({"train": answer.train_seconds, "encode": answer.encode_seconds})
         else:
             lines.append({"value": answer})
     record["answers"] = json.dumps(lines)
@@ -89,64 +90,34 @@ def read_answers(content: RecordDict, calls: Sequence[Call]) -> list[Any]:
         raise FrameError(f"It cannot be read ({printable(f'{type(error).__name__}: {error}')}).") from error
 
 
+def failure_of(error: Error) -> Failure:
+    """Why there is no reply, where Flower reports an error in its place."""
+    told = f"Flower reports error {error.code}: {printable(error.reason or 'no reason given')}"
+    return Failure(_REASONS.get(error.code, told))
+
+
+def printable(text: str) -> str:
+    """What another host says, fit for a terminal and a history.
+
+    >>> printable("no data\\x1b[2J today")
+    'no data [2J today'
+    """
+    return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_REASON]).strip()
+
+
 def _answer(call: Call, line: dict[str, Any], record: ConfigRecord, number: int) -> Any:
-    name, arguments = call
     if "failure" in line:
-        return Failure(printable(str(line["failure"])))
-    return _READERS[name](arguments, line, record, number)
-
-
-def _read_reply(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> Reply:
-    return Reply(
-        client=arguments[0],  # who was asked, whatever the answer says
-        **{part: _bytes(record[f"{number}.{part}"]) for part in _PARTS},
-        round_loss=_number(line["round_loss"]),
-        train_seconds=_number(line["train_seconds"]),
-        encode_seconds=_number(line["encode_seconds"]),
-    )
-
-
-def _read_loss(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> float:
-    return _number(line["value"])
-
-
-def _read_correct(arguments: tuple[Any, ...], line: dict[str, Any], record: ConfigRecord, number: int) -> int:
-    start, stop = arguments
+        return Failure(printable(str(line["failure"])), line.get("model_needed") is True)
+    if call.name == "train":
+        reply = bytes_in(record, f"{REPLY}.{number}")
+        return Trained(reply, _number(line["train"]), _number(line["encode"]))
+    if call.name != "correct":
+        return _number(line["value"])
+    start, stop = call.numbers
     right = line["value"]
     if type(right) is not int or not 0 <= right <= stop - start:
         raise ValueError(f"{right!r} right answers of {stop - start}")
     return right
-
-
-_READERS: dict[str, Callable[[tuple[Any, ...], dict[str, Any], ConfigRecord, int], Any]] = {
-    "train": _read_reply,
-    "loss": _read_loss,
-    "losses": _read_loss,
-    "correct": _read_correct,
-    "test_losses": _read_loss,
-}
-
-
-def _plain_call(call: Call) -> list[Any]:
-    name, arguments = call
-    if name == "train":
-        client, plan = arguments
-        return [name, client, plan.round, plan.s, plan.eta, plan.survey]
-    return [name, *arguments]
-
-
-def _call(plain: list[Any]) -> Call:
-    name, *arguments = plain
-    if name == "train":
-        client, *plan = arguments
-        return name, (client, Plan(*plan))
-    return name, tuple(arguments)
-
-
-def _bytes(data: object) -> bytes:
-    if not isinstance(data, bytes):
-        raise TypeError(f"expected bytes, got {type(data).__name__}")
-    return data
 
 
 def _number(value: Any) -> float:

@@ -12,10 +12,9 @@ from flwr.app import Context, UserConfig
 from flwr.serverapp import Grid, ServerApp
 
 from ...errors import ConfigError
-from ...protocol.server import RunState
 from ...report import progress
 from ...runs.config import Config, load_config, parse_override
-from ...runs.loop import Observer, Request
+from ...runs.loop import Observer, Request, RunState
 from .engine import FlowerEngine
 from .launch_link import ServerEnd
 

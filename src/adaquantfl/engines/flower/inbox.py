@@ -8,7 +8,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 
-class Mail:
+class Inbox:
     """A `Grid` that remembers which replies nobody waits for any more."""
 
     def __init__(self, grid: Grid) -> None:
@@ -22,7 +22,7 @@ class Mail:
     def send(self, kind: str, contents: Mapping[int, RecordDict], seconds: float, group: str = "") -> dict[int, str]:
         """One message to each of these nodes; node -> id. Left out: nodes that Flower does not know any more.
 
-        A node that is busy for `seconds` longer does not get it at all: its answer would come too late.
+        A node that is busy for more than `seconds` does not get it at all: its answer would come too late.
         """
         messages = [
             Message(content, node, kind, ttl=seconds, group_id=group or None) for node, content in contents.items()

@@ -1,0 +1,56 @@
+"""Shorter polling: flwr has fixed intervals of 1 to 3 s between a message and its answer, and no options for them.
+
+Each function replaces one name in one module of Flower, in this process. Those names are private: where a version of
+Flower has them no more, its own intervals stay, and a line in the log says so.
+
+python -m adaquantfl.engines.flower.polling SECONDS ARGUMENTS is Flower's SuperNode with a shorter interval.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import time
+from functools import partial
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+
+_FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds until a part of a reply that is on its way is asked for again
+_log = logging.getLogger("flwr")
+
+
+def poll_messages_sooner(seconds: float) -> ModuleType | None:
+    """A SuperNode asks for messages, and for its client's answer, at least every `seconds` (3 and 0.5)."""
+    if (loop := _module("flwr.supernode.start_client_internal", "time")) is not None:
+        loop.__dict__["time"] = SimpleNamespace(sleep=lambda interval: time.sleep(min(interval, seconds)))
+    return loop
+
+
+def poll_replies_sooner() -> ModuleType | None:
+    """A server app that finds a reply whose parts are still on their way asks again soon (1 s)."""
+    if (grid := _module("flwr.superlink.grid.http_grid", "pull_objects", "initial_backoff", "backoff_cap")) is not None:
+        pull = import_module("flwr.supercore.inflatable.inflatable_utils").pull_objects
+        grid.__dict__["pull_objects"] = partial(pull, initial_backoff=_FIRST_RETRY, backoff_cap=_LONGEST_RETRY)
+    return grid
+
+
+def _module(path: str, name: str, *parameters: str) -> ModuleType | None:
+    """A module of Flower that has this name, a function with these parameters; None otherwise."""
+    try:
+        module = import_module(path)
+        found = getattr(module, name)
+        if not parameters or isinstance(found, partial) or set(parameters) <= set(inspect.signature(found).parameters):
+            return module
+    except (ImportError, AttributeError):
+        pass
+    _log.warning("This version of Flower has no %s in %s: its own polling intervals stay.", name, path)
+    return None
+
+
+if __name__ == "__main__":
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    poll_messages_sooner(float(sys.argv.pop(1)))
+    sys.argv[0] = "flower-supernode"
+    flower_supernode()

@@ -1,0 +1,63 @@
+"""How orders, replies and a client's state travel in Flower's records: bytes in ConfigRecords, nothing that runs code.
+
+ConfigRecords and not Arrays: Flower sends a message as a tree of objects, one HTTP request for each at every hop, and
+an Array would be three of them. The part of an order that leads to the model (the parcel) is a record of its own, so
+that Flower stores it once for all nodes that are sent the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from ..errors import AdaQuantError, ConfigError
+from ..protocol.arrays import AnyArray, Weights
+from ..protocol.client import Client, ModelCache
+from ..protocol.messages import Order
+from ..runs import checkpoint
+
+KEY = "adaquantfl"  # of our record in a message and in a Context's state
+ORDER, PARCEL, REPLY, _CLIENT = "order", "parcel", "reply", "client"  # entries
+
+
+def split_order(order: bytes) -> tuple[bytes, bytes]:
+    """An order in two parts, which make it up again: what is this client's own, and the parcel."""
+    cut = len(order) - len(Order.unpack(order).parcel)
+    return order[:cut], order[cut:]
+
+
+def bytes_in(record: ConfigRecord, key: str) -> bytes:
+    """An entry that must be bytes; TypeError otherwise: another host may send anything."""
+    data = record.get(key)
+    if not isinstance(data, bytes):
+        raise TypeError(f"expected bytes under {key!r}, got {type(data).__name__}")
+    return data
+
+
+def arrays_in(record: Mapping[str, Array]) -> dict[str, AnyArray]:
+    """The values of a record's arrays. ConfigError where one of them was not serialized by NumPy, or is damaged."""
+    try:
+        return {name: array.numpy() for name, array in record.items()}
+    except Exception as error:  # np.load raises almost anything
+        raise ConfigError(f"The arrays cannot be read ({type(error).__name__}: {error}).") from error
+
+
+def array_record(weights: Weights) -> ArrayRecord:
+    """Named arrays as Flower carries them."""
+    assert isinstance(weights, Mapping)
+    return ArrayRecord({name: Array(array) for name, array in weights.items()})
+
+
+def remember(client: Client, state: RecordDict, with_model: bool) -> None:
+    """Put what a client has to remember into its Context's state, which Flower keeps from message to message."""
+    tree = client.state() if with_model else {**client.state(), "held": None}
+    state[KEY] = ConfigRecord({_CLIENT: checkpoint.pack(tree)})
+
+
+def recall(state: RecordDict, number: int, models: ModelCache) -> Client:
+    """The client of a Context; a new one where it has no state, or one that cannot be read."""
+    try:
+        return Client.restore(checkpoint.unpack(bytes_in(state.config_records[KEY], _CLIENT)), models)
+    except (KeyError, TypeError, AdaQuantError):
+        return Client(number, models)
