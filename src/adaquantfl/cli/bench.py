@@ -1,4 +1,4 @@
-"""This machine's codec speed, beside its copy speed and beside straightforward NumPy and PyTorch versions.
+"""This machine's codec speed, next to its copy speed and to straightforward NumPy and PyTorch versions.
 
 Speeds are in GB/s of float32 in or out, and as a share of np.copyto of the same vector in the same run: machines are
 shared and noisy, a ratio within one run is not.

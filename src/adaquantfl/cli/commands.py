@@ -17,7 +17,7 @@ from ..runs.config import load_config, parse_override
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train one configuration, or go on with it."""
+    """Train one configuration, or resume it."""
     _starting(options)
     from ..engines.launch import launch
     from ..report import progress
@@ -129,7 +129,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """Serve the page of runs while they go on."""
+    """Serve the page of runs while they are running."""
     from ..report import watch
 
     port = watch.PORT if options.port is None else options.port
@@ -231,7 +231,7 @@ def _silent(line: str) -> None:
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """Says that the same command goes on where it was stopped."""
+    """Says that the same command resumes where it was stopped."""
     try:
         yield
     except KeyboardInterrupt:
@@ -241,7 +241,7 @@ def _repeatable() -> Iterator[None]:
 
 @contextmanager
 def _resumable(out: Path, engine: str) -> Iterator[None]:
-    """Says how to go on when a run is stopped or fails."""
+    """Says how to resume when a run is stopped or fails."""
     go_on = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
     try:
         yield

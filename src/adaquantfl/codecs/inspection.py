@@ -39,8 +39,8 @@ def describe(data: Bytes) -> str:
             ("scales", _span(header.scales)),
             *_further(header),
             ("non-zero", f"{np.count_nonzero(levels.values) / header.dimension:.4%}"),
-            ("entropy", f"{-np.sum(share * np.log2(share)):.4f} bits an element"),
-            ("sent", f"{8 * frame.size / header.dimension:.4f} bits an element"),
+            ("entropy", f"{-np.sum(share * np.log2(share)):.4f} bits per element"),
+            ("sent", f"{8 * frame.size / header.dimension:.4f} bits per element"),
             (
                 "with codec",
                 ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in all_codecs()) + " bytes",
@@ -63,7 +63,7 @@ def _span(numbers: npt.NDArray[np.float32]) -> str:
 
 
 def _further(header: Header) -> list[tuple[str, str]]:
-    """What some quantizers send beside the scales."""
+    """What some quantizers send in addition to the scales."""
     facts = []
     if header.kind.number and header.numbers is not None:
         facts.append((header.kind.number.name, _span(header.numbers)))

@@ -36,7 +36,7 @@ _WRONG = {
     kernels.PADDING: "the unused bits of its last byte are not 0",
 }
 
-# (first tile, last tile, index, level, found so far) -> (tile to go on with, found)
+# (first tile, last tile, index, level, found so far) -> (tile to continue with, found)
 _Find = Callable[[int, int, npt.NDArray[np.uint32], npt.NDArray[np.int32], int], tuple[int, int]]
 
 

@@ -88,7 +88,7 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
         try:
             data = bytes_in(reply.content.config_records[names[0]], REPLY)
             if len(names) > 1 or reply.content.array_records:
-                raise Refused("its message was refused. It has more than one update, or arrays beside it.")
+                raise Refused("its message was refused. It has more than one update, or arrays next to it.")
             server.receive(client, data)
             packed[client] = reply, names[0], data
         except (TypeError, Refused) as error:

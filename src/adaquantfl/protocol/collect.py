@@ -111,7 +111,7 @@ class OpenRound:
             self.missing[client] = reason
 
     def apply_limit(self, limit: NormLimit) -> None:
-        """Refuse what is too large beside the round's median; for that every norm must be known."""
+        """Refuse what is too large compared with the round's median; for that every norm must be known."""
         if not limit.needs_all:
             return
         for client, reason in limit.refused({client: one.frame.norm for client, one in self.heard.items()}).items():

@@ -313,5 +313,5 @@ def _walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
             raise FrameError(f"Unknown kind of step {kind}.")
         model = Model(weights, *_read_untouched(parts[0][0], layout))
     if position != len(body):
-        raise FrameError("The parcel goes on after its last step.")
+        raise FrameError("The parcel has more bytes after its last step.")
     return model

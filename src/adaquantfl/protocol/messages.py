@@ -129,7 +129,7 @@ class Reply:
 
     @property
     def priced_bytes(self) -> int:
-        """What a rule's price counts beside the frame: all that is sent, with the loss as a float32."""
+        """What a rule's price counts in addition to the frame: all that is sent, with the loss as a float32."""
         return len(self.buffers) + len(self.others) + len(self.survey) + 4
 
     def pack(self) -> bytes:

@@ -39,7 +39,7 @@ class ServerState:
 
     earlier: the trajectory before the present one, where the rule may roll back. loss: the mean mini-batch loss of the
     last round, or smoothed over the last ones. taken_back: rounds that do not count. asked: client -> the rounds that
-    it was asked in and may have to hear of again; only with error feedback. examples: of each client, as it said last.
+    it was asked in and may still have to be told about; only with error feedback. examples: of each client.
     """
 
     round: int

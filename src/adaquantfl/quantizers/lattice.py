@@ -3,7 +3,7 @@
 With step = scale / s and z uniform over the lattice's cell, the sender sends the point of the lattice nearest to
 x / step + z, and the receiver takes z off again. The error is uniform over the cell whatever x is, hence unbiased:
 5/72 step^2 an element for the hexagon, against 1/12 for rounding each element on its own; for the same area of a cell
-that is 0.17 dB less. The authors report better models than QSGD and rotation at 2 and 4 bits an element.
+that is 0.17 dB less. The authors report better models than QSGD and rotation at 2 and 4 bits per element.
 
 A point is (a + b/2 for odd b, b sqrt(3)/2): two integers that are independent where the elements are, which an entropy
 coder needs. The last element of an odd segment is dithered alone.

@@ -142,7 +142,7 @@ def quantize(
 
     x: 1-D float32 or float64 array (float64 is rounded to float32 first). s: 1 to 65535; larger is finer.
     key: from `stream_key`; the same key gives the same levels. segments: lengths of runs with a norm of their own
-    (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie so many times
+    (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie this many times
     further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7; an array has one
     for each segment. quantizer: a name (`adaquantfl methods`), or an object. norm: "l2" or "linf"; None: its usual one.
 

@@ -2,7 +2,7 @@
 
 Each element is first cut to at most 2.5 sigma, sigma the standard deviation of its segment; then it becomes
 max |g| sign(g_i) b_i with b_i = 1 with probability |g_i| / max |g|. The rounding is unbiased, the clipping is not: the
-authors accept that for the smaller maximum, and report AlexNet's accuracy unharmed. log2(3) bits an element before
+authors accept that for the smaller maximum, and report AlexNet's accuracy unharmed. log2(3) bits per element before
 entropy coding.
 """
 

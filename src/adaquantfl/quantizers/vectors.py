@@ -109,7 +109,7 @@ def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArra
 
 
 def check_stretch(stretch: Stretch, segments: int | None = None) -> None:
-    """Refuse what is not a finite factor from 1 on, or so many of them; None: one for all."""
+    """Refuse what is not a finite factor from 1 on, or not one for each of the segments; None: one for all."""
     if segments is not None and isinstance(stretch, np.ndarray):
         if stretch.shape != (segments,) or not ((stretch >= 1.0) & (stretch < math.inf)).all():
             raise QuantizeError(f"stretch={stretch!r}: expected a finite factor from 1 on for each segment.")

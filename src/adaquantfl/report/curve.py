@@ -10,7 +10,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def plot(values: Sequence[float | None], columns: int = 40, rows: int = 4, total: int | None = None) -> list[str]:
-    """Lines of text with the curve of `values`, left to right, and the highest and lowest value beside it.
+    """Lines of text with the curve of `values`, left to right, and the highest and lowest value next to it.
 
     `total` values would fill the width, so that a run's curve grows into its place. Values that are None, not finite or
     not above 0 leave a gap.

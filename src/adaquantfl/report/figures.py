@@ -200,7 +200,7 @@ def _lines(
     if steps:
         look["drawstyle"] = "steps-pre"
     # Seeds measure at the same rounds until one of them stops early: average the part they share, and let
-    # the longer ones go on as thin lines of their own.
+    # the longer ones continue as thin lines of their own.
     shared = functools.reduce(np.intersect1d, [curve[:, 0] for curve in curves])
     stack = np.stack([curve[np.isin(curve[:, 0], shared), 1:] for curve in curves])
     mean = stack.mean(axis=0)

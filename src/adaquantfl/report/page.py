@@ -128,7 +128,7 @@ def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A remark in brackets (a ratio, how many seeds) goes on a line of its own below the number."""
+    """A remark in brackets (a ratio, how many seeds) is on a line of its own below the number."""
     match = re.fullmatch(r"(.+?) [(\[](.+)[)\]]", text)
     return f"{escape(match[1])}<small>{escape(match[2])}</small>" if match else escape(text)
 

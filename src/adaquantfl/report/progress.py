@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on. Where the output is not a terminal it stays quiet."""
+"""What a person sees while a run is running. Where the output is not a terminal it stays quiet."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def to_csv(tables: Iterable[Table]) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` to so many significant digits, without an exponent in the range that tables hold."""
+    """`value` to this many significant digits, without an exponent in the range that tables hold."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))

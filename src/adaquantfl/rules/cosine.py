@@ -12,7 +12,7 @@ from .checks import check_start
 
 @dataclass(frozen=True)
 class Cosine(Rule):
-    """From s0 to s_end in so many rounds, slowly at both ends; s_end from then on.
+    """From s0 to s_end in `rounds` rounds, slowly at both ends; s_end from then on.
 
     >>> rule, state = Cosine(s0=1, s_end=9, rounds=4), Cosine(s0=1, s_end=9, rounds=4).init()
     >>> for _ in range(3):  # the third round is half way

@@ -39,9 +39,9 @@ class CostAware(Rule):
     fewer (`quantizers.balanced`). Where their noise would do more than `harm` from the start, the round
     is taken back and tried with more, until it does not. every: rounds from one survey to the next. harm: how much of
     the loss the noise of a round may add to it; the clients measure it, and s is never so small that it would be more.
-    brake: a loss that rises above so many times its lowest doubles s, whatever bound and harm say, and the rule goes on
-    from there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round
-    whose clients saw so many times the usual loss, or none that is a number, is taken back with the one before it,
+    brake: a loss that rises above this many times its lowest doubles s, whatever bound and harm say, and the rule
+    continues from there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round
+    whose clients saw this many times the usual loss, or none that is a number, is taken back with the one before it,
     whose noise they trained on, and s doubles.
 
     A survey says what other levels would do:
@@ -175,7 +175,7 @@ class CostAware(Rule):
         return now if before is None else (before + now) / 2
 
     def _weight(self, state: RuleState, eta: float) -> float:
-        """What a round's cost counts beside its error: (f_k / f_0) / (eta_k / eta_0)^2."""
+        """What a round's cost counts next to its error: (f_k / f_0) / (eta_k / eta_0)^2."""
         assert state.f0 is not None
         assert state.eta0 is not None
         lowest = max(min(state.memory["lowest"], state.f0), 1e-9 * state.f0)

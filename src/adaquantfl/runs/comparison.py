@@ -45,7 +45,7 @@ def plan(preset: str, methods: Sequence[Method], seeds: int, changes: Mapping[st
 
 
 def carry_out(jobs: Sequence[Job], observer: Observer | None) -> list[str]:
-    """Run what is missing and go on with what was interrupted. Returns a sentence for each run that failed."""
+    """Run what is missing and resume what was interrupted. Returns a sentence for each run that failed."""
     return [failure for job in jobs if (failure := _carry_out_one(job, observer))]
 
 
@@ -74,7 +74,7 @@ def carry_out_in_parallel(jobs: Sequence[Job], at_once: int, tell: Callable[[str
 
 
 def play(job: Job, observer: Observer | None = None) -> None:
-    """Run it, or go on with it where it was interrupted; a finished run stays as it is."""
+    """Run it, or resume it where it was interrupted; a finished run stays as it is."""
     if RunDirectory(job.out).is_run:
         check_same(job)
         runner.resume(job.out, observer=observer)

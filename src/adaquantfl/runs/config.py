@@ -59,7 +59,7 @@ class Config:
     model: str = "cnn"
     partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
     clients: int = 8
-    clients_per_round: int = 0  # a seeded sample of so many takes part in each round; 0: all
+    clients_per_round: int = 0  # a seeded sample of this size takes part in each round; 0: all
     sampling: str = "uniform"  # or "size": the more data, the more often
     # How long.
     rounds: int = 600
@@ -68,7 +68,7 @@ class Config:
     tau: int = 10
     eta: float = 0.1
     eta_decay: float = 1.0  # eta is multiplied by this ...
-    eta_decay_every: int = 100  # ... every so many rounds
+    eta_decay_every: int = 100  # ... every this many rounds
     batch_size: int = 64
     # How many levels, and when they are chosen anew (eq. 13).
     method: str = "adaquant"  # "adaquant", "1bit" to "16bit", "fp32", or another rule of `adaquantfl methods`
@@ -78,10 +78,10 @@ class Config:
     rounding: str = "nearest"  # of the rule's value: "nearest", "up", "down", or "power": 2^b - 1
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
-    scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or for so many elements; "balanced"
+    scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
     quantizer: str = "uniform"  # the paper's; `adaquantfl methods` lists others
     norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
-    sparsity: int = 400  # "stc" keeps one element in so many
+    sparsity: int = 400  # "stc" keeps one element in this many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
@@ -91,14 +91,14 @@ class Config:
     resolution: float = 0.01  # distance of two levels with "fixed-step" and "feddq"
     survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
     harm: float = 0.03  # the share of the loss that a round's noise may add to it with "cost-aware"
-    brake: float = 1.3  # "cost-aware" doubles s when the loss rises to so many times its lowest
-    undo: float = 5.0  # "cost-aware" takes back a round whose clients saw so many times the usual loss
+    brake: float = 1.3  # "cost-aware" doubles s when the loss rises to this many times its lowest
+    undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
-    # The way down.
+    # The downlink.
     downlink: str = "model"  # "exact": what leads from the old model to the new one; "lossy": quantized
     downlink_s0: int = 32  # levels of "lossy" at the start
     # Clients that fail.
-    min_clients: int = 0  # a round counts with at least so many answers; 0: all clients
+    min_clients: int = 0  # a round counts with at least this many answers; 0: all clients
     round_timeout: float = 600.0  # seconds that a client may take
     max_update_norm: float | str = 0.0  # refuse updates of a larger l2 norm; "10x": than 10 times the median; 0: none
     # Running it.

@@ -82,7 +82,7 @@ class RunDirectory:
         return config, saved
 
     def reopen(self) -> None:
-        """The run goes on: what was said of its end no longer holds."""
+        """The run is resumed: what was said of its end no longer holds."""
         (self.path / "summary.json").unlink(missing_ok=True)
 
     def append(self, line: Mapping[str, Any]) -> None:

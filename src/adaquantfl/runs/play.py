@@ -15,7 +15,7 @@ def run(source: str | Path, out: str | Path, **changes: Any) -> RunRecord:
     """Train a preset (by name) or a TOML file (by path) with some keys changed, into the folder `out`.
 
     Returns its record: `history` has a line for each round, `summary` what it came to, `series("loss")` a curve
-    against bits. Called again, it goes on where it was interrupted; a finished run is only read. docs/configuration.md
+    against bits. Called again, it resumes where it was interrupted; a finished run is only read. docs/configuration.md
     lists the keys. It needs the extra `train`; a script calls it under `if __name__ == "__main__":`.
 
     >>> from tempfile import TemporaryDirectory

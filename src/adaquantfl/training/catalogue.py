@@ -39,7 +39,7 @@ class Spec:
 
     @property
     def size(self) -> int:
-        """Bytes of pixels and labels, which is what the cache holds but for a small header."""
+        """Bytes of pixels and labels, which is what the cache holds, except for a small header."""
         return (self.train + self.test) * (prod(self.shape) + 1)
 
 

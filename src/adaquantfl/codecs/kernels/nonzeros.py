@@ -29,7 +29,7 @@ def _append(row, start, slots, index, level, found):
 
 @kernel
 def find(values, first, last, counts, index, level, found):
-    """Append the non-zero values of the tiles first to last; returns the tile to go on with and the new `found`."""
+    """Append the non-zero values of the tiles first to last; returns the tile to continue with and the new `found`."""
     slots = np.empty(ROW + 1, dtype=np.uint8)
     for tile in range(first, last):
         tile_end = min(len(values), (tile + 1) * TILE)

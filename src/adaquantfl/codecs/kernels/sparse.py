@@ -53,7 +53,7 @@ def _log2(number):
 
 @inline
 def _width(things):
-    """Bits that hold any gap among so many things."""
+    """Bits that hold any gap among this many elements."""
     return _log2(2 * things - 1)  # ceil(log2(things))
 
 
@@ -83,7 +83,7 @@ def _gap_code(gap, mean, width):
         return np.uint64(_ones(LONGEST) | np.uint64(raw << np.uint64(LONGEST))), LONGEST + width
     bits = _width(divisor)
     rest = gap - quotient * divisor
-    short = (np.int64(1) << bits) - divisor  # so many rests take one bit less
+    short = (np.int64(1) << bits) - divisor  # this many remainders take one bit less
     code, length = np.uint64(rest), bits - 1
     if rest >= short:
         both = np.uint64(rest + short)

@@ -39,7 +39,7 @@ def write_identity(node_config: Mapping[str, UserConfigValue], keeps: bool) -> R
 
 
 def read_identity(content: RecordDict, clients: int) -> Identity:
-    """What a node says of itself. EngineError with the reason where it cannot take part in a run of so many clients."""
+    """What a node says of itself. EngineError with the reason where it cannot take part in the run."""
     record = content.config_records.get(KEY) or ConfigRecord()
     client, partitions = str(record.get("client", "")), str(record.get("clients", ""))
     theirs, ours = str(record.get("version", "")), version("adaquantfl")

@@ -77,7 +77,7 @@ def read_announcement(data: bytes, client: int) -> tuple[StoreKeys, Config] | No
 
 
 def open_store(host: str, port: int, seconds: float) -> TCPStore:
-    """The store that another process hosts, or will host within so many seconds."""
+    """The store that another process hosts, or will host within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
