@@ -14,6 +14,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.cli import main
+from adaquantfl.report import figures
 from support import small_runs
 
 TINY = small_runs.options(small_runs.TINY)
@@ -90,7 +91,9 @@ def test_a_mistake_gets_a_sentence_and_an_exit_code(
     assert list(tmp_path.iterdir()) == []  # nothing half-made is left
 
 
-def test_compare_runs_every_method_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_runs_every_method_and_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "c"
     arguments = ["compare", "demo", *TINY, "--methods", "adaquant,2bit,fp32", "--seeds", "2", "--out", str(out)]
     assert main(arguments) == 0
@@ -101,6 +104,7 @@ def test_compare_runs_every_method_and_reports(tmp_path: Path, capsys: pytest.Ca
         assert (out / name).stat().st_size > 0
     stamps = {path: path.stat().st_mtime_ns for path in out.glob("*/*/history.jsonl")}
     assert len(stamps) == 6
+    monkeypatch.setattr(figures, "draw", lambda runs, out: [])  # once is enough: it takes longer than the runs
     assert main(arguments) == 0  # finished runs are kept
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert main([*arguments, "--set", "tau=3"]) == 1  # and not mistaken for others

@@ -20,6 +20,7 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
     return [output.text for output in outputs if output.output_type == "stream"]
 
 
+@pytest.mark.slow
 def test_it_runs_and_prints_what_it_was_committed_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = [str(Path(aq.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, search)))  # the kernel takes the package that we test

@@ -11,7 +11,7 @@ import adaquantfl as aq
 from adaquantfl.codecs.fixed import body_size
 from adaquantfl.codecs.frame import read_frame
 from support.frames import sealed
-from support.widths import fast_or_slow, few_and_all
+from support.widths import FAST, fast_or_slow, few_or_all
 
 LEVELS = [1, 2, 3, 4, 7, 8, 100, 127, 128, 255, 1000, 32767, 32768, 40000, 65535]
 
@@ -25,7 +25,7 @@ def test_the_body_is_the_papers_bits_but_for_the_last_bytes_padding(d: int, s: i
     assert 0 <= padding < 8
 
 
-@few_and_all
+@few_or_all(FAST)
 @given(data=st.data(), d=st.integers(1, 5000), seed=st.integers(0, 1000), pieces=st.integers(1, 5))
 def test_decode_undoes_encode(numbers: list[int], data: st.DataObject, d: int, seed: int, pieces: int) -> None:
     s = data.draw(st.sampled_from(numbers))

@@ -75,6 +75,7 @@ def memory_of(pids: Iterable[int]) -> int:
     return total
 
 
+@pytest.mark.slow
 def test_a_simulated_run_ends_in_the_same_model_and_leaves_nothing_behind(spotless: Path) -> None:
     config = small()
     seen: list[tuple[int, bool]] = []

@@ -71,6 +71,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does_right(tmp_path: Path) -> None:
     config = load_config(
         "demo",

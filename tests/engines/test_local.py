@@ -30,6 +30,7 @@ def test_replies_are_the_same_for_any_number_of_workers_and_in_client_order() ->
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_one_client_and_is_replaced() -> None:
     engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2, "tau": 2000}))
     try:

@@ -346,9 +346,10 @@ def test_a_run_killed_again_and_again_ends_in_the_same_model(tmp_path: Path, wor
     assert without_times(run) == without_times(tmp_path / "whole")
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path, workers: int) -> None:
     run = tmp_path / "run"
-    overrides = options({**SMALL, "rounds": 100_000, "workers": 2})
+    overrides = options({**SMALL, "rounds": 100_000, "workers": workers})
     process = start(tmp_path, "demo", *overrides, "--out", str(run))
     wait_for_rounds(run, 5, process)
     process.send_signal(signal.SIGINT)

@@ -56,6 +56,7 @@ def test_every_job_of_the_rivals_is_a_valid_run() -> None:
     assert len({job.out for job in jobs}) == len(jobs)
 
 
+@pytest.mark.slow
 def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = options({**TINY, "rounds": 2})
     arguments = ["compare", "demo", *tiny, "--methods", "adaquant,1bit[s0=1]", "--quiet", "--out"]

@@ -12,6 +12,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.cli import main
 from adaquantfl.engines.launch import launch
+from adaquantfl.report import figures
 from adaquantfl.report.page import write_report
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs import records
@@ -41,6 +42,7 @@ def mine(tmp_path: Path) -> Path:
     return written(tmp_path, REGRESSION)
 
 
+@pytest.mark.slow
 def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
     """With dropout, whose masks must not depend on who draws them."""
     expected = runner.run(small(mine), tmp_path / "one")
@@ -138,6 +140,7 @@ def test_compare_takes_a_task_and_tells_another_one_apart(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(figures, "draw", lambda runs, out: [])  # takes longer than the runs
     command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *options(SMALL)]
     assert main(command) == 0
     assert (tmp_path / "runs" / "compare-mine" / "report.html").is_file()

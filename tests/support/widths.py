@@ -17,10 +17,8 @@ def fast_or_slow(numbers: list[int]) -> list[object]:
     return [s if s.bit_length() in fast else pytest.param(s, marks=pytest.mark.slow) for s in numbers]
 
 
-few_and_all = pytest.mark.parametrize(
-    "numbers",
-    [
-        pytest.param(FAST, id="few"),
-        pytest.param([*FAST, *(2**bits - 1 for bits in range(3, 16)), 5, 100, 5000], id="all", marks=pytest.mark.slow),
-    ],
-)
+def few_or_all(few: list[int]) -> pytest.MarkDecorator:
+    """A test with few numbers of levels, and with all widths as a slow one."""
+    every = [*FAST, *(2**bits - 1 for bits in range(3, 16)), 5, 100, 5000]
+    cases = [pytest.param(few, id="few"), pytest.param(every, id="all", marks=pytest.mark.slow)]
+    return pytest.mark.parametrize("numbers", cases)
