@@ -9,13 +9,22 @@ from pathlib import Path
 
 def children(pid: int) -> list[int]:
     """The living children of a process."""
+    return _living("parent", pid)
+
+
+def in_session(pid: int) -> list[int]:
+    """The living processes of the session that a process leads, or led."""
+    return _living("session", pid)
+
+
+def _living(relation: str, pid: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            state, parent, _, session = stat.read_text().rpartition(")")[2].split()[:4]
         except OSError:  # gone since
             continue
-        if int(parent) == pid and state != "Z":
+        if int({"parent": parent, "session": session}[relation]) == pid and state != "Z":
             found.append(int(stat.parent.name))
     return found
 
