@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +17,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import TCPStore
 
-from adaquantfl.engines.calls import Call, Failure
+import adaquantfl as aq
+from adaquantfl.engines.calls import Call, Failure, Trained
 from adaquantfl.engines.gloo import client as gloo_client
 from adaquantfl.engines.gloo import launch as gloo_run
-from adaquantfl.engines.gloo import link as gloo_link
-from adaquantfl.engines.gloo import server as gloo_server
-from adaquantfl.engines.gloo.messages import (
+from adaquantfl.engines.gloo import remote as gloo_remote
+from adaquantfl.engines.gloo import rendezvous
+from adaquantfl.engines.gloo.connection import Connection
+from adaquantfl.engines.gloo.engine import GlooEngine
+from adaquantfl.engines.gloo.rendezvous import StoreKeys, host_store, open_store
+from adaquantfl.engines.gloo.wire import (
     ANSWER_BYTES,
     CALL_BYTES,
+    PING,
+    RESTORE,
+    STATE,
     AnswerError,
     CallHeader,
-    Follows,
-    Refusal,
-    decode_answer,
-    decode_call,
-    encode_answer,
-    encode_call,
+    pack_answer,
+    pack_call,
+    unpack_answer,
+    unpack_call,
 )
-from adaquantfl.engines.gloo.pair import Pair, keep_store, open_store
-from adaquantfl.engines.gloo.server import GlooEngine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import ConfigError, EngineError
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.protocol.messages import ORDER_MAGIC
+from adaquantfl.protocol.server import Server
+from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.training.task import Pictures, Task
+from support.engine_rounds import ask, play_round, replies, server_of
 from support.processes import wait_until
 
 HERE = "127.0.0.1"
-PLAN = Plan(0, 2, 0.1)
+SECONDS = 200.0  # for what must happen; a busy machine may need many of them
 
 
 def small(**changes: Any) -> Config:
@@ -63,17 +69,18 @@ class ThreadClient(threading.Thread):
 
     def run(self) -> None:
         try:
-            gloo_client.play(open_store(HERE, self.port, 10), HERE, self.client)
+            gloo_client.play(open_store(HERE, self.port, SECONDS), HERE, self.client)
         except EngineError as error:
             self.said = str(error)
 
 
 class Federation:
-    """A gloo engine with clients that are threads."""
+    """A gloo engine with clients that are threads, and a server."""
 
     def __init__(self, config: Config, store: TCPStore | None = None) -> None:
-        self.store = store or keep_store(HERE)
+        self.store = store or host_store(HERE)
         self.engine = GlooEngine(config, self.store)
+        self.server = server_of(self.engine)
         self.clients: list[ThreadClient] = []
 
     def add(self, *clients: int) -> list[ThreadClient]:
@@ -81,18 +88,28 @@ class Federation:
         self.clients += added
         return added
 
-    def train(self) -> list[Reply | Absence]:
-        return list(self.engine.train(self.engine.federation.model, PLAN))
+    def wait_for_news(self) -> None:
+        """Until a client has joined or been lost, while nothing is asked of it."""
+        wait_until(lambda: not self.engine._events.empty(), SECONDS, "there are news of a client")
 
-    def join_by_hand(self, client: int) -> Pair:
+    def join_by_hand(self, client: int) -> Connection:
         """A client's connection, for a test to misuse."""
-        joined = gloo_client._join(open_store(HERE, self.store.port, 10), HERE, client)
+        joined = gloo_client.join(open_store(HERE, self.store.port, SECONDS), HERE, client)
         assert joined is not None
         return joined[0]
 
+    def replies(self) -> dict[int, bytes | str]:
+        return replies(self.engine, self.server)
+
+    def all_answer(self) -> bool:
+        return all(isinstance(reply, bytes) for reply in self.replies().values())
+
+
+Federate = Callable[..., Federation]
+
 
 @pytest.fixture
-def federate() -> Iterator[Callable[..., Federation]]:
+def federate() -> Iterator[Federate]:
     """federate(config, clients that join at once); everything must have ended at the end."""
     made: list[Federation] = []
     threads = torch.get_num_threads()
@@ -109,34 +126,41 @@ def federate() -> Iterator[Callable[..., Federation]]:
         federation.engine.close()
         federation.engine.close()
         for client in federation.clients:
-            client.join(20)
+            client.join(SECONDS)
             assert not client.is_alive()
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("adaquantfl-client")]
 
 
-def exact(replies: list[Reply]) -> list[tuple[Any, ...]]:
-    return [(reply.client, reply.frame, reply.buffers, reply.round_loss) for reply in replies]
+def answer_by_hand(connection: Connection, answer: Callable[[CallHeader], tuple[bytes, bytes]]) -> None:
+    """Take a call and send something."""
+    header = unpack_call(connection.receive(CALL_BYTES, SECONDS))
+    connection.receive(header.size, SECONDS)
+    for part in answer(header):
+        connection.send(part, SECONDS)
 
 
-@pytest.mark.parametrize("s", [3, None])
-def test_answers_are_those_of_the_local_engine(federate: Callable[..., Federation], s: int | None) -> None:
-    config = small(clients=3, partition="dirichlet(0.5)")
-    engine, local = federate(config).engine, LocalEngine(replace(config, workers=1))
-    model = local.federation.model
-    for plan in (Plan(0, s, 0.1), Plan(7, s, 0.05)):
-        assert exact(list(engine.train(model, plan))) == exact(list(local.train(model, plan)))
-    assert engine.evaluate(model) == local.evaluate(model)
+@pytest.mark.parametrize("method", ["adaquant", "fp32"])
+def test_answers_are_those_of_the_local_engine(federate: Federate, method: str) -> None:
+    config = small(clients=3, partition="dirichlet(0.5)", method=method)
+    federation, local = federate(config), LocalEngine(replace(config, workers=1))
+    for round in (0, 7):
+        ours = replies(federation.engine, federation.server, round=round)
+        assert ours == replies(local, federation.server, round=round)
+        assert all(isinstance(reply, bytes) for reply in ours.values())
+    assert federation.engine.evaluate(federation.server) == local.evaluate(federation.server)
 
 
-def test_buffers_go_there_and_back(federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_go_there_and_back(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Task, "of", lambda config: normalised_task())
     config = small()
-    engine, local = federate(config).engine, LocalEngine(replace(config, workers=1))
-    model = Model(local.federation.model.weights, np.linspace(0.5, 2, 13).astype(np.float32).round(1))
-    replies = list(engine.train(model, PLAN))
-    assert exact(replies) == exact(list(local.train(model, PLAN)))
-    assert all(reply.buffers for reply in replies)
-    assert engine.evaluate(model) == local.evaluate(model)
+    federation, local = federate(config), LocalEngine(replace(config, workers=1))
+    ours, theirs = federation.server, server_of(local)
+    assert ours.held.layout.buffers == 12
+    for _ in range(2):
+        assert play_round(federation.engine, ours) == play_round(local, theirs)
+        np.testing.assert_array_equal(ours.model.buffers, theirs.model.buffers)
+        assert ours.model.others == theirs.model.others
+    assert federation.engine.evaluate(ours) == local.evaluate(theirs)
 
 
 def normalised_task() -> Task:
@@ -156,271 +180,326 @@ def normalised_task() -> Task:
     return Task(build, torch.nn.functional.cross_entropy, examples, examples, parts, ("a", "b", "c"))
 
 
-@dataclass
-class Sent:
-    floats: list[int] = field(default_factory=list)
-    parcels: list[int] = field(default_factory=list)
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each order that is sent."""
+    sizes: list[int] = []
+    send = Connection.send
+
+    def count(connection: Connection, data: bytes, timeout: float) -> None:
+        if data.startswith(ORDER_MAGIC):
+            sizes.append(len(data))
+        send(connection, data, timeout)
+
+    monkeypatch.setattr(Connection, "send", count)
+    return sizes
 
 
-def count_sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """What the server sends, as it does."""
-    sent = Sent()
-    send = Pair.send
-
-    def count(pair: Pair, data: Any, timeout: float) -> None:
-        if isinstance(data, np.ndarray):
-            sent.floats.append(len(data))
-        elif data.startswith(b"AQP1"):
-            sent.parcels.append(len(data))
-        send(pair, data, timeout)
-
-    monkeypatch.setattr(Pair, "send", count)
-    return sent
+def models_in(sent: list[int], server: Server) -> int:
+    """How many of the orders were as large as a model."""
+    models = sum(size > 4 * server.held.layout.dimension for size in sent)
+    sent.clear()
+    return models
 
 
-def test_a_model_is_sent_once(federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = count_sent(monkeypatch).floats
-    engine = federate(small()).engine
-    model = engine.federation.model
-    engine.evaluate(model)
-    list(engine.train(model, PLAN))
-    engine.evaluate(model)
-    d = engine.federation.dimension
-    assert sent == [d, d]
-    list(engine.train(Model(model.weights.copy(), model.buffers), PLAN))
-    assert sent == [d] * 4
+def test_a_model_is_sent_once(federate: Federate, sent: list[int]) -> None:
+    federation = federate(small(downlink="model"))
+    engine, server = federation.engine, federation.server
+    engine.evaluate(server)
+    assert models_in(sent, server) == 2
+    federation.replies()
+    engine.evaluate(server)
+    assert len(sent) == 4
+    assert models_in(sent, server) == 0
+    play_round(engine, server)
+    assert models_in(sent, server) == 0
+    play_round(engine, server)  # from another model
+    assert models_in(sent, server) == 2
 
 
-def test_the_exact_downlink_sends_steps_and_ends_in_the_same_model(
-    federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    sent = count_sent(monkeypatch)
-    config = small(clients=3, partition="dirichlet(0.5)", downlink="exact", evaluate_every=2, rounds=5)
-    engine, local = federate(config).engine, LocalEngine(replace(config, workers=1))
-    d = local.federation.dimension
-    states = server.start(config, engine), server.start(config, local)
-    assert sent.floats == [d] * 3
+def test_the_exact_downlink_sends_steps_and_ends_in_the_same_model(federate: Federate, sent: list[int]) -> None:
+    config = small(clients=3, partition="dirichlet(0.5)", downlink="exact")
+    federation, local = federate(config), LocalEngine(replace(config, workers=1))
+    engine, ours, theirs = federation.engine, federation.server, server_of(local)
+    assert engine.evaluate(ours) == local.evaluate(theirs)
+    assert models_in(sent, ours) == 3
     for number in range(5):
-        if number == 3:  # a mistake about what a client holds: it refuses the parcel and gets the model
-            engine._links[1]._held_round = 1
-        played = [server.play_round(state, config, by) for state, by in zip(states, (engine, local), strict=True)]
-        states = tuple(
-            server.evaluate(*after, config, by)[0] for after, by in zip(played, (engine, local), strict=True)
-        )
-        ours, theirs = states
-        np.testing.assert_array_equal(ours.model.weights, theirs.model.weights)
-        assert ours.latest == theirs.latest
-        assert ours.ledger == theirs.ledger
-    assert len(sent.parcels) >= 3 * 4
-    assert max(sent.parcels) < d
-    assert sent.floats == [d] * 4
-    assert "Client 1 gets the model itself: The parcel leads on from the model of round 1" in caplog.text
+        assert play_round(engine, ours) == play_round(local, theirs)
+        if number % 2:
+            assert engine.evaluate(ours) == local.evaluate(theirs)
+    assert models_in(sent, ours) == 0
+    former = federation.clients[1]
+    federation.add(1)  # holds nothing: it refuses what leads on from the last model
+    federation.wait_for_news()
+    engine._take_in_waiting_events()
+    former.join(SECONDS)
+    engine._clients[2]._digest = ours.held.digest  # wrong: it holds the model before
+    play_round(local, theirs)
+    assert "missing" not in play_round(engine, ours)
+    np.testing.assert_array_equal(ours.model.weights, theirs.model.weights)
+    assert len(sent) == 3 + 2
+    assert models_in(sent, ours) == 1
 
 
-def test_a_round_that_is_left_half_way_does_not_disturb_the_next(federate: Callable[..., Federation]) -> None:
-    engine = federate(small(clients=3)).engine
-    model = engine.federation.model
-    expected = exact(list(engine.train(model, PLAN)))
-    half = engine.train(model, Plan(5, 2, 0.1))
+def test_a_round_that_is_left_half_way_does_not_disturb_the_next(federate: Federate) -> None:
+    federation = federate(small(clients=3))
+    expected = federation.replies()
+    half = ask(federation.engine, federation.server, round=5)
     next(half)
     half.close()
-    assert exact(list(engine.train(model, PLAN))) == expected
+    assert federation.replies() == expected
 
 
-def test_no_more_than_at_once_work_at_the_same_time(federate: Callable[..., Federation]) -> None:
+def test_no_more_than_at_once_work_at_the_same_time(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = federate(small(clients=4))
     engine = federation.engine
     engine._at_once = 2
-    most = 0
-    ask = engine._ask
+    working = []
+    listen = engine._listen
 
-    def watch(*arguments: Any) -> None:
-        nonlocal most
-        ask(*arguments)
-        most = max(most, len(engine._asked))
+    def watch(*arguments: Any) -> Any:
+        working.append(sum(remote.pending is not None for remote in engine._clients.values()))
+        return listen(*arguments)
 
-    engine._ask = watch  # type: ignore[method-assign]
-    assert [reply.client for reply in engine.train(engine.federation.model, PLAN)] == [0, 1, 2, 3]
-    engine.evaluate(engine.federation.model)
-    assert most == 2
-
-
-def test_a_client_that_raises_is_absent_with_its_reason(federate: Callable[..., Federation]) -> None:
-    engine = federate(small()).engine
-    answers = list(engine.train(engine.federation.model, Plan(0, None, 0.1, survey=True)))
-    assert all(isinstance(answer, Absence) for answer in answers)
-    assert "raised AssertionError" in answers[0].reason
-    assert [answer.client for answer in engine.train(engine.federation.model, PLAN)] == [0, 1]
+    monkeypatch.setattr(engine, "_listen", watch)
+    assert federation.all_answer()
+    engine.evaluate(federation.server)
+    assert max(working) == 2
 
 
-def test_a_client_that_never_comes_is_not_waited_for(
-    federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gloo_server, "JOIN_SECONDS", 1.0)
+def test_a_client_that_raises_is_absent_with_its_reason(federate: Federate) -> None:
+    federation = federate(small())
+    reasons = replies(federation.engine, federation.server, candidates=(0.0,))
+    assert all("it raised ZeroDivisionError" in str(reason) for reason in reasons.values())
+    assert federation.all_answer()
+
+
+def test_a_client_that_never_comes_is_not_waited_for(federate: Federate) -> None:
     federation = federate(small(min_clients=1), [1])
-    engine = federation.engine
-    model = engine.federation.model
-    answers = list(engine.train(model, PLAN))
-    assert answers[0] == Absence(0, "it did not join within 1 s.")
-    assert isinstance(answers[1], Reply)
+    federation.wait_for_news()
+    federation.engine._join_deadline = time.monotonic()
+    answers = federation.replies()
+    assert answers[0] == "it did not join within 300 s."
+    assert isinstance(answers[1], bytes)
     federation.add(0)  # late, but welcome
-    wait_until(lambda: isinstance(federation.train()[0], Reply), 20, "client 0 takes part")
+    federation.wait_for_news()
+    assert federation.all_answer()
 
 
-def test_without_any_client_there_is_an_answer_too(
-    federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gloo_server, "JOIN_SECONDS", 0.5)
-    engine = federate(small(), []).engine
-    answers = list(engine.carry(engine.federation.model, [("loss", (0,)), ("correct", (0, 10))]))
-    assert answers == [Failure("it did not join within 0.5 s."), Failure("the server has to do it itself.")]
+def test_without_any_client_there_is_an_answer_too(federate: Federate) -> None:
+    federation = federate(small(), [])
+    federation.engine._join_deadline = time.monotonic()
+    calls = [Call("loss", 0, b""), Call("correct", -1, b"", (0, 10))]
+    answers = dict(federation.engine.carry(federation.server, calls))
+    assert answers == {0: Failure("it did not join within 300 s."), 1: Failure("the server has to do it itself.")}
 
 
-def test_who_is_started_anew_takes_the_place_of_the_former(federate: Callable[..., Federation]) -> None:
+def test_who_is_started_anew_takes_the_place_of_the_former(federate: Federate) -> None:
     federation = federate(small(), [0])
-    engine = federation.engine
     former = federation.join_by_hand(1)
-    rounds = engine.train(engine.federation.model, PLAN)
-    assert isinstance(next(rounds), Reply)
+    answers = ask(federation.engine, federation.server)
+    client, answer = next(answers)
+    assert client == 0
+    assert isinstance(answer, Trained)
     federation.add(1)
-    assert next(rounds) == Absence(1, "it was started anew in mid-round.")
+    assert next(answers) == (1, Failure("it was started anew in mid-round."))
+    answers.close()
     with pytest.raises(RuntimeError):
-        former.receive(10**6, 5.0)
-    assert all(isinstance(answer, Reply) for answer in engine.train(engine.federation.model, PLAN))
+        answer_by_hand(former, lambda header: pack_answer(header.number, Failure("")))
+    assert federation.all_answer()
 
 
 @pytest.mark.parametrize(
-    ("header", "words"),
+    ("further", "answer", "words"),
     [
-        ((0, ("train", ()), Reply(1, b"x" * 2**22, b"", 0.1, 0.0, 0.0)), "announced 4,194,304 bytes"),
-        ((900, ("train", ()), Reply(1, b"x", b"", 0.1, 0.0, 0.0)), "answered call 90"),
-        ((0, ("loss", ()), 0.5), "with kind 1"),
+        (0, Trained(b"x" * 2**22, 0.1, 0.1), "announced 4,194,304 bytes"),
+        (900, Trained(b"x", 0.1, 0.1), "answered call 90"),
+        (0, 0.5, "with kind 2"),
     ],
     ids=["size", "number", "kind"],
 )
 def test_nonsense_ends_that_client_s_connection_and_no_other(
-    federate: Callable[..., Federation], header: tuple[int, Call, Any], words: str
+    federate: Federate, further: int, answer: Any, words: str
 ) -> None:
     federation = federate(small(), [1])
-    engine = federation.engine
     intruder = federation.join_by_hand(0)
 
-    def misbehave() -> None:
-        call = decode_call(intruder.receive(CALL_BYTES, 20.0), 0)
-        intruder.receive_floats(call.follows.weights, 20.0)
-        further, question, answer = header
-        intruder.send(encode_answer(call.number + further, question, answer)[0], 20.0)
+    def nonsense(header: CallHeader) -> tuple[bytes, bytes]:
+        return pack_answer(header.number + further, answer)[0], b""
 
-    threading.Thread(target=misbehave, daemon=True).start()
-    first, second = engine.train(engine.federation.model, PLAN)
-    assert isinstance(first, Absence)
-    assert words in first.reason
-    assert isinstance(second, Reply)
+    threading.Thread(target=answer_by_hand, args=(intruder, nonsense), daemon=True).start()
+    first, second = federation.replies().values()
+    assert isinstance(first, str)
+    assert words in first
+    assert isinstance(second, bytes)
     with pytest.raises(RuntimeError):
-        intruder.receive(10**6, 5.0)
+        intruder.receive(CALL_BYTES, SECONDS)
 
 
-def test_strangers_at_the_door_are_ignored(federate: Callable[..., Federation]) -> None:
+def test_a_reply_that_is_no_reply_is_refused_and_the_client_stays(federate: Federate) -> None:
+    federation = federate(small(min_clients=1), [1])
+    intruder = federation.join_by_hand(0)
+
+    def nonsense(header: CallHeader) -> tuple[bytes, bytes]:
+        return pack_answer(header.number, Trained(b"nothing", 0.1, 0.1))
+
+    threading.Thread(target=answer_by_hand, args=(intruder, nonsense), daemon=True).start()
+    for client, answer in federation.engine.train(federation.server, federation.server.open(eta=0.1)):
+        assert isinstance(answer, Trained)
+        if client == 0:
+            with pytest.raises(aq.Refused, match="This is no reply"):
+                federation.server.receive(client, answer.reply)
+    assert 0 in federation.engine._clients
+
+
+def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> None:
     federation = federate(small(), [])
-    store = open_store(HERE, federation.store.port, 10)
-    keys = gloo_client.Keys(json.loads(store.get(gloo_client.RUN))["server"])
+    store = open_store(HERE, federation.store.port, SECONDS)
+    keys = StoreKeys(json.loads(rendezvous.announced(store))["server"])
     for words in ["no JSON", '"text"', "[0]", "[0, 0]", '[0, "no.such.host.invalid"]']:
         store.set(keys.arrival(store.add(keys.arrivals, 1)), words)
     federation.join_by_hand(77)
     federation.add(0, 1)
-    assert all(
-        isinstance(answer, Reply) for answer in federation.engine.train(federation.engine.federation.model, PLAN)
-    )
+    assert federation.all_answer()
 
 
-def test_what_a_former_server_left_in_the_store_is_passed_over(federate: Callable[..., Federation]) -> None:
+def test_what_a_former_server_left_in_the_store_is_passed_over(federate: Federate) -> None:
     """A launcher that starts everything anew keeps its store."""
-    store = keep_store(HERE)
-    keys = gloo_client.Keys("former")
-    store.set(gloo_client.RUN, gloo_client.announcement("former", small()))
+    store = host_store(HERE)
+    keys = StoreKeys("former")
+    rendezvous.announce_run(store, "former", small())
     store.set(keys.arrival(store.add(keys.arrivals, 1)), json.dumps([0, HERE]))
     early = ThreadClient(store.port, 0)
-    wait_until(lambda: store.add(keys.arrivals, 0) == 2, 10, "a client waits for the former server")
+    wait_until(lambda: store.add(keys.arrivals, 0) == 2, SECONDS, "a client waits for the former server")
     federation = federate(small(), [], store)
     federation.clients.append(early)
     federation.add(1)
-    assert all(
-        isinstance(answer, Reply) for answer in federation.engine.train(federation.engine.federation.model, PLAN)
-    )
+    assert federation.all_answer()
 
 
 def test_a_client_that_is_not_let_in_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gloo_client, "JOIN_SECONDS", 0.5)
-    store = keep_store(HERE)
-    store.set(gloo_client.RUN, gloo_client.announcement("gone", small()))
+    store = host_store(HERE)
+    rendezvous.announce_run(store, "gone", small())
     client = ThreadClient(store.port, 0)
-    client.join(20)
+    client.join(SECONDS)
     assert "Client 0 was not let in within 0.5 s" in client.said
 
 
 def test_a_client_that_comes_after_the_end_has_nothing_to_do() -> None:
-    store = keep_store(HERE)
-    store.set(gloo_client.RUN, gloo_client.refusal())
+    store = host_store(HERE)
+    rendezvous.announce_end(store)
     client = ThreadClient(store.port, 0)
-    client.join(20)
+    client.join(SECONDS)
     assert not client.is_alive()
     assert not client.said
 
 
-def test_a_client_whose_server_is_gone_says_so(
-    federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_whose_server_is_gone_says_so(federate: Federate) -> None:
     federation = federate(small())
-    engine = federation.engine
-    engine.evaluate(engine.federation.model)
-    engine._links[0]._pair.hang_up()
-    federation.clients[0].join(20)
+    federation.engine.evaluate(federation.server)
+    federation.engine._clients[0]._connection.abort()
+    federation.clients[0].join(SECONDS)
     assert "Client 0 ends: the server has closed the connection or is gone" in federation.clients[0].said
-    answers = list(engine.train(engine.federation.model, PLAN))
-    assert answers[0] == Absence(0, "its connection is lost; it can be started again and joins in from then on.")
-    assert isinstance(answers[1], Reply)
+    answers = federation.replies()
+    assert answers[0] == "its connection is lost; it can be started again and joins in from then on."
+    assert isinstance(answers[1], bytes)
 
 
-def test_a_silent_server_is_given_up_and_a_slow_one_is_heard(
-    federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_has_nothing_to_ask_says_that_it_is_there(
+    federate: Federate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gloo_client, "SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr(gloo_link, "PING_SECONDS", 0.3)
-    federation = federate(small(clients=1))
-    threading.Event().wait(3)
-    assert isinstance(federation.train()[0], Reply)
-    monkeypatch.setattr(gloo_link, "PING_SECONDS", 1e6)
-    assert isinstance(federation.train()[0], Reply)
-    federation.clients[0].join(20)
-    assert "gone" in federation.clients[0].said
+    monkeypatch.setattr(gloo_remote, "PING_SECONDS", 0.05)
+    federation = federate(small(), [1])
+    idle = federation.join_by_hand(0)
+    for _ in range(3):
+        assert unpack_call(idle.receive(CALL_BYTES, SECONDS)).name == PING
+    assert isinstance(federation.replies()[1] if federation.add(0) else None, bytes)
+
+
+def test_a_silent_server_is_given_up(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gloo_client, "SILENCE_SECONDS", 0.5)
+    (client,) = federate(small(clients=1)).clients
+    client.join(SECONDS)
+    assert "gone" in client.said
+
+
+def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
+    config = small(quantizer="stc", method="1bit", sparsity=20)
+    first = federate(config)
+    play_round(first.engine, first.server)
+    states, saved = first.engine.client_states(), first.server.state()
+    assert set(states) == {"0", "1"}
+    assert all(state["remainder"]["value"].any() for state in states.values())
+    second = federate(config)
+    second.server = Server.restore(saved, stages=second.server.stages)
+    assert second.replies() != first.replies()  # without their states; the first are now a round ahead
+    third = federate(config)
+    third.engine.restore_clients(states)
+    np.testing.assert_equal(third.engine.client_states(), states)
+    fourth = LocalEngine(config)
+    fourth.restore_clients(states)
+    third.server = second.server
+    assert third.replies() == replies(fourth, second.server)
+
+
+def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
+    federate: Federate, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = small(quantizer="stc", method="1bit", sparsity=20)
+    federation = federate(config)
+    engine = federation.engine
+    play_round(engine, federation.server)
+    engine._clients[1]._connection.abort()
+    states = engine.client_states()
+    assert states["0"] is not None
+    assert states["1"] is None
+    saved = {"run": {"round": 1}, "clients": states}
+    loop._check_feedback(saved, config)
+    assert "could not hand over what they had left out of their updates (error feedback)" in caplog.text
+    with pytest.raises(aq.CheckpointError, match="error feedback"):
+        loop._check_feedback({**saved, "clients": dict.fromkeys(states)}, config)
+    engine.restore_clients({"1": states["0"]})
+    assert "Not every client got back what it had left out" in caplog.text
+    assert "client 1: its connection is lost" in caplog.text
+
+
+def test_a_state_that_cannot_be_read_counts_as_missing(federate: Federate) -> None:
+    federation = federate(small(clients=1, quantizer="stc", method="1bit"), [])
+    client = federation.join_by_hand(0)
+    nonsense = threading.Thread(
+        target=answer_by_hand, args=(client, lambda header: pack_answer(header.number, b"PK")), daemon=True
+    )
+    nonsense.start()
+    assert federation.engine.client_states() == {"0": None}
 
 
 def test_the_store_of_a_run_here_listens_on_this_machine_only() -> None:
-    store = keep_store(HERE)
+    store = host_store(HERE)
     port = f"{store.port:04X}"
     listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port} " in line]
     assert {address.split(":")[0] for address in listening} == {"0100007F"}
 
 
-def test_another_version_is_refused(federate: Callable[..., Federation], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_refused(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = federate(small(), [])
-    federation.store.set(gloo_client.RUN, json.dumps({"version": "0.0.1", "config": {}}))
+    federation.store.set(rendezvous._RUN, json.dumps({"version": "0.0.1", "config": {}}))
     (client,) = federation.add(0)
-    client.join(20)
+    client.join(SECONDS)
     assert "The server has adaquantfl 0.0.1, client 0 has" in client.said
 
 
-def test_too_few_processes_are_counted_and_the_clients_sent_home(
+def test_too_few_processes_are_counted_and_the_clients_dismissed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = keep_store(HERE)
+    store = host_store(HERE)
     environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": HERE, "MASTER_PORT": str(store.port)}
     for name, value in {**environment, "TORCHELASTIC_USE_AGENT_STORE": "True"}.items():
         monkeypatch.setenv(name, value)
     client = ThreadClient(store.port, 0)
     with pytest.raises(ConfigError, match=r"2 processes were started .* 2 clients and the server are 3"):
         gloo_run.launch(Request(tmp_path / "run", small()))
-    client.join(20)
+    client.join(SECONDS)
     assert "Client 0 has nothing to do: 2 processes were started" in client.said
     assert not (tmp_path / "run").exists()
 
@@ -435,66 +514,75 @@ def test_an_environment_that_makes_no_sense_is_refused(monkeypatch: pytest.Monke
     for key, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": HERE, "MASTER_PORT": "1", name: "-1"}.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(ConfigError, match=f"{name} = '-1'"):
-        gloo_run.Place.of_environment()
+        gloo_run.LaunchedProcess.of_environment()
 
 
 REASONS = st.text("abc öß.", max_size=30)
 NUMBERS = st.floats(allow_nan=False)
-REPLIES = st.builds(Reply, st.just(3), st.binary(max_size=50), st.binary(max_size=50), NUMBERS, NUMBERS, NUMBERS)
+COUNTS = st.integers(0, 2**32 - 1)
+TRAINED = st.builds(Trained, st.binary(max_size=50), NUMBERS, NUMBERS)
 
 
 @given(
-    st.integers(1, 2**32 - 1),
+    COUNTS,
     st.one_of(
-        st.tuples(st.just(("train", (3, PLAN))), REPLIES),
-        st.tuples(st.sampled_from([("loss", (3,)), ("losses", (0, 1000))]), NUMBERS),
-        st.tuples(st.just(("correct", (100, 200))), st.integers(0, 100)),
-        st.tuples(
-            st.just(("loss", (3,))), st.builds(lambda kind, *w: kind(*w), st.sampled_from([Failure, Refusal]), REASONS)
-        ),
+        st.tuples(st.just("train"), TRAINED),
+        st.tuples(st.just(STATE), st.binary(max_size=50)),
+        st.tuples(st.sampled_from(["loss", "losses", "test_losses", RESTORE]), NUMBERS),
+        st.tuples(st.just("correct"), st.integers(0, 100)),
+        st.tuples(st.sampled_from(["train", "loss"]), st.builds(Failure, REASONS, st.booleans())),
     ),
 )
-def test_answers_come_through(number: int, asked: tuple[Call, Any]) -> None:
-    call, answer = asked
-    head, body = encode_answer(number, call, answer)
-    header = decode_answer(head, number, call, 10)
+def test_answers_come_through(number: int, asked: tuple[str, Any]) -> None:
+    name, answer = asked
+    head, body = pack_answer(number, answer)
+    header = unpack_answer(head, number, Call(name, 3, b"", (100, 200)), 100)
     assert header.size == len(body)
-    assert header.answer(3, body) == answer
+    assert header.answer(body) == answer
 
 
 @given(
-    st.integers(0, 2**32 - 1),
-    st.one_of(
-        st.builds(
-            lambda *plan: ("train", (3, Plan(*plan))),
-            st.integers(0, 2**32 - 1),
-            st.one_of(st.none(), st.integers(1, 65535)),
-            NUMBERS,
-        ),
-        st.just(("loss", (3,))),
-        st.tuples(
-            st.sampled_from(["losses", "correct"]), st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-        ),
+    COUNTS,
+    st.builds(
+        Call,
+        st.sampled_from(["train", "loss", "losses", "correct", "test_losses", STATE, RESTORE, PING]),
+        st.just(-1),
+        st.binary(max_size=50),
+        st.tuples(COUNTS, COUNTS),
     ),
 )
 def test_calls_come_through(number: int, call: Call) -> None:
-    follows = Follows(4, 5, 2, 7)
-    assert decode_call(encode_call(number, call, follows), 3) == CallHeader(number, call, follows)
+    head, body = pack_call(number, call)
+    assert body == call.order
+    assert unpack_call(head) == CallHeader(number, call.name, call.numbers, len(body))
 
 
 @given(
     st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES),
-    st.sampled_from([("train", (0, PLAN)), ("loss", (0,)), ("correct", (5, 9))]),
+    st.sampled_from(["train", "loss", "correct", STATE]),
+    st.one_of(st.none(), st.integers(0, 5)),
 )
-def test_any_other_bytes_are_refused_or_harmless(header: bytes, call: Call) -> None:
+def test_any_other_bytes_are_refused_or_harmless(header: bytes, name: str, kind: int | None) -> None:
+    if kind is not None:  # as good as an answer
+        header = (7).to_bytes(4, "little") + bytes([kind]) + header[5:10] + bytes(3) + header[13:]
     try:
-        found = decode_answer(header, 7, call, 1000)
+        found = unpack_answer(header, 7, Call(name, 0, b"", (5, 9)), 1000)
     except AnswerError:
         return
-    assert found.size < 2**21
-    found.answer(0, b"?" * found.size)
+    assert found.size <= 4000
+    found.answer(b"?" * found.size)
+
+
+def test_a_call_of_another_version_is_refused() -> None:
+    with pytest.raises(EngineError, match="kind 200"):
+        unpack_call(bytes([0, 0, 0, 0, 200]) + bytes(CALL_BYTES - 5))
+
+
+def test_more_right_answers_than_samples_are_refused() -> None:
+    with pytest.raises(AnswerError, match="counted 11 right answers to 10 test samples"):
+        unpack_answer(pack_answer(1, 11)[0], 1, Call("correct", -1, b"", (0, 10)), 0)
 
 
 def test_a_reason_cannot_command_the_terminal() -> None:
-    head, body = encode_answer(1, ("loss", (0,)), Failure("gone\x1b[2J\n"))
-    assert decode_answer(head, 1, ("loss", (0,)), 1).answer(0, body) == Failure("gone [2J ")
+    head, body = pack_answer(1, Failure("gone\x1b[2J\n"))
+    assert unpack_answer(head, 1, Call("loss", 0, b""), 0).answer(body) == Failure("gone [2J ")

@@ -4,90 +4,100 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from adaquantfl.engines.calls import Failure
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol.messages import Absence, Plan
+from adaquantfl.engines.pool import Pool
 from adaquantfl.runs.config import load_config
+from support.engine_rounds import ask, replies, server_of
 
 SMALL = {"model": "mlp", "clients": 5, "tau": 2, "loss_samples": 32}
 
 
-def test_replies_are_the_same_for_any_number_of_workers_and_in_client_order() -> None:
+@pytest.fixture
+def start() -> Iterator[Callable[..., LocalEngine]]:
+    """Engines that are closed at the end, whatever becomes of the test."""
+    started: list[LocalEngine] = []
+
+    def make(**changes: Any) -> LocalEngine:
+        started.append(LocalEngine(load_config("demo", {**SMALL, **changes})))
+        return started[-1]
+
+    yield make
+    for engine in started:
+        engine.close()
+        engine.close()
+
+
+def pool_of(engine: LocalEngine) -> Pool:
+    assert engine._pool is not None
+    return engine._pool
+
+
+def test_replies_are_the_same_for_any_number_of_workers(start: Callable[..., LocalEngine]) -> None:
     outcomes = []
     for workers in (1, 2, 3):
-        engine = LocalEngine(load_config("demo", {**SMALL, "workers": workers}))
-        try:
-            model = engine.federation.model
-            replies = list(engine.train(model, Plan(3, 2, 0.1)))
-            assert [reply.client for reply in replies] == list(range(5))
-            outcomes.append(([(r.frame, r.round_loss) for r in replies], engine.evaluate(model)))
-        finally:
-            engine.close()
-            engine.close()
+        engine = start(workers=workers)
+        server = server_of(engine)
+        found = replies(engine, server, round=3)
+        assert all(isinstance(reply, bytes) for reply in found.values())
+        outcomes.append((found, engine.evaluate(server)))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-@pytest.mark.slow
-def test_a_killed_worker_costs_one_client_and_is_replaced() -> None:
-    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2, "tau": 2000}))
-    try:
-        assert engine._pool is not None
-        answers = engine.train(engine.federation.model, Plan(0, 2, 0.1))
-        first = next(answers)
-        victim = next(iter(engine._pool._workers.values()))
-        os.kill(victim.pid, signal.SIGKILL)
-        rest = list(answers)
-        lost = [answer for answer in rest if isinstance(answer, Absence)]
-        assert len(lost) == 1
-        assert "ended in mid-round (killed by signal 9)" in lost[0].reason
-        assert [first.client, *(answer.client for answer in rest)] == list(range(5))
-    finally:
-        began = time.monotonic()
-        engine.close()
-        assert time.monotonic() - began < 15
+def test_a_killed_worker_costs_one_client_and_is_replaced(start: Callable[..., LocalEngine]) -> None:
+    engine = start(workers=2, tau=100)
+    answers = ask(engine, server_of(engine))
+    first, _ = next(answers)
+    victim = next(iter(pool_of(engine)._workers.values()))
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    rest = dict(answers)
+    lost = [answer.reason for answer in rest.values() if isinstance(answer, Failure)]
+    assert len(lost) == 1
+    assert "ended in mid-round (killed by signal 9)" in lost[0]
+    assert sorted([first, *rest]) == list(range(5))
+    workers = list(pool_of(engine)._workers.values())
+    assert len(workers) == 2
+    assert victim not in workers
+    engine.close()
+    assert not any(worker.is_alive() for worker in workers)
 
 
-def test_a_client_slower_than_the_timeout_is_given_up() -> None:
-    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2, "tau": 100_000, "clients": 2, "round_timeout": 4}))
-    try:
-        answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
-        assert [answer.reason for answer in answers] == ["no answer within round_timeout = 4 s."] * 2
-    finally:
-        engine.close()
+def test_a_client_slower_than_the_timeout_is_given_up(start: Callable[..., LocalEngine]) -> None:
+    engine = start(workers=2, tau=10**7, clients=2, round_timeout=4)
+    assert list(replies(engine, server_of(engine)).values()) == ["no answer within round_timeout = 4 s."] * 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_client_that_fails_is_absent_with_its_reason(workers: int) -> None:
-    engine = LocalEngine(load_config("demo", {**SMALL, "workers": workers}))
-    try:
-        answers = list(engine.train(engine.federation.model, Plan(0, None, 0.1, survey=True)))
-        assert all(isinstance(answer, Absence) for answer in answers)
-        assert "raised AssertionError" in answers[0].reason
-    finally:
-        engine.close()
+def test_a_client_that_fails_is_absent_with_its_reason(start: Callable[..., LocalEngine], workers: int) -> None:
+    engine = start(workers=workers)
+    server = server_of(engine)
+    reasons = replies(engine, server, candidates=(0.0,))
+    assert all("it raised ZeroDivisionError" in str(reason) for reason in reasons.values())
+    assert all(isinstance(reply, bytes) for reply in replies(engine, server).values())
 
 
-def test_a_round_that_is_left_half_way_does_not_disturb_the_next() -> None:
-    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2}))
-    try:
-        model = engine.federation.model
-        expected = [reply.frame for reply in engine.train(model, Plan(1, 2, 0.1))]
-        half = engine.train(model, Plan(0, 2, 0.1))
-        next(half)
-        half.close()
-        assert [reply.frame for reply in engine.train(model, Plan(1, 2, 0.1))] == expected
-    finally:
-        engine.close()
+def test_a_round_that_is_left_half_way_does_not_disturb_the_next(start: Callable[..., LocalEngine]) -> None:
+    engine = start(workers=2)
+    server = server_of(engine)
+    expected = replies(engine, server, round=1)
+    half = ask(engine, server)
+    next(half)
+    half.close()
+    assert replies(engine, server, round=1) == expected
 
 
-def test_closing_leaves_no_process_and_no_shared_memory() -> None:
-    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2}))
-    assert engine._pool is not None
-    pool = engine._pool
-    processes, name = list(pool._workers.values()), pool._memory.name
+def test_closing_leaves_no_process_and_no_shared_memory(start: Callable[..., LocalEngine]) -> None:
+    engine = start(workers=2)
+    replies(engine, server_of(engine))
+    processes, memory = list(pool_of(engine)._workers.values()), pool_of(engine)._memory
+    assert memory is not None
+    assert os.path.exists(f"/dev/shm/{memory.name}")
     engine.close()
     assert not any(process.is_alive() for process in processes)
-    assert not os.path.exists(f"/dev/shm/{name}")
+    assert not os.path.exists(f"/dev/shm/{memory.name}")

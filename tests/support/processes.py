@@ -11,14 +11,24 @@ HANG_SECONDS = 900  # a busy machine takes less; only something that hangs takes
 
 def children(pid: int) -> list[int]:
     """The living children of a process, without multiprocessing's own, which stays as long as the process."""
+    return _living("parent", pid)
+
+
+def in_session(pid: int) -> list[int]:
+    """The living processes of the session that a process leads, or led."""
+    return _living("session", pid)
+
+
+def _living(relation: str, pid: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            state, parent, _, session = stat.read_text().rpartition(")")[2].split()[:4]
             command = stat.with_name("cmdline").read_bytes()
         except OSError:  # gone since
             continue
-        if int(parent) == pid and state != "Z" and b"multiprocessing.resource_tracker" not in command:
+        related = int({"parent": parent, "session": session}[relation]) == pid
+        if related and state != "Z" and b"multiprocessing.resource_tracker" not in command:
             found.append(int(stat.parent.name))
     return found
 

@@ -40,9 +40,9 @@ class CostAware(Rule):
     is taken back and tried with more, until it does not. every: rounds from one survey to the next. harm: how much of
     the loss the noise of a round may add to it; the clients measure it, and s is never so small that it would be more.
     brake: a loss that rises above this many times its lowest doubles s, whatever bound and harm say, and the rule
-    continues from there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s. undo: a round
-    whose clients saw this many times the usual loss, or none that is a number, is taken back with the one before it,
-    whose noise they trained on, and s doubles.
+    continues from there. The lowest loss so far is also the one that counts, so that a rising loss never lowers s.
+    undo: a round whose clients saw this many times the usual loss, or none that is a number, is taken back with the one
+    before it, whose noise they trained on, and s doubles.
 
     A survey says what other levels would do:
 
