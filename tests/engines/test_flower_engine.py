@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
-import time
+import logging
+import struct
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,49 +18,107 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import adaquantfl as aq
-from adaquantfl.engines.calls import Call
-from adaquantfl.engines.flower import client, engine, haste, nodes
-from adaquantfl.engines.flower import launch as flower_run
+from adaquantfl.engines.calls import Call, Failure, Trained
+from adaquantfl.engines.flower import client, engine, exchange, node, nodes, polling
 from adaquantfl.engines.flower.engine import FlowerEngine
-from adaquantfl.engines.flower.identity import KEY
-from adaquantfl.engines.flower.records import Questions, read_answers, read_question
+from adaquantfl.engines.flower.records import Questions, read_answers, read_question, write_answers
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol.downlink import Downlink, open_parcel
-from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.flower.records import KEY, PARCEL, REPLY
+from adaquantfl.protocol.client import Client
+from adaquantfl.protocol.messages import Reply
+from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
-from protocol.test_faults import FAULTS, frame_of
+from adaquantfl.training.trainer import Trainer
 from support.fake_grid import NODE_GONE, NodesHere, Tamper, error
+from support.frames import sealed
+
+ELEMENTS = 25_450  # of the small model
+
+
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def small(**changes: Any) -> Config:
-    """Three clients and a short patience."""
+    """Three clients of a small model."""
     settings = {"model": "mlp", "clients": 3, "tau": 2, "rounds": 3, "s0": 2, "loss_samples": 32, "evaluate_every": 2}
     return load_config("demo", {**settings, "workers": 1, "round_timeout": 20.0, **changes})
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    for module in (engine, exchange, nodes):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(nodes, "_LOOK_EVERY", 0.0)
-    monkeypatch.setattr(engine, "_CONNECT_WITHIN", 0.2)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
 def spoiled(change: Callable[[Reply], Reply]) -> Tamper:
     """A reply with its content changed, on its way."""
 
     def tamper(message: Message) -> Message:
-        call = ("train", (1, Plan(0, 2, 0.1)))
-        (reply,) = read_answers(message.content, [call])
-        changed = change(reply)
         record = message.content.config_records[KEY]
-        record["0.frame"], record["0.buffers"] = changed.frame, changed.buffers
-        lines = json.loads(str(record["answers"]))
-        lines[0]["round_loss"] = changed.round_loss
-        record["answers"] = json.dumps(lines)
+        reply = record[f"{REPLY}.0"]
+        assert isinstance(reply, bytes)
+        record[f"{REPLY}.0"] = change(Reply.unpack(reply)).pack()
         return message
 
     return tamper
+
+
+def frame_of(x: np.ndarray, s: int = 2) -> bytes:
+    return aq.compress(x.astype(np.float32), s=s, key=0)
+
+
+def with_nan_scale(frame: bytes) -> bytes:
+    """A frame with a good checksum and its last scale replaced by NaN."""
+    place = frame.index(struct.pack("<f", aq.decode(frame).scales[-1]))
+    return sealed(frame[:place] + struct.pack("<f", float("nan")) + frame[place + 4 :])
+
+
+FAULTS: dict[str, tuple[Callable[[Reply], Reply], str]] = {
+    "altered": (lambda r: replace(r, frame=r.frame[:99] + bytes([r.frame[99] ^ 1]) + r.frame[100:]), "checksum"),
+    "truncated": (lambda r: replace(r, frame=r.frame[:-9]), "truncated or altered"),
+    "wrong dimension": (lambda r: replace(r, frame=frame_of(np.ones(7))), "dimension"),
+    "NaN scale": (lambda r: replace(r, frame=with_nan_scale(r.frame)), "scale is negative, NaN"),
+    "another s": (lambda r: replace(r, frame=frame_of(np.ones(ELEMENTS), s=9)), "s = 9"),
+    "NaN loss": (lambda r: replace(r, loss=float("nan")), "diverged"),
+    "another round": (lambda r: replace(r, round=7), "round 7"),
+    "buffers from nowhere": (lambda r: replace(r, buffers=b"??"), "buffers"),
+}
+
+
+def engine_and_server(config: Config, grid: NodesHere, workers: int | None = None) -> tuple[FlowerEngine, Server]:
+    flower = FlowerEngine(config, grid, workers)
+    return flower, server_of(flower)
+
+
+def server_of(engine: FlowerEngine | LocalEngine) -> Server:
+    trainer = engine.player.trainer
+    return Server(trainer.weights(), exact=trainer.buffer_names, stages=engine.config.stages(trainer.examples))
+
+
+def train(engine: FlowerEngine | LocalEngine, server: Server, clients: list[int] | None = None) -> dict[int, Any]:
+    """One round; each client's reply, or the Failure."""
+    if clients is not None:
+        server = Server(server.weights, exact=engine.player.trainer.buffer_names, downlink="model")
+    answers = dict(engine.train(server, server.open(clients, eta=0.1)))
+    for number, answer in answers.items():
+        if isinstance(answer, Trained):
+            server.receive(number, answer.reply)
+    if not any(isinstance(answer, Failure) for answer in answers.values()):
+        server.close()
+    return {number: a.reply if isinstance(a, Trained) else a for number, a in sorted(answers.items())}
 
 
 def play(config: Config, out: Path, grid: NodesHere, workers: int | None = None) -> list[dict[str, Any]]:
@@ -78,24 +138,30 @@ def test_the_same_seed_gives_the_same_model_as_on_the_local_engine(tmp_path: Pat
 
 
 def test_calls_and_the_model_come_through_unharmed() -> None:
-    model = Model(np.arange(5, dtype=np.float32), np.array([1.5, -0.0], dtype=np.float32))
-    calls: list[Call] = [
-        ("train", (2, Plan(7, None, 0.1 + 0.2))),
-        ("loss", (2,)),
-        ("losses", (0, 9)),
-        ("correct", (0, 9)),
+    weights = {"w": np.arange(5, dtype=np.float32), "running_mean": np.array([1.5, -0.0], dtype=np.float32)}
+    server = Server(weights, downlink="exact")
+    orders, view = server.open([2], eta=0.1 + 0.2), server.view([2])[2]
+    calls = [Call("train", 2, orders[2]), Call("losses", -1, view, (0, 9)), Call("correct", -1, view, (3, 9))]
+    text, read = read_question(Questions("x = 1", server, calls).write([0, 1, 2], b""))
+    assert text == "x = 1"
+    assert [(call.name, call.client, call.numbers) for call in read] == [
+        ("train", 2, (0, 0)),
+        ("losses", -1, (0, 9)),
+        ("correct", -1, (3, 9)),
     ]
-    questions = Questions("x = 1", calls, model, Downlink.start(7, model))
-    text, read, parcel = read_question(questions.write([0, 2, 3], None))
-    assert (text, read) == ("x = 1", [calls[0], calls[2], calls[3]])
-    there = open_parcel(parcel, None, 5, 2).model
-    np.testing.assert_array_equal(there.weights, model.weights)
-    np.testing.assert_array_equal(there.buffers, model.buffers)
+    client = Client(2)
+    for call in read:
+        there: Any = client.open(call.order)
+        assert {name: array.tobytes() for name, array in there.items()} == {n: a.tobytes() for n, a in weights.items()}
+    assert client.order.evaluate
+    client.open(read[0].order)
+    assert (client.order.round, client.order.s, client.order.eta) == (0, 2, 0.1 + 0.2)
 
 
 def parcels(grid: NodesHere) -> list[int]:
     """The sizes of what led to the model in each message."""
-    return [len(read_question(message.content)[2]) for message in grid.sent if message.metadata.message_type != "query"]
+    asked = [message for message in grid.sent if message.metadata.message_type != "query"]
+    return [len(message.content.config_records[PARCEL][PARCEL]) for message in asked]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -110,7 +176,7 @@ def test_nodes_that_keep_the_model_get_only_what_leads_on_from_it(tmp_path: Path
     grid = NodesHere(3)
     play(config, tmp_path / "flower", grid)
     sizes = parcels(grid)
-    whole = 4 * 25_450
+    whole = 4 * ELEMENTS
     assert all(size > whole for size in sizes[:3]), "nobody holds anything at first"
     assert all(size < 50 for size in sizes[3:6]), "the first round is about the model that was just evaluated"
     assert all(size < whole / 10 for size in sizes[3:])
@@ -121,25 +187,23 @@ def test_nodes_that_keep_the_model_get_only_what_leads_on_from_it(tmp_path: Path
 @pytest.mark.usefixtures("resident")
 def test_a_node_that_lost_its_model_asks_for_the_whole_and_gets_it_in_the_same_round() -> None:
     grid = NodesHere(3)
-    config = small()
-    flower = FlowerEngine(config, grid)
-    model = flower.federation.model
-    list(flower.train(model, Plan(0, 2, 0.1)))
-    for memory in grid.memories.values():
-        memory.clear()
+    flower, server = engine_and_server(small(downlink="exact"), grid)
+    train(flower, server)
+    grid.players.clear()
     grid.sent.clear()
-    answers = list(flower.train(model, Plan(1, 2, 0.1)))
-    assert not any(isinstance(answer, Absence) for answer in answers)
-    assert len(parcels(grid)) == 6
-    assert sorted(parcels(grid))[0] < 50 < 4 * 25_450 < sorted(parcels(grid))[3]
+    answers = train(flower, server)
+    assert not any(isinstance(answer, Failure) for answer in answers.values())
+    sizes = sorted(parcels(grid))
+    assert len(sizes) == 6
+    assert sizes[2] < 0.1 * 4 * ELEMENTS < 4 * ELEMENTS < sizes[3]
 
 
 def test_nodes_that_keep_nothing_get_the_model_every_time() -> None:
     grid = NodesHere(3)
-    flower = FlowerEngine(small(), grid)
-    for round in range(2):
-        list(flower.train(flower.federation.model, Plan(round, 2, 0.1)))
-    assert all(size > 4 * 25_450 for size in parcels(grid))
+    flower, server = engine_and_server(small(downlink="exact"), grid)
+    for _ in range(2):
+        train(flower, server)
+    assert all(size > 4 * ELEMENTS for size in parcels(grid))
 
 
 @pytest.mark.parametrize("workers", [None, 2])
@@ -153,35 +217,34 @@ def test_a_sample_of_clients_ends_in_the_same_model_as_on_the_local_engine(tmp_p
 
 def test_a_client_gets_one_message_for_all_its_calls() -> None:
     grid = NodesHere(3)
-    engine = FlowerEngine(small(), grid, workers=2)
+    flower, server = engine_and_server(small(), grid, workers=2)
     grid.sent.clear()
-    engine.evaluate(engine.federation.model)
+    flower.evaluate(server)
     calls = [json.loads(str(m.content.config_records[KEY]["calls"])) for m in grid.sent]
     assert [sorted(c[0] for c in each) for each in calls] == [["correct", "loss"], ["correct", "loss"], ["loss"]]
 
 
 def test_clients_on_hosts_of_their_own_are_not_trusted_with_the_test_set() -> None:
     grid = NodesHere(3)
-    engine = FlowerEngine(small(), grid)
+    flower, server = engine_and_server(small(), grid)
     grid.sent.clear()
-    evaluation = engine.evaluate(engine.federation.model)
+    evaluation = flower.evaluate(server)
     assert all("correct" not in str(m.content.config_records[KEY]["calls"]) for m in grid.sent)
-    assert evaluation == LocalEngine(small()).evaluate(engine.federation.model)
+    assert evaluation == LocalEngine(small()).evaluate(server)
 
 
 def test_of_200_nodes_only_those_asked_get_a_message_and_few_at_a_time() -> None:
     grid = NodesHere(200)
-    engine = FlowerEngine(small(clients=200, partition="iid"), grid, workers=2)
+    flower, server = engine_and_server(small(clients=200, partition="iid"), grid, workers=2)
     grid.sent.clear()
     grid.most_out = 0
     chosen = list(range(5, 200, 10))
-    answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1), chosen))
-    assert [answer.client for answer in answers] == chosen
+    assert list(train(flower, server, chosen)) == chosen
     assert len(grid.sent) == 20
     assert grid.most_out <= 4
 
 
-@pytest.mark.parametrize("fault", [name for name in FAULTS if name != "absent"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_reply_that_cannot_be_used_is_refused_with_its_reason_in_the_history(tmp_path: Path, fault: str) -> None:
     change, words = FAULTS[fault]
     lines = play(small(min_clients=2, rounds=1), tmp_path / "run", NodesHere(3, {1: spoiled(change)}))
@@ -191,7 +254,8 @@ def test_a_reply_that_cannot_be_used_is_refused_with_its_reason_in_the_history(t
 
 def test_an_enormous_update_is_refused(tmp_path: Path) -> None:
     def boast(reply: Reply) -> Reply:
-        return Reply(1, frame_of(np.full(25_450, 1e6)), b"", reply.round_loss, 0.0, 0.0)
+        segments = aq.decode(reply.frame).segments
+        return replace(reply, frame=aq.compress(np.full(ELEMENTS, 1e6, np.float32), s=2, key=0, segments=segments))
 
     config = small(min_clients=2, rounds=1, max_update_norm="5x")
     lines = play(config, tmp_path / "run", NodesHere(3, {1: spoiled(boast)}))
@@ -203,9 +267,9 @@ NOT_ANSWERS = {
     "no JSON": RecordDict({KEY: ConfigRecord({"answers": "[[[["})}),
     "nested without end": RecordDict({KEY: ConfigRecord({"answers": "[" * 100_000})}),
     "too many": RecordDict({KEY: ConfigRecord({"answers": "[{}, {}]"})}),
-    "no frame": RecordDict({KEY: ConfigRecord({"answers": '[{"round_loss": 1}]'})}),
-    "text for a number": RecordDict({KEY: ConfigRecord({"answers": '[{"round_loss": "1"}]', "0.frame": b""})}),
-    "text for a frame": RecordDict({KEY: ConfigRecord({"answers": "[{}]", "0.frame": "frame"})}),
+    "no reply": RecordDict({KEY: ConfigRecord({"answers": '[{"train": 1, "encode": 1}]'})}),
+    "text for a number": RecordDict({KEY: ConfigRecord({"answers": '[{"train": "1", "encode": 1}]', "reply.0": b""})}),
+    "text for a reply": RecordDict({KEY: ConfigRecord({"answers": '[{"train": 1, "encode": 1}]', "reply.0": "x"})}),
 }
 
 
@@ -223,18 +287,23 @@ def test_a_message_that_is_no_answer_is_refused(tmp_path: Path, content: str) ->
 def test_a_count_of_right_answers_that_cannot_be_is_refused(claim: object) -> None:
     content = RecordDict({KEY: ConfigRecord({"answers": json.dumps([{"value": claim}])})})
     with pytest.raises(aq.FrameError):
-        read_answers(content, [("correct", (0, 1000))])
+        read_answers(content, [Call("correct", -1, b"", (0, 1000))])
+
+
+def test_answers_come_through_unharmed() -> None:
+    answers = [Trained(b"frame", 1.5, 0.25), 0.1 + 0.2, Failure("no data\x1b[2J today", model_needed=True), 7]
+    names = ("train", "loss", "loss", "correct")
+    read = read_answers(write_answers(answers), [Call(name, 0, b"", (0, 9)) for name in names])
+    assert read == [*answers[:2], Failure("no data [2J today", model_needed=True), 7]
 
 
 def test_a_client_that_raises_is_absent_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from adaquantfl.training.trainer import Trainer
+    works = Trainer.train
 
-    train = Trainer.train
-
-    def fails(self: Trainer, number: int, model: Model, plan: Plan) -> Reply:
-        if number == 1 and plan.round == 1:
+    def fails(self: Trainer, number: int, weights: Any, round: int, eta: float) -> Any:
+        if number == 1 and round == 1:
             raise RuntimeError("no data today")
-        return train(self, number, model, plan)
+        return works(self, number, weights, round, eta)
 
     monkeypatch.setattr(Trainer, "train", fails)
     lines = play(small(min_clients=2), tmp_path / "run", NodesHere(3))
@@ -248,17 +317,17 @@ def test_a_client_slower_than_the_timeout_is_given_up_and_its_late_reply_dropped
     lines = play(config, tmp_path / "run", grid)
     assert [line["missing"]["1"] for line in lines] == ["no answer within round_timeout = 0.3 s."] * 3
 
-    engine = FlowerEngine(config, grid)
-    (late,) = [a for a in engine.train(engine.federation.model, Plan(0, 2, 0.1)) if isinstance(a, Absence)]
-    assert late.client == 1
+    flower, server = engine_and_server(config, grid)
+    late = train(flower, server)
+    assert [number for number, answer in late.items() if isinstance(answer, Failure)] == [1]
+    server.close()
     numbers = [number for number, reply in grid._replies.items() if reply is None]
     grid.tamper = {}
     grid._replies |= {number: grid._answer(m) for m in grid.sent if (number := m.metadata.message_id) in numbers}
-    answers = list(engine.train(engine.federation.model, Plan(1, 2, 0.1)))
-    assert not any(isinstance(answer, Absence) for answer in answers)
-    fresh = list(LocalEngine(config).train(engine.federation.model, Plan(1, 2, 0.1)))
-    assert [a.frame for a in answers] == [a.frame for a in fresh]
-    assert not engine._mail._late, "late replies were fetched, so that they do not pile up"
+    here, again = LocalEngine(config), server_of(flower)
+    again.return_to(server.current)
+    assert train(flower, server) == train(here, again)
+    assert not flower._inbox._late, "late replies were fetched, so that they do not pile up"
 
 
 def test_a_node_that_is_gone_is_named_by_the_message_that_it_did_not_answer(tmp_path: Path) -> None:
@@ -279,30 +348,28 @@ def test_too_few_clients_stop_the_run_with_a_sentence_and_it_resumes(tmp_path: P
 
 def test_a_node_that_comes_back_under_another_id_gets_its_client_back_in_the_same_round() -> None:
     grid = NodesHere(3)
-    config = small()
-    engine = FlowerEngine(config, grid)
+    flower, server = engine_and_server(small(), grid)
 
     def die(reply: Message) -> None:
         grid.move(1)
         grid.tamper = {}
 
     grid.tamper = {1: die}
-    answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
-    expected = list(LocalEngine(config).train(engine.federation.model, Plan(0, 2, 0.1)))
-    assert [answer.frame for answer in answers] == [answer.frame for answer in expected]
+    here = LocalEngine(small())
+    assert train(flower, server) == train(here, server_of(here))
 
 
 def test_a_node_that_left_is_missing_at_once_and_its_client_back_when_it_is() -> None:
     grid = NodesHere(3)
-    engine = FlowerEngine(small(), grid)
+    flower, server = engine_and_server(small(min_clients=2), grid)
     gone = grid.nodes.pop(1001)
-    answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
-    assert [answer.reason for answer in answers if isinstance(answer, Absence)] == [
+    answers = train(flower, server)
+    assert [answer.reason for answer in answers.values() if isinstance(answer, Failure)] == [
         "no SuperNode with partition-id=1 is connected."
     ]
+    server.close()
     grid.nodes[5000] = gone
-    answers = list(engine.train(engine.federation.model, Plan(1, 2, 0.1)))
-    assert not any(isinstance(answer, Absence) for answer in answers)
+    assert not any(isinstance(answer, Failure) for answer in train(flower, server).values())
 
 
 @pytest.mark.parametrize(
@@ -333,7 +400,6 @@ def test_a_node_that_could_not_say_who_it_is_is_asked_again(monkeypatch: pytest.
         return next(answers, lambda reply: reply)(reply)
 
     monkeypatch.setattr(grid, "_answer", fails_at_first)
-    monkeypatch.setattr(engine, "_CONNECT_WITHIN", 20.0)
     assert set(FlowerEngine(small(clients=2), grid)._nodes.of) == {0, 1}
 
 
@@ -354,9 +420,8 @@ def test_a_node_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_the_start_goes_on_without_late_nodes_where_min_clients_allows_it() -> None:
     grid = NodesHere(3)
     del grid.nodes[1002]
-    engine = FlowerEngine(small(round_timeout=0.2, min_clients=2), grid)
-    answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
-    assert [isinstance(answer, Absence) for answer in answers] == [False, False, True]
+    flower, server = engine_and_server(small(min_clients=2), grid)
+    assert [isinstance(answer, Failure) for answer in train(flower, server).values()] == [False, False, True]
 
 
 def test_nobody_there_is_an_error_that_says_how_to_start_a_node() -> None:
@@ -368,31 +433,71 @@ def test_nobody_there_is_an_error_that_says_how_to_start_a_node() -> None:
 
 def test_a_node_asked_to_play_another_client_refuses() -> None:
     grid = NodesHere(3)
-    engine = FlowerEngine(small(), grid)
+    flower, server = engine_and_server(small(), grid)
     grid.nodes[1001]["partition-id"] = 2  # started again with the same key and another --node-config
-    answers = list(engine.train(engine.federation.model, Plan(0, 2, 0.1)))
-    assert isinstance(answers[1], Absence)
+    answers = train(flower, server)
+    assert isinstance(answers[1], Failure)
     assert "was asked to play client 1, but has partition-id=2" in answers[1].reason
 
 
-def test_what_haste_replaces_in_flower_is_there() -> None:
-    before = {}
-    for module, name in (
-        ("flwr.supernode.start_client_internal", "time"),
-        ("flwr.superlink.grid.http_grid", "pull_objects"),
-    ):
-        before[name] = importlib.import_module(module), getattr(importlib.import_module(module), name)
-    try:
-        slept: list[float] = []
-        time.sleep = slept.append  # type: ignore[assignment]  # put back by monkeypatch
-        haste.hurry_supernode(0.25).time.sleep(3)
-        assert slept == [0.25]
-        assert haste.hurry_server().pull_objects.keywords.keys() == {"initial_backoff", "backoff_cap"}
-        known = inspect.signature(before["pull_objects"][1]).parameters
-        assert {"initial_backoff", "backoff_cap"} <= set(known)
-    finally:
-        for name, (module, value) in before.items():
-            setattr(module, name, value)
+PATCHED = (("flwr.supernode.start_client_internal", "time"), ("flwr.superlink.grid.http_grid", "pull_objects"))
+
+
+def test_what_polling_replaces_in_flower_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in PATCHED:  # put back afterwards
+        monkeypatch.setattr(importlib.import_module(module), name, getattr(importlib.import_module(module), name))
+    slept: list[float] = []
+    monkeypatch.setattr(polling, "time", SimpleNamespace(sleep=slept.append))
+    loop = polling.poll_messages_sooner(0.25)
+    assert loop is not None
+    loop.time.sleep(3)
+    assert slept == [0.25]
+    for _ in range(2):  # a second run in the same process
+        grid = polling.poll_replies_sooner()
+        assert grid is not None
+        assert grid.pull_objects.keywords.keys() == {"initial_backoff", "backoff_cap"}
+
+
+@pytest.mark.parametrize(("module", "name"), PATCHED)
+def test_a_flower_without_the_private_names_keeps_its_own_intervals(
+    module: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    for path, other in PATCHED:
+        monkeypatch.setattr(importlib.import_module(path), other, getattr(importlib.import_module(path), other))
+    monkeypatch.delattr(importlib.import_module(module), name)
+    found = polling.poll_messages_sooner(0.25) if name == "time" else polling.poll_replies_sooner()
+    assert found is None
+    assert f"no {name} in {module}" in caplog.text
+
+
+def test_a_flower_without_the_private_names_starts_a_process_per_message(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    started: list[list[str]] = []
+
+    class Started:
+        def __init__(self, call: list[str], **options: Any) -> None:
+            started.append(call)
+
+        def poll(self) -> int:
+            return 0
+
+        def wait(self, timeout: float | None = None) -> int:
+            return 0
+
+        def terminate(self) -> None:
+            pass
+
+    monkeypatch.setattr(client, "resident", False)  # put back afterwards
+    monkeypatch.setattr(node.subprocess, "Popen", Started)
+    assert node.main(["--insecure"]) == 0
+    monkeypatch.setitem(sys.modules, "adaquantfl.engines.flower.resident", None)
+    monkeypatch.delattr(importlib.import_module("adaquantfl.engines.flower"), "resident", raising=False)
+    assert node.main(["--insecure"]) == 0
+    assert [call[call.index("--isolation") + 1] for call in started] == ["process", "subprocess"]
+    assert "it starts a process per message" in caplog.text
 
 
 def test_a_stop_ends_the_wait() -> None:
@@ -400,11 +505,16 @@ def test_a_stop_ends_the_wait() -> None:
         FlowerEngine(small(), NodesHere(0), stopped=lambda: True)
 
 
+@pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("quantizer", ["stc", "nearest"])
-def test_error_feedback_is_refused_where_a_client_may_be_any_process(quantizer: str, tmp_path: Path) -> None:
-    config = small(quantizer=quantizer, method="1bit")
-    with pytest.raises(aq.ConfigError, match="--engine local or gloo"):
-        FlowerEngine(config, NodesHere(3))
-    with pytest.raises(aq.ConfigError, match="--engine local or gloo"):
-        flower_run.simulate(Request(tmp_path / "run", config))  # before any process is started
-    FlowerEngine(replace(config, method="fp32"), NodesHere(3)).close()  # which leaves nothing out
+def test_error_feedback_ends_in_the_same_model_whichever_process_plays_a_client(
+    quantizer: str, workers: int | None, tmp_path: Path
+) -> None:
+    config = small(quantizer=quantizer, method="1bit", sparsity=20, rounds=4, downlink="exact")
+    here = Request(tmp_path / "local", config).play()
+    grid = NodesHere(3)
+    there = Request(tmp_path / "flower", config).play(connect=lambda c: FlowerEngine(c, grid, workers))
+    assert there["model_sha256"] == here["model_sha256"]
+    assert not grid.players, "no process kept anything"
+    with pytest.raises(aq.CheckpointError, match="error feedback"):
+        Request(tmp_path / "flower", changes={"rounds": 6}).play(connect=lambda c: FlowerEngine(c, grid, workers))

@@ -10,6 +10,7 @@ from flwr.app.message.message import make_message
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from adaquantfl.engines.calls import Player
 from adaquantfl.engines.flower import client
 from support.fake_flower import carry
 
@@ -20,8 +21,7 @@ NODE_GONE = 5  # Flower's error code
 class NodesHere(Grid):
     """Nodes 1000, 1001, ... with partitions 0, 1, ...
 
-    tamper: client -> what becomes of its replies to train messages; None: there is none. A reply to a message is there
-    when the message has been asked for `delay` times.
+    tamper: client -> what becomes of its replies to train messages; None: there is none.
     """
 
     def __init__(self, clients: int, tamper: dict[int, Tamper] | None = None) -> None:
@@ -31,7 +31,8 @@ class NodesHere(Grid):
         }
         self.tamper = tamper or {}
         self.sent: list[Message] = []
-        self.memories: dict[int, dict[int, Any]] = {}  # node -> what its process holds
+        self.players: dict[int, Player] = {}  # node -> what its process holds
+        self.contexts: dict[int, Context] = {}  # node -> what Flower keeps for its ClientApp
         self.most_out = 0
         self._replies: dict[str, Message | None] = {}
 
@@ -63,13 +64,20 @@ class NodesHere(Grid):
         return [reply for reply in found if reply is not None]
 
     def _answer(self, message: Message) -> Message | None:
-        config = self.nodes[message.metadata.dst_node_id]
         node = message.metadata.dst_node_id
-        client._held = self.memories.setdefault(node, {})
-        context = Context(1, node, config, RecordDict(), {})
+        config = self.nodes[node]
+        context = self.contexts.setdefault(node, Context(1, node, config, RecordDict(), {}))
         delivered = carry(message)
         delivered.metadata.__dict__["_message_id"] = message.metadata.message_id
-        reply = carry(client.app(delivered, context))
+        if message.metadata.message_type != "query" and not client.resident:
+            client.player_for.cache_clear()  # a process per message
+        found = client.player_for
+        if client.resident:
+            client.player_for = lambda text: self.players.setdefault(node, found.__wrapped__(text))  # type: ignore
+        try:
+            reply = carry(client.app(delivered, context))
+        finally:
+            client.player_for = found
         if message.metadata.message_type == "train" and config.get("partition-id") in self.tamper:
             return self.tamper[config["partition-id"]](reply)
         return reply
