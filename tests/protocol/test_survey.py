@@ -135,7 +135,9 @@ def test_a_round_costs_what_the_setting_counts(cost: Any, price: int) -> None:
     entries = np.array([survey.read(reply.survey, 5).entries["size"] for reply in replies])
     up = entries.mean(axis=0) + np.mean([reply.priced_bytes for reply in replies])
     if price == 2:
-        down = np.mean([len(Order.unpack(order).parcel) for order in federation(downlink="model").server.open().values()])
+        down = np.mean(
+            [len(Order.unpack(order).parcel) for order in federation(downlink="model").server.open().values()]
+        )
         assert merged.costs == pytest.approx(up + down + 16)  # and the plan: round, s and eta
     else:
         assert merged.costs == pytest.approx(price * up)
