@@ -1,161 +1,227 @@
-"""A round that noise has ruined is taken back: the model before it, finer levels, every byte still counted."""
+"""A round that noise has ruined is taken back: all that was before it, finer levels, every byte still counted."""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.engines.flower import records
-from adaquantfl.engines.gloo import messages as gloo
-from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
-from adaquantfl.report.progress import numbers
-from adaquantfl.runs import loop as runner
-from adaquantfl.runs.config import Config
+from adaquantfl.protocol.messages import Reply
+from adaquantfl.protocol.state import Trajectory
+from adaquantfl.protocol.step import ServerStep
+from adaquantfl.rules import CostAware
+from support.rounds import Change, Federation, federation, flat
+
+KEEP, REJECT, ROLL_BACK = aq.Verdict
+RULE = CostAware(s0=8.0, every=2)
 
 
-class Ruined(LocalEngine):
-    """The local engine, with what some clients say of their loss in some rounds replaced. None: they diverged."""
+def ruined(losses: dict[int, float]) -> Change:
+    """What these clients say of their loss in the third round; NaN: their training diverged."""
 
-    ruins: dict[int, dict[int, float | None]] = {2: {0: 90.0, 1: 90.0, 2: 90.0}}  # noqa: RUF012
+    def change(round: int, client: int, reply: Reply) -> Reply:
+        if round != 2 or client not in losses:
+            return reply
+        said = replace(reply, loss=losses[client])
+        return Reply(reply.round, math.nan, reply.examples) if math.isnan(losses[client]) else said
 
-    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
-        says = self.ruins.get(plan.round, {})
-        for reply in super().train(model, plan, clients):
-            assert isinstance(reply, Reply)
-            if reply.client not in says:
-                yield reply
-            elif (loss := says[reply.client]) is None:
-                yield Reply(reply.client, b"", b"", math.nan, 0.0, 0.0)
-            else:
-                yield replace(reply, round_loss=loss)
+    return change
 
 
-class Diverged(Ruined):
-    ruins = {2: {0: None, 1: None, 2: None}}  # noqa: RUF012
-
-
-class OneDiverged(Ruined):
-    ruins = {2: {1: None}}  # noqa: RUF012
-
-
-@pytest.fixture
-def config(small: Config) -> Config:
-    return replace(small, method="cost-aware", rule_s0=1.0, workers=1, rounds=6, survey_every=2)
-
-
-def played(config: Config, engine: LocalEngine, rounds: int) -> tuple[list[server.RunState], list[dict[str, Any]]]:
-    states, lines = [server.start(config, engine)], []
+def played(run: Federation, rounds: int) -> Federation:
     for _ in range(rounds):
-        state, line = server.play_round(states[-1], config, engine)
-        state, line = server.evaluate(state, line, config, engine)
-        states.append(state)
-        lines.append(line)
-    return states, lines
+        run.play()
+    return run
 
 
-@pytest.mark.parametrize("kind", [Ruined, Diverged, OneDiverged])
-def test_the_model_before_the_ruined_one_comes_back_with_finer_levels(config: Config, kind: type[Ruined]) -> None:
-    states, lines = played(config, kind(config), 4)
-    assert [line.get("undone", False) for line in lines] == [False, False, True, False]
-    np.testing.assert_array_equal(states[3].model.weights, states[1].model.weights)
-    assert not np.array_equal(states[4].model.weights, states[3].model.weights)
-    assert states[3].schedule.s == 2 * lines[2]["s"]
-    assert lines[2]["wire_bytes_up"] > lines[1]["wire_bytes_up"]
-
-
-class Sharp(LocalEngine):
-    """The noise of the first two rounds doubles the loss, say the clients."""
-
-    def train(self, model: Model, plan: Plan, clients: Sequence[int] | None = None) -> Iterator[Reply | Absence]:
-        for reply in super().train(model, plan, clients):
-            assert isinstance(reply, Reply)
-            felt = struct.pack("<2f", 1.0, 1.0 if plan.round < 2 else 0.0)
-            yield replace(reply, survey=felt + reply.survey[len(felt) :]) if plan.survey else reply
-
-
-@pytest.mark.parametrize("loss", ["full", "round"])
+@pytest.mark.parametrize(
+    "losses", [{0: 90.0, 1: 90.0, 2: 90.0}, dict.fromkeys(range(3), math.nan), {1: math.nan}], ids=str
+)
 @pytest.mark.parametrize("downlink", ["model", "exact", "lossy"])
-def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(config: Config, loss: str, downlink: str) -> None:
-    config = replace(config, rule_s0=0.25, loss=loss, downlink=downlink)
-    states, lines = played(config, Sharp(config), 4)
-    assert [line.get("undone", False) for line in lines] == [True, True, False, False]
-    for state in states[:3]:
-        np.testing.assert_array_equal(state.model.weights, states[0].model.weights)
-    assert not np.array_equal(states[3].model.weights, states[0].model.weights)
-    assert [line["s"] for line in lines[:3]] == pytest.approx([0.25, 0.5, 1.0])
-    assert 0 < lines[0]["wire_bytes_up"] < lines[1]["wire_bytes_up"] < lines[2]["wire_bytes_up"]
-    if states[2].downlink is not None:
-        assert states[2].downlink.digest == states[0].downlink.digest  # type: ignore[union-attr]
-    assert [line["harm"] for line in lines[:3]] == [1.0, 1.0, 0.0]
-    assert [numbers(*seen).endswith("taken back") for seen in zip(states[1:], lines, strict=True)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert " s 0.5 " in numbers(states[2], lines[1])
+def test_the_model_before_the_ruined_one_comes_back_with_finer_levels(losses: dict[int, float], downlink: str) -> None:
+    run = played(federation(300, ruined(losses), rule=RULE, downlink=downlink), 4)
+    assert [line.get("undone", False) for line in run.lines] == [False, False, True, False]
+    assert_same(run.states[3].trajectory, run.states[1].trajectory)
+    assert run.states[3].log.digest == run.states[1].log.digest
+    assert run.states[4].log.digest != run.states[3].log.digest
+    assert run.states[3].rule.s == 2 * run.lines[2]["s"]
+    assert run.lines[2]["wire_bytes_up"] > run.lines[1]["wire_bytes_up"]
 
 
-def test_without_such_a_rule_a_training_that_diverges_stops_with_a_sentence(config: Config) -> None:
-    fixed = replace(config, method="2bit")
+@pytest.mark.parametrize("downlink", ["model", "exact", "lossy"])
+def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(downlink: str) -> None:
+    def sharp(round: int, client: int, reply: Reply) -> Reply:
+        """The noise of the first two rounds doubles the loss, say the clients."""
+        said = struct.pack("<2f", 1.0, 1.0 if round < 2 else 0.0)
+        return replace(reply, survey=said + reply.survey[len(said) :]) if reply.survey else reply
+
+    run = played(federation(300, sharp, rule=CostAware(s0=0.25, every=2), downlink=downlink), 4)
+    assert [line.get("undone", False) for line in run.lines] == [True, True, False, False]
+    for state in run.states[:3]:
+        assert_same(state.trajectory, run.states[0].trajectory)
+        assert state.log.digest == run.states[0].log.digest
+    assert run.states[3].log.digest != run.states[0].log.digest
+    assert [line["s"] for line in run.lines[:3]] == pytest.approx([0.25, 0.5, 1.0])
+    sent = [line["wire_bytes_up"] for line in run.lines[:3]]
+    assert 0 < sent[0] < sent[1] < sent[2]
+    assert [line["harm"] for line in run.lines[:3]] == [1.0, 1.0, 0.0]
+
+
+def test_without_such_a_rule_a_training_that_diverges_stops_with_a_sentence() -> None:
+    run = federation(change=ruined(dict.fromkeys(range(3), math.nan)), rule=aq.Fixed(bits=2))
     with pytest.raises(aq.EngineError, match=r"Round 3: 0 of 3 clients .*diverged: lower the learning rate"):
-        played(fixed, Diverged(fixed), 3)
+        played(run, 3)
 
 
-def test_one_client_that_diverges_takes_nothing_back_where_a_round_can_do_without_it(config: Config) -> None:
-    lenient = replace(config, min_clients=2)
-    _, lines = played(lenient, OneDiverged(lenient), 3)
-    assert not any("undone" in line for line in lines)
-    assert list(lines[2]["missing"]) == [1]
+def test_one_client_that_diverges_takes_nothing_back_where_a_round_can_do_without_it() -> None:
+    run = played(federation(300, ruined({1: math.nan}), rule=RULE, min_clients=2), 3)
+    assert not any("undone" in line for line in run.lines)
+    assert list(run.lines[2]["missing"]) == [1]
 
 
-def test_a_client_whose_training_diverges_says_so_instead_of_an_update(config: Config) -> None:
-    engine = LocalEngine(config)
-    for reply in engine.train(engine.federation.model, Plan(0, 2, 1e30)):
-        assert isinstance(reply, Reply)
-        assert (reply.frame, math.isnan(reply.round_loss)) == (b"", True)
+def test_a_client_whose_training_diverges_says_so_instead_of_an_update() -> None:
+    run = federation()
+    for client, order in run.server.open().items():
+        weights = run.clients[client].open(order)
+        for trained, loss in ((weights + np.float32(np.inf), 1.0), (weights, math.nan)):
+            reply = Reply.unpack(run.clients[client].reply(trained, loss))
+            assert (reply.frame, math.isnan(reply.loss), reply.diverged) == (b"", True, True)
 
 
+@dataclass(frozen=True)
+class Scripted(aq.Rule):
+    """Four levels in every round, and verdicts that are given."""
+
+    verdicts: tuple[aq.Verdict, ...]
+    name = "scripted"
+    rolls_back = True
+
+    def init(self) -> aq.RuleState:
+        return aq.RuleState(s=4, memory={"rounds": 0})
+
+    def judge(self, state: aq.RuleState, round_loss: float, survey: object = None) -> tuple[aq.RuleState, aq.Verdict]:
+        done = state.memory["rounds"]
+        return replace(state, memory={"rounds": done + 1}), self.verdicts[done]
+
+
+@dataclass(frozen=True)
+class Momentum(ServerStep):
+    """A step that keeps a vector from round to round."""
+
+    name = "momentum"
+    is_sum = False
+
+    def init(self, dimension: int) -> dict[str, Any]:
+        return {"velocity": np.zeros(dimension, dtype=np.float32)}
+
+    def apply(self, update: np.ndarray, state: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+        velocity = np.float32(0.9) * state["velocity"] + update
+        return velocity, {"velocity": velocity}
+
+
+def assert_same(one: Trajectory, other: Trajectory) -> None:
+    """The same in every bit: the model, and what the step and the downlink keep."""
+    assert one.model.weights.tobytes() == other.model.weights.tobytes()
+    assert one.model.buffers.tobytes() == other.model.buffers.tobytes()
+    assert one.round == other.round
+    for mine, theirs in ((one.step, other.step), (one.downlink, other.downlink)):
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            np.testing.assert_array_equal(value, theirs[name])
+
+
+SCRIPTS = {  # verdicts -> the rounds of which the state after each round is made
+    (KEEP, KEEP, ROLL_BACK, KEEP): ([0], [0, 1], [0], [0, 3]),
+    (KEEP, REJECT, KEEP, ROLL_BACK): ([0], [0], [0, 2], [0]),
+    (REJECT, ROLL_BACK, KEEP, ROLL_BACK): ([], [], [2], []),
+    (KEEP, KEEP, KEEP, ROLL_BACK, ROLL_BACK, KEEP): ([0], [0, 1], [0, 1, 2], [0, 1], [0, 1], [0, 1, 5]),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: "-".join(verdict.name for verdict in script))
 @pytest.mark.parametrize("downlink", ["exact", "lossy"])
-def test_the_way_down_leads_back_too(config: Config, downlink: str) -> None:
-    states, _ = played(replace(config, downlink=downlink), Ruined(replace(config, downlink=downlink)), 4)
-    np.testing.assert_array_equal(states[3].model.weights, states[1].model.weights)
-    way = states[3].downlink
-    assert way is not None
-    assert way.digest == states[1].downlink.digest  # type: ignore[union-attr]
+@pytest.mark.parametrize("step", ["sum", Momentum()])
+def test_a_roll_back_restores_all_that_training_depends_on(
+    script: tuple[aq.Verdict, ...], downlink: str, step: Any
+) -> None:
+    """Compared with runs that never had the rounds taken back: the remainder of a lossy downlink is theirs too."""
+    run = federation(300, rule=Scripted(script), downlink=downlink, step=step)
+    for counted in SCRIPTS[script]:
+        run.play(loss=1.0)  # on which the levels of a lossy downlink depend, and on the bits sent so far
+        clean = federation(300, rule=Scripted((KEEP,) * 6), downlink=downlink, step=step)
+        for round in counted:
+            state = clean.server.current
+            clean.server.return_to(
+                replace(state, round=round, ledger=run.states[round].ledger, log=replace(state.log, round=round))
+            )
+            clean.play(loss=1.0)
+        assert_same(run.states[-1].trajectory, clean.server.current.trajectory)
+        if downlink == "lossy":
+            assert run.states[-1].trajectory.downlink["remainder"].any() == bool(counted)
+    assert [line.get("undone", False) for line in run.lines] == [verdict is not KEEP for verdict in script]
 
 
-def test_a_run_with_a_round_taken_back_resumes_to_the_same_model(config: Config, tmp_path: Path) -> None:
-    config = replace(config, checkpoint_every=1)
-    whole = runner.run(config, tmp_path / "whole", connect=Ruined)
+@pytest.mark.parametrize(
+    ("script", "before"),
+    [
+        ((KEEP, KEEP, KEEP), [None, 0, 1]),
+        ((KEEP, KEEP, ROLL_BACK, KEEP), [None, 0, 1, 0]),
+        ((KEEP, REJECT, KEEP), [None, 0, 0]),
+        ((KEEP, KEEP, ROLL_BACK, REJECT, KEEP), [None, 0, 1, 0, 0]),
+    ],
+)
+def test_what_a_client_left_out_of_a_round_taken_back_is_left_out_no_longer(
+    script: tuple[aq.Verdict, ...], before: list[int | None]
+) -> None:
+    """before: the round after which the client kept what it adds in each round."""
+    run = federation(300, rule=Scripted(script), quantizer="nearest")
+    kept: dict[int | None, np.ndarray | float] = {None: 0.0}
+    for round, start in enumerate(before):
+        weights = run.clients[1].open(run.server.open()[1])
+        run.server.return_to(run.states[-1])
+        run.play()
+        order = run.clients[1].order
+        update = flat(run._trained(1, weights, round, order.eta)) - flat(weights)
+        sent = aq.decode(Reply.unpack(run.replies[1]).frame).dequantize()
+        kept[round] = run.clients[1].state()["remainder"]["value"]
+        assert np.any(kept[round])
+        np.testing.assert_allclose(sent + kept[round], update + kept[start], atol=1e-6)
 
-    class Enough(Exception):
-        pass
 
-    def stop(_: object, state: server.RunState, line: object) -> None:
-        if state.round == 2:
-            raise Enough
+def test_who_was_away_is_told_later_of_a_round_taken_back() -> None:
+    run = federation(300, rule=Scripted((KEEP, KEEP, ROLL_BACK, *[KEEP] * 4)), quantizer="nearest")
+    for asked in (None, None, [0, 2], [0, 2], None, None):  # the third one takes back the second
+        run.play(asked)
+        if len(run.lines) == 5:
+            assert run.clients[1].order.taken_back == (1,)
+    assert all(client.order.taken_back == () for client in run.clients)
+    assert run.server.current.taken_back == ()
 
-    with pytest.raises(Enough):
-        runner.run(config, tmp_path / "cut", stop, Ruined)
-    assert runner.resume(tmp_path / "cut", connect=Ruined)["model_sha256"] == whole["model_sha256"]
+
+def test_who_does_not_answer_is_told_again_of_a_round_taken_back() -> None:
+    script = Scripted((KEEP, KEEP, ROLL_BACK, *[KEEP] * 4))
+    run = federation(300, rule=script, quantizer="nearest", min_clients=2)
+    played(run, 3)
+    run.change = lambda round, client, reply: "cut off." if client == 1 else reply
+    run.clients[1], kept = aq.Client(1), run.clients[1]  # no order arrives
+    played(run, 3)
+    run.clients[1], run.change = kept, None
+    run.play()
+    assert {1, 2} <= set(kept.order.taken_back)
 
 
-def test_a_training_that_diverged_is_told_on_every_engine() -> None:
-    call = ("train", (1, Plan(3, 0.7, 0.1, survey=True)))
-    diverged = Reply(1, b"", b"", math.nan, 1.0, 0.0)
-    header, body = gloo.encode_answer(9, call, diverged)
-    (by_flower,) = records.read_answers(records.write_answers([diverged]), [call])
-    for reply in (gloo.decode_answer(header, 9, call, 1000).answer(1, body), by_flower):
-        assert isinstance(reply, Reply)
-        assert (reply.client, reply.frame, math.isnan(reply.round_loss)) == (1, b"", True)
+def test_a_state_in_the_middle_of_what_is_taken_back_leads_to_the_same_model() -> None:
+    settings = {"rule": Scripted((KEEP, KEEP, ROLL_BACK, KEEP)), "downlink": "lossy", "quantizer": "nearest"}
+    whole = played(federation(300, **settings), 4)
+    for stop in (1, 2, 3):
+        cut = played(federation(300, **settings), stop)
+        cut.server = aq.Server.restore(cut.server.state(), rule=settings["rule"])
+        cut.clients = [aq.Client.restore(client.state()) for client in cut.clients]
+        played(cut, 4 - stop)
+        assert cut.lines == whole.lines
+        assert_same(cut.states[-1].trajectory, whole.states[-1].trajectory)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import adaquantfl as aq
-from adaquantfl.protocol.messages import Plan
 from adaquantfl.runs.config import Config, config_of, load_config
 from adaquantfl.training.own_data import Items, Joined, Rows
 from adaquantfl.training.task import Task
@@ -64,7 +63,8 @@ def test_a_classifier_counts_who_holds_what(tmp_path: Path) -> None:
 
 def test_unequal_clients_weigh_by_their_examples(tmp_path: Path) -> None:
     config = config_for(written(tmp_path, REGRESSION))
-    assert Trainer(config, Task.of(config)).federation.weights == pytest.approx((20 / 150, 50 / 150, 80 / 150))
+    examples = Trainer(config, Task.of(config)).examples
+    assert config.stages(examples).cohort.p == pytest.approx((20 / 150, 50 / 150, 80 / 150))
 
 
 def test_the_same_seed_gives_the_same_task_and_leaves_global_generators_alone(tmp_path: Path) -> None:
@@ -86,20 +86,26 @@ def test_the_same_seed_gives_the_same_task_and_leaves_global_generators_alone(tm
 def test_dropout_depends_on_seed_round_and_client_alone(tmp_path: Path) -> None:
     config = config_for(written(tmp_path, REGRESSION))
     trainer = Trainer(config, Task.of(config))
-    model, plan = trainer.federation.model, Plan(2, None, 0.1)
+    start = trainer.weights()
+
+    def trained(client: int, round: int) -> bytes:
+        weights, _ = trainer.train(client, start, round, 0.1)
+        return b"".join(array.tobytes() for array in weights.values())
+
     torch.manual_seed(1)
-    first = trainer.train(1, model, plan).frame
+    first = trained(1, 2)
     torch.manual_seed(2)
-    trainer.train(0, model, plan)
-    assert trainer.train(1, model, plan).frame == first
+    others = trained(0, 2), trained(1, 3)
+    assert trained(1, 2) == first not in others
 
 
 def test_frozen_parameters_are_not_sent(tmp_path: Path) -> None:
     frozen = GOOD.replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 1))")
     config = config_for(written(tmp_path, frozen))
     trainer = Trainer(config, Task.of(config))
-    assert trainer.federation.tensors == (4, 1)
-    assert len(trainer.train(0, trainer.federation.model, Plan(0, None, 0.1)).frame) < 100
+    before, (after, _) = trainer.weights(), trainer.train(0, trainer.weights(), 0, 0.1)
+    assert {name: array.size for name, array in after.items()} == {"1.weight": 4, "1.bias": 1}
+    assert not np.array_equal(before["1.weight"], after["1.weight"])
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:

@@ -58,8 +58,10 @@ def remembered(state: ServerState, opened: OpenRound, verdict: Verdict, feedback
     if verdict is Verdict.ROLL_BACK and state.earlier is not None and state.earlier is not state.trajectory:
         gone += (state.trajectory.round,)
     asked = dict(state.asked)
-    for client in opened.orders:  # it has just been told of all before
-        recent = (round for round in asked.get(client, ()) if round >= state.trajectory.round)
+    for client in opened.orders:
+        # Who answered has been told of all before; who did not is told again of what was taken back.
+        untold = () if client in opened.heard else state.taken_back
+        recent = (round for round in asked.get(client, ()) if round >= state.trajectory.round or round in untold)
         asked[client] = (*recent, state.round)
     known = {round for rounds in asked.values() for round in rounds}
     taken_back = tuple(round for round in (*state.taken_back, *gone) if round in known)

@@ -92,18 +92,24 @@ class Order:
         read = _Reader(data, _ORDER.size + _LENGTHS.size)
         numbers = read.array("<f8", candidates + 1) if candidates else np.ones(1)
         taken_back = read.array("<u4", back)
-        name, choice, layout = read.take(named), read.take(chosen), read.take(laid)
+        texts = [read.take(size) for size in (named, chosen, laid)]
         (crc,) = _CRC.unpack(read.take(_CRC.size))
         if crc != crc32(data[: read.position - _CRC.size]) or len(data) - read.position != parcel:
             raise FrameError("The order is damaged: its checksum or its length does not match.")
         if codec != 255 and codec >= len(CODECS):
             raise FrameError(f"The order names codec {codec}, which this version does not know.")
+        if not np.isfinite([s, eta]).all():
+            raise FrameError(f"The order has s = {s} and eta = {eta}: both must be finite.")
+        try:
+            name, choice, layout = (text.decode() for text in texts)
+        except UnicodeDecodeError as error:
+            raise FrameError(f"The order has a name that is not text: {error}.") from None
         return Order(
             round, (int(s) if s == int(s) else s) if flags & _QUANTIZED else None, eta, key, quantizer,
-            name.decode() if codec == 255 else CODECS[codec],
+            name if codec == 255 else CODECS[codec],
             {_WHOLE: "whole", _TENSOR: "tensor"}.get(scope, scope),
-            bool(flags & _BALANCED), bool(flags & _FEEDBACK), choice.decode(),
-            tuple(map(float, numbers[1:])), float(numbers[0]), tuple(map(int, taken_back)), layout.decode(),
+            bool(flags & _BALANCED), bool(flags & _FEEDBACK), choice,
+            tuple(map(float, numbers[1:])), float(numbers[0]), tuple(map(int, taken_back)), layout,
             memoryview(data)[read.position :], bool(flags & _EVALUATE),
         )  # fmt: skip
 
