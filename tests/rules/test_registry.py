@@ -132,4 +132,4 @@ def test_the_rule_of_an_installed_package_is_a_method(tmp_path: Path) -> None:
 
 def test_a_package_whose_rule_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     done = python(CHECK, installed(tmp_path, "their_rules:Ten"))
-    assert "RuleError: The rule 'nine' of the package their-rules cannot be loaded" in done.stderr
+    assert "RuleError: The rule 'nine' of the package their-rules cannot be used" in done.stderr
