@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adaquantfl.engines.flower.local_processes import Home, free_ports
-from support.processes import wait_until
+from support.processes import HANG_SECONDS, wait_until
 
 UNRULY = str(Path(__file__).parent / "unruly_node.py")
 
@@ -75,7 +75,7 @@ def history(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def summary(out: Path, seconds: float = 240) -> dict[str, Any]:
+def summary(out: Path, seconds: float = HANG_SECONDS) -> dict[str, Any]:
     """The summary of a run, when it is there."""
     wait_until((out / "summary.json").exists, seconds, f"a summary in {out}")
     return dict(json.loads((out / "summary.json").read_text()))
