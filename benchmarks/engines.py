@@ -23,12 +23,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adaquantfl.engines.calls import CallEngine
+from adaquantfl.codecs.frame import payload_size
+from adaquantfl.engines.base import Engine
+from adaquantfl.engines.calls import Trained
+from adaquantfl.engines.gloo.engine import GlooEngine
 from adaquantfl.engines.gloo.launch import start_here
-from adaquantfl.engines.gloo.server import GlooEngine
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
 from common import record
 
@@ -37,7 +39,7 @@ LEVELS = (2, 3, 15, 255, 65535, None)  # None: float32
 _TCP_INFO_BYTES = 208
 _BYTES_RECEIVED, _BYTES_SENT = 128, 200  # places in Linux's struct tcp_info
 
-START: dict[str, Callable[[Config], CallEngine]] = {"gloo": start_here}
+START: dict[str, Callable[[Config], Engine]] = {"gloo": start_here}
 
 
 def preset() -> Config:
@@ -46,22 +48,36 @@ def preset() -> Config:
     return load_config("fmnist-cnn-iid", changes)
 
 
-def overhead(engine: CallEngine, local: LocalEngine, pairs: int = PAIRS) -> dict[str, Any]:
+def server_of(engine: Engine, config: Config) -> Server:
+    """A server with the first model of a configuration."""
+    trainer = engine.player.trainer
+    return Server(trainer.weights(), exact=trainer.buffer_names, stages=config.stages(trainer.examples))
+
+
+def play_round(engine: Engine, server: Server) -> dict[str, Any]:
+    """One round; returns its facts."""
+    for client, answer in engine.train(server, server.open(eta=0.1, loss=2.3)):
+        assert isinstance(answer, Trained), answer
+        server.receive(client, answer.reply)
+    return server.close().facts
+
+
+def overhead(engine: Engine, local: LocalEngine, pairs: int = PAIRS) -> dict[str, Any]:
     """Rounds of both in turn; the same model, plan and clients. Time on the clock, and processors' time."""
-    config = preset()
-    state = server.start(config, local)
-    engine.evaluate(state.model)  # clients have joined, and have their data
+    server = server_of(local, preset())
+    engine.evaluate(server)  # clients have joined, and have their data
     seconds: dict[str, list[float]] = {"local": [], engine.name: []}
     cpu: dict[str, list[float]] = {"local": [], engine.name: []}
     for number in range(pairs + 1):
         order = (local, engine) if number % 2 else (engine, local)
+        before = server.current
         for by in order:
+            server.return_to(before)
             began, used = time.perf_counter(), cpu_seconds()
-            after, _ = server.play_round(state, config, by)
+            play_round(by, server)
             if number:  # the first is for everybody to warm up
                 seconds[by.name].append(time.perf_counter() - began)
                 cpu[by.name].append(cpu_seconds() - used)
-        state = after
     ratios = [ours / theirs for ours, theirs in zip(seconds[engine.name], seconds["local"], strict=True)]
     work = [ours / theirs for ours, theirs in zip(cpu[engine.name], cpu["local"], strict=True)]
     return {
@@ -97,23 +113,27 @@ def cpu_seconds() -> float:
 def bytes_by_level(engine: GlooEngine) -> list[dict[str, Any]]:
     """One round for each number of levels, with a model that the clients do not have yet."""
     rows = []
-    first = engine.federation.model
-    for number, s in enumerate(LEVELS):
-        model = Model(first.weights.copy(), first.buffers)
-        before = socket_bytes(engine.store.port)
-        replies = [answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
+    server = server_of(engine, replace(preset(), downlink="model"))
+    for s in LEVELS:
+        state, before = server.current, socket_bytes(engine.store.port)
+        orders = {client: replace(Order.unpack(data), s=s).pack() for client, data in server.open(eta=0.1).items()}
+        answers = [answer for _, answer in engine.train(server, orders)]
         sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
-        rows.append(traffic(s, model, replies, received, sent))
+        replies = [Reply.unpack(answer.reply) for answer in answers if isinstance(answer, Trained)]
+        rows.append(traffic(s, server, replies, received, sent))
+        server.return_to(state)
+        play_round(engine, server)  # to another model
     return rows
 
 
-def traffic(s: int | None, model: Model, replies: list[Reply], up: int, down: int) -> dict[str, Any]:
+def traffic(s: int | None, server: Server, replies: list[Reply], up: int, down: int) -> dict[str, Any]:
     """What passed the sockets in a round, beside what the frames and the models have."""
     frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
+    model = server.model
     return {
         "s": s,
         "clients": len(replies),
-        "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
+        "payload_bytes_up": sum(payload_size(reply.frame) for reply in replies),
         "frame_bytes_up": frames,
         "frame_bytes": frames / len(replies),
         "socket_bytes_up": up,
@@ -125,11 +145,10 @@ def traffic(s: int | None, model: Model, replies: list[Reply], up: int, down: in
 
 def bytes_of_the_exact_downlink(engine: GlooEngine) -> dict[str, Any]:
     """The second round on: clients hold a model, and get what leads to the next."""
-    config = replace(preset(), downlink="exact", method="adaquant")
-    state = server.start(config, engine)
-    state, _ = server.play_round(state, config, engine)
+    server = server_of(engine, replace(preset(), downlink="exact", method="adaquant"))
+    play_round(engine, server)
     before = socket_bytes(engine.store.port)
-    state, line = server.play_round(state, config, engine)
+    line = play_round(engine, server)
     sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
     return {"s": line["s"], "clients": line["clients"], "socket_bytes_up": received, "socket_bytes_down": sent}
 
@@ -150,11 +169,6 @@ def socket_bytes(store: int) -> tuple[int, int]:
         received += struct.unpack_from("<Q", info, _BYTES_RECEIVED)[0]
         sent += struct.unpack_from("<Q", info, _BYTES_SENT)[0]
     return sent, received
-
-
-def answered(reply: Reply | Absence) -> Reply:
-    assert isinstance(reply, Reply), reply
-    return reply
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from adaquantfl.engines.gloo import remote as gloo_remote
 from adaquantfl.engines.gloo import rendezvous
 from adaquantfl.engines.gloo.connection import Connection
 from adaquantfl.engines.gloo.engine import GlooEngine
-from adaquantfl.engines.gloo.rendezvous import StoreKeys, host_store, open_store
+from adaquantfl.engines.gloo.rendezvous import ARRIVAL, ARRIVALS, host_store, open_store, server_part
 from adaquantfl.engines.gloo.wire import (
     ANSWER_BYTES,
     CALL_BYTES,
@@ -94,7 +94,7 @@ class Federation:
 
     def join_by_hand(self, client: int) -> Connection:
         """A client's connection, for a test to misuse."""
-        joined = gloo_client.join(open_store(HERE, self.store.port, SECONDS), HERE, client)
+        joined = rendezvous.join(open_store(HERE, self.store.port, SECONDS), HERE, client)
         assert joined is not None
         return joined[0]
 
@@ -258,7 +258,7 @@ def test_no_more_than_at_once_work_at_the_same_time(federate: Federate, monkeypa
     listen = engine._listen
 
     def watch(*arguments: Any) -> Any:
-        working.append(sum(remote.pending is not None for remote in engine._clients.values()))
+        working.append(sum(bool(remote.task) for remote in engine._clients.values()))
         return listen(*arguments)
 
     monkeypatch.setattr(engine, "_listen", watch)
@@ -355,9 +355,9 @@ def test_a_reply_that_is_no_reply_is_refused_and_the_client_stays(federate: Fede
 def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> None:
     federation = federate(small(), [])
     store = open_store(HERE, federation.store.port, SECONDS)
-    keys = StoreKeys(json.loads(rendezvous.announced(store))["server"])
+    part = server_part(store, json.loads(rendezvous.announced(store))["server"])
     for words in ["no JSON", '"text"', "[0]", "[0, 0]", '[0, "no.such.host.invalid"]']:
-        store.set(keys.arrival(store.add(keys.arrivals, 1)), words)
+        part.set(ARRIVAL(part.add(ARRIVALS, 1)), words)
     federation.join_by_hand(77)
     federation.add(0, 1)
     assert federation.all_answer()
@@ -366,11 +366,11 @@ def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> N
 def test_what_a_former_server_left_in_the_store_is_passed_over(federate: Federate) -> None:
     """A launcher that starts everything anew keeps its store."""
     store = host_store(HERE)
-    keys = StoreKeys("former")
+    former = server_part(store, "former")
     rendezvous.announce_run(store, "former", small())
-    store.set(keys.arrival(store.add(keys.arrivals, 1)), json.dumps([0, HERE]))
+    former.set(ARRIVAL(former.add(ARRIVALS, 1)), json.dumps([0, HERE]))
     early = ThreadClient(store.port, 0)
-    wait_until(lambda: store.add(keys.arrivals, 0) == 2, SECONDS, "a client waits for the former server")
+    wait_until(lambda: former.add(ARRIVALS, 0) == 2, SECONDS, "a client waits for the former server")
     federation = federate(small(), [], store)
     federation.clients.append(early)
     federation.add(1)
@@ -378,7 +378,7 @@ def test_what_a_former_server_left_in_the_store_is_passed_over(federate: Federat
 
 
 def test_a_client_that_is_not_let_in_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gloo_client, "JOIN_SECONDS", 0.5)
+    monkeypatch.setattr(rendezvous, "JOIN_SECONDS", 0.5)
     store = host_store(HERE)
     rendezvous.announce_run(store, "gone", small())
     client = ThreadClient(store.port, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from typing import Any
 
 import torch
@@ -17,8 +15,8 @@ from ...training.task import Task
 from ...training.trainer import Trainer
 from ..calls import SHARED, Call, Failure, Player
 from ..own_file import as_here
-from .connection import CLIENT, Connection, first_line
-from .rendezvous import JOIN_SECONDS, POLL_SECONDS, address_facing, announced, read_announcement
+from .connection import Connection, first_line
+from .rendezvous import address_facing, join
 from .wire import CALL_BYTES, END, PING, RESTORE, STATE, CallHeader, pack_answer, unpack_call
 
 SILENCE_SECONDS = 900.0  # without a word from the server, which pings every minute: it is gone
@@ -40,25 +38,6 @@ def play(store: Store, server: str, client: int) -> None:
         raise EngineError(
             f"Client {client} ends: the server has closed the connection or is gone ({first_line(error)})."
         ) from None
-
-
-def join(store: Store, address: str, client: int) -> tuple[Connection, Config] | None:
-    """The connection to the server, and what is played; None if there is nothing to play."""
-    deadline = time.monotonic() + JOIN_SECONDS
-    while True:
-        announcement = announced(store)
-        run = read_announcement(announcement, client)
-        if run is None:
-            return None
-        keys, config = run
-        number = store.add(keys.arrivals, 1)
-        store.set(keys.arrival(number), json.dumps([client, address]))
-        while announced(store) == announcement:  # otherwise another server has replaced that one
-            if store.check([keys.admitted(number)]):
-                return Connection(store, keys.connection(number), CLIENT, address), config
-            if time.monotonic() > deadline:
-                raise EngineError(f"Client {client} was not let in within {JOIN_SECONDS:g} s: is the server there?")
-            time.sleep(POLL_SECONDS)
 
 
 def _answer_calls(connection: Connection, config: Config, client: int) -> None:

@@ -20,8 +20,8 @@ from ...runs.config import Config
 from ..base import Engine
 from ..calls import SHARED, Call, Failure
 from .processes import ClientProcesses
-from .remote import ClientJoined, ClientLost, Event, Listener, Pending, RemoteClient
-from .rendezvous import JOIN_SECONDS, StoreKeys, announce_run
+from .remote import JOINED, ClientLost, Listener, RemoteClient
+from .rendezvous import JOIN_SECONDS, announce_run, server_part
 from .wire import RESTORE, STATE
 
 _log = logging.getLogger("adaquantfl")
@@ -54,12 +54,13 @@ class GlooEngine(Engine):
         self._expected = set(range(config.clients))  # clients that have not joined yet
         self._join_deadline = time.monotonic() + JOIN_SECONDS
         self._lost: dict[int, str] = {}  # client -> why it is not there
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._events: SimpleQueue[tuple[RemoteClient, Any]] = SimpleQueue()
         model_bytes = sum(array.nbytes for array in self.player.trainer.weights().values())
         most_bytes = _REPLY_BYTES_BESIDES + _REPLY_BYTES_PER_MODEL_BYTE * model_bytes
         server = uuid4().hex
-        listener = Listener(store, StoreKeys(server), config.clients, most_bytes, self._events.put)
-        self._listener: Listener | None = listener
+        self._listener: Listener | None = Listener(
+            server_part(store, server), config.clients, most_bytes, lambda *news: self._events.put(news)
+        )
         announce_run(store, server, config)
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[Finished]:
@@ -92,9 +93,9 @@ class GlooEngine(Engine):
         for remote in remotes:
             remote.finish()
         for remote in remotes:
-            remote.close(0.0 if remote.pending else deadline - time.monotonic())
+            remote.close(0.0 if remote.task else deadline - time.monotonic())
         if self._processes is not None:
-            busy = {remote.client for remote in remotes if remote.pending}
+            busy = {remote.client for remote in remotes if remote.task}
             self._processes.close(busy, deadline - time.monotonic())
         self._clients = {}
 
@@ -121,46 +122,44 @@ class GlooEngine(Engine):
                 failures.append((place, remote))
             else:
                 places[remote] = place
-                remote.pending = Pending(_about(call), self._deadline(call))
+                remote.task, remote.deadline = _about(call), self._deadline(call)
                 remote.ask(call)
         return failures
 
     def _choose_client(self, call: Call) -> RemoteClient | Failure | None:
         """A client that can be asked now; a failure if none ever will; None while that is open."""
         if call.name in SHARED:  # any client of this machine; the word of another host would have to be trusted
-            remote = next((remote for remote in self._clients.values() if remote.pending is None), None)
+            remote = next((remote for remote in self._clients.values() if not remote.task), None)
             if self._processes is None or (remote is None and not self._working() and not self._expected):
                 return Failure("the server has to do it itself.")
         elif call.client in self._lost:
             return Failure(self._lost[call.client])
         else:
             remote = self._clients.get(call.client)
-        pending = remote.pending if remote else None
-        if pending is not None and pending.overdue:
-            return Failure(f"still busy with {pending.what}; it takes part again when it has answered.")
-        return remote if pending is None and self._working() < self._at_once else None
+        if remote is not None and remote.overdue:
+            return Failure(f"still busy with {remote.task}; it takes part again when it has answered.")
+        return remote if remote is not None and not remote.task and self._working() < self._at_once else None
 
     def _deadline(self, call: Call) -> float:
         return time.monotonic() + self.config.round_timeout
 
     def _working(self) -> int:
-        return sum(remote.pending is not None and not remote.pending.overdue for remote in self._clients.values())
+        return sum(bool(remote.task) and not remote.overdue for remote in self._clients.values())
 
     def _listen(self, places: dict[RemoteClient, int]) -> list[Finished]:
         """Wait for an event, at most until the next deadline; returns the calls that it ends."""
         finished = []
         now = time.monotonic()
-        deadlines = [remote.pending.deadline for remote in self._clients.values() if remote.pending]
-        deadlines = [deadline for deadline in deadlines if deadline > now]
+        deadlines = [remote.deadline for remote in self._clients.values() if remote.task and remote.deadline > now]
         if self._expected or not deadlines:
             deadlines.append(now + _ABSENT_POLL_SECONDS)
         try:
-            remote, answer = self._take_in(self._events.get(timeout=min(deadlines) - now))
+            remote, answer = self._take_in(*self._events.get(timeout=min(deadlines) - now))
             if remote in places:  # it is not where the call was given up before
                 finished.append((places.pop(remote), answer))
         except Empty:
             pass
-        for remote in [remote for remote in places if remote.pending and remote.pending.overdue]:
+        for remote in [remote for remote in places if remote.overdue]:
             reason = f"no answer within round_timeout = {self.config.round_timeout:g} s."
             finished.append((places.pop(remote), Failure(reason)))
         self._give_up_on_absent()
@@ -168,12 +167,12 @@ class GlooEngine(Engine):
 
     def _take_in_waiting_events(self) -> None:
         while not self._events.empty():
-            self._take_in(self._events.get())
+            self._take_in(*self._events.get())
 
-    def _take_in(self, event: Event) -> tuple[RemoteClient, Any]:
+    def _take_in(self, remote: RemoteClient, news: Any) -> tuple[RemoteClient, Any]:
         """Note who is there and who is free; returns the client whose call ends, if it has one, and the answer."""
-        remote, news, client = event.remote, event.news, event.remote.client
-        if isinstance(news, ClientJoined):
+        client = remote.client
+        if news is JOINED:
             former = self._clients.get(client)
             self._clients[client] = remote
             self._expected.discard(client)
@@ -182,7 +181,7 @@ class GlooEngine(Engine):
                 return remote, None
             former.close()
             return former, Failure("it was started anew in mid-round.")
-        remote.pending = None
+        remote.task = ""
         if not isinstance(news, ClientLost):
             return remote, news
         if self._clients.get(client) is remote:

@@ -16,7 +16,7 @@ from ...protocol.downlink import digest_in, held_parcel
 from ...protocol.messages import Order
 from ..calls import Call, Failure
 from .connection import SERVER, Connection
-from .rendezvous import POLL_SECONDS, StoreKeys, address_facing
+from .rendezvous import ADMITTED, ARRIVAL, CONNECTION, POLL_SECONDS, address_facing
 from .wire import ANSWER_BYTES, END, PING, RESTORE, STATE, AnswerError, pack_call, unpack_answer
 
 PING_SECONDS = 60.0  # the server sends an idle client something at least this often
@@ -25,53 +25,39 @@ _EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; the engine's deadline is t
 _PING, _END = Call(PING, -1, b""), Call(END, -1, b"")
 
 
-@dataclass(frozen=True)
-class ClientJoined:
-    """A client has connected."""
+JOINED = "joined"  # news of a client that has connected
 
 
 @dataclass(frozen=True)
 class ClientLost:
-    """A connection has ended. reason: what the client did wrong; empty where the connection just closed."""
+    """News of a connection that has ended. reason: what the client did wrong; empty where it just closed."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Event:
-    """News of a client: ClientJoined, ClientLost, or its answer to the pending call."""
-
-    remote: RemoteClient
-    news: Any
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A call that a client has not answered yet. what: what it is about, for messages."""
-
-    what: str
-    deadline: float
-
-    @property
-    def overdue(self) -> bool:
-        return time.monotonic() >= self.deadline
-
-
-Report = Callable[[Event], None]
+Report = Callable[["RemoteClient", Any], None]  # takes news of a client: JOINED, ClientLost, or an answer
 
 
 class RemoteClient:
-    """One connected client. most_bytes: the longest reply that is accepted. pending: set by the engine."""
+    """One connected client. most_bytes: the longest reply that is accepted.
+
+    task: what it is asked and has not answered yet; empty where it is idle. deadline: for that. The engine sets both.
+    """
 
     def __init__(self, client: int, connection: Connection, most_bytes: int, report: Report) -> None:
         self.client = client
-        self.pending: Pending | None = None
+        self.task, self.deadline = "", 0.0
         self._connection, self._most_bytes, self._report = connection, most_bytes, report
         self._digest = b""  # of the model that the client holds; empty where that is not known
         self._number = 0  # of the last call
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"adaquantfl-client-{client}", daemon=True)
         self._thread.start()
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it has not answered by the deadline."""
+        return bool(self.task) and time.monotonic() >= self.deadline
 
     def ask(self, call: Call) -> None:
         """Send a call; an event will follow."""
@@ -100,13 +86,13 @@ class RemoteClient:
                 if call is None:
                     self._connection.send(pack_call(0, _END)[0], _SHORT_MESSAGE_SECONDS)
                     return
-                self._report(Event(self, self._answer(call)))
+                self._report(self, self._answer(call))
                 del call  # frees the model's bytes while the client is idle
         except AnswerError as error:
             self._connection.abort()
-            self._report(Event(self, ClientLost(str(error))))
+            self._report(self, ClientLost(str(error)))
         except RuntimeError:  # gloo's, whatever happened to the connection
-            self._report(Event(self, ClientLost()))
+            self._report(self, ClientLost())
 
     def _answer(self, call: Call) -> Any:
         """The client's answer. An order about the model that the client holds is sent without the model."""
@@ -133,11 +119,13 @@ class RemoteClient:
 
 
 class Listener:
-    """A thread that connects to clients whenever they arrive: at the start, or again after they were lost."""
+    """A thread that connects to clients whenever they arrive: at the start, or again after they were lost.
 
-    def __init__(self, store: Store, keys: StoreKeys, clients: int, most_bytes: int, report: Report) -> None:
-        self._store, self._keys, self._clients = store, keys, clients
-        self._most_bytes, self._report = most_bytes, report
+    store: the server's part of it.
+    """
+
+    def __init__(self, store: Store, clients: int, most_bytes: int, report: Report) -> None:
+        self._store, self._clients, self._most_bytes, self._report = store, clients, most_bytes, report
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="adaquantfl-listener", daemon=True)
         self._thread.start()
@@ -150,7 +138,7 @@ class Listener:
         number = 1
         while not self._closed.wait(POLL_SECONDS):
             try:
-                while self._store.check([self._keys.arrival(number)]):  # the store's `wait` logs each timeout
+                while self._store.check([ARRIVAL(number)]):  # the store's `wait` logs each timeout
                     self._admit(number)
                     number += 1
             except RuntimeError:  # the launcher's store is gone: no client can join any more
@@ -158,14 +146,13 @@ class Listener:
 
     def _admit(self, number: int) -> None:
         try:
-            client, address = json.loads(self._store.get(self._keys.arrival(number)))
+            client, address = json.loads(self._store.get(ARRIVAL(number)))
             ours = address_facing(address)
-            self._store.set(self._keys.admitted(number), "")
-            connection = Connection(self._store, self._keys.connection(number), SERVER, ours)
+            self._store.set(ADMITTED(number), "")
+            connection = Connection(self._store, CONNECTION(number), SERVER, ours)
         except Exception:  # the arrival has gone, or is no client of ours: the next one must be admitted
             return
         if self._closed.is_set() or client not in range(self._clients):
             connection.abort()
         else:
-            remote = RemoteClient(client, connection, self._most_bytes, self._report)
-            self._report(Event(remote, ClientJoined()))
+            self._report(RemoteClient(client, connection, self._most_bytes, self._report), JOINED)

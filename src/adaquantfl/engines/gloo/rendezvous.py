@@ -5,48 +5,24 @@ from __future__ import annotations
 import json
 import socket
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 
-from torch.distributed import Store, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore
 
 from ... import __version__
 from ...errors import EngineError
 from ...runs.config import Config, config_of
-from .connection import first_line
+from .connection import CLIENT, Connection, first_line
 
 JOIN_SECONDS = 300.0  # that a client may take to join at the start of a run
 POLL_SECONDS = 0.1  # between two looks into the store
-_RUN = "run"  # the store's key for the run that is played
+ARRIVALS = "arrivals"  # a key of a server's part of the store: how many clients have arrived
+ARRIVAL = "arrival-{}".format  # the key for client and address of arrival 1, 2, ...
+ADMITTED = "admitted-{}".format  # this key is present once the server connects to the arrival
+CONNECTION = "connection-{}".format  # the prefix under which gloo connects the two
+_RUN = "run"  # the key for the run that is played
 _PROBE_SECONDS = 5.0
 _RETRY_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class StoreKeys:
-    """The store's keys for one server and the clients that join it, which are numbered 1, 2, ... as they arrive.
-
-    Each server has a name of its own, because a launcher that restarts all processes keeps the store.
-    """
-
-    server: str
-
-    @property
-    def arrivals(self) -> str:
-        """The number of arrivals."""
-        return f"{self.server}/arrivals"
-
-    def arrival(self, number: int) -> str:
-        """Who arrived, and at which address."""
-        return f"{self.server}/arrival-{number}"
-
-    def admitted(self, number: int) -> str:
-        """Present once the server connects to the arrival."""
-        return f"{self.server}/admitted-{number}"
-
-    def connection(self, number: int) -> str:
-        """The prefix under which gloo connects the two."""
-        return f"{self.server}/connection-{number}"
 
 
 def announce_run(store: Store, server: str, config: Config) -> None:
@@ -64,8 +40,13 @@ def announced(store: Store) -> bytes:
     return store.get(_RUN)
 
 
-def read_announcement(data: bytes, client: int) -> tuple[StoreKeys, Config] | None:
-    """The server and the configuration; None where there is nothing left to do."""
+def server_part(store: Store, server: str) -> Store:
+    """The part of the store that belongs to one server: a launcher that restarts all processes keeps the store."""
+    return PrefixStore(server, store)
+
+
+def _read_announcement(data: bytes, client: int) -> tuple[str, Config] | None:
+    """The server's name and the configuration; None where there is nothing left to do."""
     run = json.loads(data)
     if run["version"] != __version__:
         raise EngineError(
@@ -73,7 +54,26 @@ def read_announcement(data: bytes, client: int) -> tuple[StoreKeys, Config] | No
         )
     if run.get("stop"):
         raise EngineError(f"Client {client} has nothing to do: {run['stop']}")
-    return (StoreKeys(run["server"]), config_of(run["config"])) if "config" in run else None
+    return (run["server"], config_of(run["config"])) if "config" in run else None
+
+
+def join(store: Store, address: str, client: int) -> tuple[Connection, Config] | None:
+    """The connection to the server, and what is played; None if there is nothing to play."""
+    deadline = time.monotonic() + JOIN_SECONDS
+    while True:
+        announcement = announced(store)
+        run = _read_announcement(announcement, client)
+        if run is None:
+            return None
+        part, config = server_part(store, run[0]), run[1]
+        number = part.add(ARRIVALS, 1)
+        part.set(ARRIVAL(number), json.dumps([client, address]))
+        while announced(store) == announcement:  # otherwise another server has replaced that one
+            if part.check([ADMITTED(number)]):
+                return Connection(part, CONNECTION(number), CLIENT, address), config
+            if time.monotonic() > deadline:
+                raise EngineError(f"Client {client} was not let in within {JOIN_SECONDS:g} s: is the server there?")
+            time.sleep(POLL_SECONDS)
 
 
 def open_store(host: str, port: int, seconds: float) -> TCPStore:
