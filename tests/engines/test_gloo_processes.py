@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.timeout(1200)
 def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_client_that_cannot_start_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_run_with_error_feedback_is_resumed_to_the_same_model(tmp_path: Path) -> None:
     changes = {"quantizer": "stc", "method": "1bit", "sparsity": 20, "rounds": 7, "checkpoint_every": 2, "workers": 0}
     config = load_config("demo", {**SETTINGS, **changes})
@@ -191,21 +193,38 @@ class Command:
         return self.process.returncode, said
 
 
+@pytest.fixture
+def command() -> Iterator[Callable[..., Command]]:
+    """Commands that have ended at the end of a test, whatever becomes of it; their clients end with them."""
+    started: list[Command] = []
+
+    def start(*arguments: str) -> Command:
+        started.append(Command(*arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_run_that_is_stopped_in_every_way_ends_in_the_local_engine_s_model(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_in_every_way_ends_in_the_local_engine_s_model(
+    tmp_path: Path, command: Callable[..., Command]
+) -> None:
     changes = {**SETTINGS, "clients": 2, "rounds": NEVER, "tau": 100, "evaluate_every": 3, "checkpoint_every": 2}
     settings = [f"--set={key}={value}" for key, value in changes.items()]
     out = tmp_path / "gloo"
 
-    first = Command("demo", *settings, "--out", str(out))
+    first = command("demo", *settings, "--out", str(out))
     first.wait_for_round(out, 2)
     first.process.send_signal(signal.SIGINT)
     code, said = first.end()
     assert code == 130
     assert f"Stopped. Go on with: adaquantfl run --resume {out} --engine gloo" in said
 
-    second = Command("--resume", str(out))
+    second = command("--resume", str(out))
     clients = second.wait_for_round(out, len(lines_of(out)) + 3)
     os.kill(clients[1], signal.SIGKILL)
     code, said = second.end()
@@ -213,7 +232,7 @@ def test_a_run_that_is_stopped_in_every_way_ends_in_the_local_engine_s_model(tmp
     assert re.search(r"1 of 2 clients answered, but all of them are needed .* its process has ended \(killed by", said)
     assert f"The finished rounds are kept. Go on with: adaquantfl run --resume {out} --engine gloo" in said
 
-    third = Command("--resume", str(out))
+    third = command("--resume", str(out))
     third.wait_for_round(out, len(lines_of(out)) + 3)
     third.process.kill()
     code, said = third.end()
@@ -222,7 +241,7 @@ def test_a_run_that_is_stopped_in_every_way_ends_in_the_local_engine_s_model(tmp
         assert re.search(rf"[Cc]lient {client} ends: the server('s process is gone| has closed the connection)", said)
 
     rounds = len(lines_of(out)) + 3
-    code, said = Command("--resume", str(out), "--set", f"rounds={rounds}").end()
+    code, said = command("--resume", str(out), "--set", f"rounds={rounds}").end()
     assert code == 0, said
     assert "Fatal" not in said
 
@@ -272,6 +291,7 @@ def launched() -> Iterator[Launched]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_two_launchers_make_one_run(tmp_path: Path, launched: Launched) -> None:
     changes = {**SETTINGS, "rounds": 4}
     settings = [f"--set={key}={value}" for key, value in changes.items()]
@@ -291,6 +311,7 @@ def test_two_launchers_make_one_run(tmp_path: Path, launched: Launched) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_processes_started_by_hand_go_on_without_one_and_take_it_back(tmp_path: Path, launched: Launched) -> None:
     out = tmp_path / "run"
     changes = {**SETTINGS, "clients": 2, "rounds": NEVER, "tau": 30, "min_clients": 1, "evaluate_every": NEVER}

@@ -15,6 +15,7 @@ from adaquantfl.engines.pool import Pool
 from adaquantfl.runs.config import load_config
 from support.engine_rounds import ask, replies, server_of
 
+pytestmark = pytest.mark.timeout(1200)  # workers take long to start on a busy machine
 SMALL = {"model": "mlp", "clients": 5, "tau": 2, "loss_samples": 32}
 
 
