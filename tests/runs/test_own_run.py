@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -19,6 +18,7 @@ from adaquantfl.runs import records
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import load_run
+from support.histories import interrupt_after, without_times
 from support.own_tasks import CLASSIFIER, REGRESSION, written
 
 SMALL: dict[str, Any] = {"clients": 3, "tau": 2, "rounds": 4, "batch_size": 8, "eta": 0.02, "evaluate_every": 2}
@@ -31,11 +31,6 @@ def small(path: Path, function: str = "task", **changes: Any) -> Config:
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     return written(tmp_path, REGRESSION)
-
-
-def without_times(folder: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
 def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
@@ -77,12 +72,8 @@ def test_a_run_repeats_from_its_folder_wherever_that_and_the_task_are_moved(mine
 def test_an_interrupted_run_goes_on_to_the_same_model_but_not_with_another_file(mine: Path, tmp_path: Path) -> None:
     whole = runner.run(small(mine), tmp_path / "whole")
 
-    def interrupt(config: Config, state: object, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        runner.run(small(mine), tmp_path / "run", interrupt)
+        runner.run(small(mine), tmp_path / "run", interrupt_after(3))
     mine.write_text(REGRESSION.replace("* 3", "* 4"))
     with pytest.raises(aq.TaskError, match=r"not the file that this run began with.*copy in task/"):
         runner.resume(tmp_path / "run")

@@ -40,8 +40,9 @@ class LocalEngine(Engine):
     def client_states(self) -> dict[str, Any]:
         if not self.config.feedback:
             return {}
+        clients = {number: client for number, client in self.player.clients.items() if number >= 0}  # -1 evaluates
         # Without the model: it is the server's.
-        return {str(number): {**client.state(), "held": None} for number, client in self.player.clients.items()}
+        return {str(number): {**client.state(), "held": None} for number, client in clients.items()}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
         models = self.player.models
