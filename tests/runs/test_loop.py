@@ -1,12 +1,9 @@
-"""A run survives whatever happens to it, and its record says what it did."""
+"""A run leaves a complete record, repeats, and goes on after an interruption to the same model."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import signal
-import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,63 +12,30 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.engines.calls import CallEngine
+from adaquantfl.engines.base import Engine
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol.messages import Model, Plan, Reply
 from adaquantfl.quantizers.levels import Levels
 from adaquantfl.runs import checkpoint
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.training.trainer import Trainer
-from support.processes import HANG_SECONDS, alive, children, wait_until
-from support.small_runs import history, options, without_times
+from support.histories import interrupt_after, lines, without_times
 
-SMALL = {
-    "model": "mlp",
-    "clients": 3,
-    "tau": 3,
-    "rounds": 12,
-    "loss_samples": 32,
-    "workers": 1,
-    "checkpoint_every": 4,
-    "evaluate_every": 5,
-    "interval": 4.0,
-}
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
-@pytest.fixture
-def small() -> Config:
-    return load_config("demo", SMALL)
+def summary_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of these settings; tests read it, or copy it to write."""
-    folder = tmp_path_factory.mktemp("played") / "run"
-    runner.run(load_config("demo", SMALL), folder)
-    return folder
-
-
-@pytest.fixture
-def finished(played: Path, tmp_path: Path) -> Path:
-    """A copy of the finished run."""
-    return shutil.copytree(played, tmp_path / "run")
-
-
-def summary_of(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "summary.json").read_text())
-    return content
-
-
-def test_a_run_leaves_a_complete_record(small: Config, tmp_path: Path) -> None:
-    summary = runner.run(small, tmp_path / "run")
-    assert summary_of(tmp_path / "run") == summary
-    assert load_config(tmp_path / "run" / "config.toml") == small
-    assert (tmp_path / "run" / "partition.png").stat().st_size > 1000
-    rounds = history(tmp_path / "run")
-    assert [line["round"] for line in rounds] == list(range(1, 13))
-    assert set(rounds[4]) == {
+def test_a_run_leaves_a_complete_record(small: Config, finished: Path) -> None:
+    summary, history = summary_of(finished), lines(finished)
+    assert load_config(finished / "config.toml") == small
+    assert (finished / "partition.png").stat().st_size > 1000
+    assert [line["round"] for line in history] == list(range(1, 7))
+    assert set(history[4]) == {
         "round", "s", "bits_per_element", "lr", "loss", "round_loss", "test_accuracy", "paper_bits",
         "wire_bytes_up", "wire_bytes_down", "payload_bytes_up", "payload_bytes_down", "clients", "seconds",
         "paper_bits_down",
@@ -80,48 +44,66 @@ def test_a_run_leaves_a_complete_record(small: Config, tmp_path: Path) -> None:
         "rounds", "paper_bits", "wire_bytes_up", "wire_bytes_down", "final_loss", "final_accuracy", "targets",
         "model_sha256", "seconds", "versions",
     }  # fmt: skip
-    assert summary["rounds"] == 12
-    assert summary["paper_bits"] == rounds[-1]["paper_bits"]
-    assert summary["final_loss"] == rounds[-1]["loss"]
-    first = next(line for line in rounds if line.get("loss", 9) <= 2.0)
-    assert summary["targets"]["2"]["round"] == first["round"]
-    assert summary["targets"]["2"]["paper_bits"] == first["paper_bits"]
+    assert summary["rounds"] == 6
+    assert summary["paper_bits"] == history[-1]["paper_bits"]
+    assert summary["final_loss"] == history[-1]["loss"]
 
 
-def test_a_run_repeats_from_its_own_configuration_file(played: Path, tmp_path: Path) -> None:
-    again = runner.run(load_config(played / "config.toml"), tmp_path / "again")
-    assert again["model_sha256"] == summary_of(played)["model_sha256"]
-    assert without_times(tmp_path / "again") == without_times(played)
-    other = runner.run(load_config("demo", {**SMALL, "seed": 1}), tmp_path / "other")
+def test_a_run_ends_at_its_target_and_its_summary_says_what_that_took(small: Config, tmp_path: Path) -> None:
+    summary = runner.run(replace(small, rounds=50, evaluate_every=1, target_loss=1.5), tmp_path / "run")
+    assert summary == summary_of(tmp_path / "run")
+    *before, last = lines(tmp_path / "run")
+    assert last["loss"] <= 1.5 < min(line["loss"] for line in before if "loss" in line)
+    assert 1 < last["round"] < 50
+    assert summary["targets"]["1.5"] == {
+        name: last[name] for name in ("round", "paper_bits", "wire_bytes_up", "wire_bytes_down")
+    }
+
+
+def test_a_run_repeats_from_its_own_configuration_file(finished: Path, tmp_path: Path) -> None:
+    again = runner.run(load_config(finished / "config.toml"), tmp_path / "b")
+    assert again["model_sha256"] == summary_of(finished)["model_sha256"]
+    assert without_times(finished) == without_times(tmp_path / "b")
+    other = runner.run(load_config(finished / "config.toml", {"seed": 1}), tmp_path / "c")
     assert other["model_sha256"] != again["model_sha256"]
 
 
-def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(small: Config, played: Path, tmp_path: Path) -> None:
-    for stop in (1, 4, 6, 11):
+@pytest.mark.parametrize("stop", [1, 4, 5])
+def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(
+    small: Config, finished: Path, tmp_path: Path, stop: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(small, tmp_path / "cut", interrupt_after(stop))
+    assert RunDirectory(tmp_path / "cut").rounds_done == stop  # nothing that was finished is lost
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == summary_of(finished)["model_sha256"]
+    assert without_times(tmp_path / "cut") == without_times(finished)
 
-        def interrupt(config: Config, state: object, line: dict | None, stop: int = stop) -> None:
-            if line and line["round"] == stop:
-                raise KeyboardInterrupt
 
-        folder = tmp_path / f"stopped-{stop}"
-        with pytest.raises(KeyboardInterrupt):
-            runner.run(small, folder, interrupt)
-        state = checkpoint.load(folder / "checkpoint")
-        assert state is not None
-        assert state.round == stop  # nothing that was finished is lost
-        assert runner.resume(folder)["model_sha256"] == summary_of(played)["model_sha256"]
-        assert without_times(folder) == without_times(played)
+@pytest.mark.parametrize("downlink", ["exact", "lossy"])
+@pytest.mark.parametrize("method", ["cost-aware", "dadaquant"])
+def test_every_rule_and_downlink_resumes_to_the_same_model(
+    small: Config, tmp_path: Path, method: str, downlink: str
+) -> None:
+    config = replace(small, method=method, downlink=downlink, survey_every=2, partition="dirichlet(0.5)", rounds=4)
+    whole = runner.run(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(config, tmp_path / "cut", interrupt_after(2))
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+
+
+# Error feedback: what clients keep from round to round is part of a run.
 
 
 @pytest.fixture
 def stc(small: Config) -> Config:
-    return replace(small, quantizer="stc", method="1bit", sparsity=50, rounds=6)
+    return replace(small, quantizer="stc", method="1bit", sparsity=50, rounds=4)
 
 
 def test_an_adaptive_rule_drives_plain_rounding_and_feedback_does_what_it_alone_does_not(
     small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coarse = replace(small, quantizer="nearest", rounds=40)
+    coarse = replace(small, quantizer="nearest", rounds=25)
     kept = runner.run(coarse, tmp_path / "kept")
     monkeypatch.setattr(Levels, "remainder", lambda levels, x: np.zeros_like(x))
     lost = runner.run(coarse, tmp_path / "lost")
@@ -134,10 +116,10 @@ def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of
     whole = runner.run(stc, tmp_path / "whole")
     train = Trainer.train
 
-    def cut(self: Trainer, client: int, model: Model, plan: Plan) -> Reply:
-        if (plan.round, client) == (3, 2):  # two clients have played this round, and have new remainders
+    def cut(self: Trainer, client: int, weights: Any, round: int, eta: float) -> Any:
+        if (round, client) == (2, 2):  # two clients have played this round, and have new remainders
             raise KeyboardInterrupt
-        return train(self, client, model, plan)
+        return train(self, client, weights, round, eta)
 
     monkeypatch.setattr(Trainer, "train", cut)
     with pytest.raises(KeyboardInterrupt):
@@ -147,13 +129,14 @@ def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of
 
 
 def test_a_run_whose_remainders_are_gone_is_not_resumed_to_another_model(stc: Config, tmp_path: Path) -> None:
-    runner.run(replace(stc, rounds=3), tmp_path / "run")
+    runner.run(replace(stc, rounds=2), tmp_path / "run")
     folder = tmp_path / "run" / "checkpoint"
-    state = checkpoint.load(folder)
-    assert state is not None
-    checkpoint.save(replace(state, kept={}), folder)
+    saved = checkpoint.load(folder)
+    assert saved is not None
+    assert set(saved["clients"]) == {"0", "1", "2"}
+    checkpoint.save({**saved, "clients": {}}, folder)
     with pytest.raises(aq.CheckpointError, match="error feedback"):
-        runner.resume(tmp_path / "run", {"rounds": 6})
+        runner.resume(tmp_path / "run", {"rounds": 4})
     assert (tmp_path / "run" / "summary.json").is_file()  # nothing is lost
 
 
@@ -164,20 +147,20 @@ def test_float32_leaves_nothing_out_and_is_resumed_with_any_quantizer(stc: Confi
 
 def test_an_engine_without_its_clients_state_does_not_go_on_with_such_a_run(stc: Config, tmp_path: Path) -> None:
     class Elsewhere(LocalEngine):
-        kept, restore = CallEngine.kept, CallEngine.restore
+        def restore_clients(self, states: Mapping[str, Any]) -> None:
+            Engine.restore_clients(self, states)
 
-    runner.run(replace(stc, rounds=3), tmp_path / "run")
-    with pytest.raises(aq.EngineError, match=r"3 clients .* --engine local"):
-        runner.resume(tmp_path / "run", {"rounds": 6}, connect=Elsewhere)
+    runner.run(replace(stc, rounds=2), tmp_path / "run")
+    with pytest.raises(aq.CheckpointError, match=r"3 clients .* --engine local"):
+        runner.resume(tmp_path / "run", {"rounds": 4}, connect=Elsewhere)
 
 
-def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, played: Path, tmp_path: Path) -> None:
-    summaries = {
-        codec: runner.run(load_config("demo", {**SMALL, "codec": codec}), tmp_path / codec)
-        for codec in ("fixed", "sparse", "dense")
-    }
+def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, tmp_path: Path) -> None:
     assert small.codec == "auto"
-    summaries["auto"] = summary_of(played)
+    summaries = {
+        codec: runner.run(replace(small, rounds=3, codec=codec), tmp_path / codec)
+        for codec in ("auto", "fixed", "sparse", "dense")
+    }
     for key in ("model_sha256", "paper_bits", "final_loss"):
         assert len({summary[key] for summary in summaries.values()}) == 1
     up = {codec: summary["wire_bytes_up"] for codec, summary in summaries.items()}
@@ -185,48 +168,51 @@ def test_the_codec_changes_the_bytes_and_nothing_else(small: Config, played: Pat
     assert up["fixed"] > 5 * up["auto"]
 
 
-def test_a_finished_run_is_not_played_again_and_its_files_are_not_written(finished: Path) -> None:
-    names = ("config.toml", "history.jsonl", "summary.json", "checkpoint/state.npz")
-    before = {name: (finished / name).stat() for name in names}
-    assert runner.resume(finished) == summary_of(finished)
-    for name, then in before.items():
-        now = (finished / name).stat()
-        assert (now.st_ino, now.st_mtime_ns, now.st_size) == (then.st_ino, then.st_mtime_ns, then.st_size), name
+# Resuming a finished run.
 
 
-def test_rounds_behind_the_checkpoint_and_a_torn_line_are_cut_from_the_history(finished: Path) -> None:
+def test_a_finished_run_is_not_played_again(finished: Path) -> None:
     before = (finished / "history.jsonl").read_bytes()
-    (finished / "history.jsonl").write_bytes(before + b'{"round": 13}\n{"rou')
-    runner.resume(finished)
+    assert runner.resume(finished) == summary_of(finished)
     assert (finished / "history.jsonl").read_bytes() == before
 
 
-def test_a_finished_run_can_be_made_longer(finished: Path, tmp_path: Path) -> None:
-    long = runner.run(load_config("demo", {**SMALL, "rounds": 15}), tmp_path / "long")
-    summary = runner.resume(finished, {"rounds": 15})
-    assert summary["model_sha256"] == long["model_sha256"]
-    assert load_config(finished / "config.toml").rounds == 15
+def test_a_finished_run_can_be_made_longer(small: Config, finished: Path, tmp_path: Path) -> None:
+    long = runner.run(replace(small, rounds=8), tmp_path / "long")
+    assert runner.resume(finished, {"rounds": 8})["model_sha256"] == long["model_sha256"]
+    assert load_config(finished / "config.toml").rounds == 8
 
 
 def test_a_run_cannot_be_made_shorter(finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="longer, not shorter"):
         runner.resume(finished, {"rounds": 5})
-    assert load_config(finished / "config.toml").rounds == 12
+    assert load_config(finished / "config.toml").rounds == 6
 
 
-def test_a_run_that_goes_on_has_no_summary_until_its_end(finished: Path, tmp_path: Path) -> None:
-    def interrupt(config: Config, state: object, line: dict | None) -> None:
-        if line and line["round"] == 14:
-            raise KeyboardInterrupt
-
+def test_a_run_that_goes_on_has_no_summary_until_its_end(small: Config, finished: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        runner.resume(finished, {"rounds": 30}, interrupt)
+        runner.resume(finished, {"rounds": 30}, interrupt_after(8))
     assert not (finished / "summary.json").exists()
     # The budget may end on a round that was not evaluated: the summary is of that round all the same.
-    shorter = runner.resume(finished, {"rounds": 14})
-    clean = runner.run(load_config("demo", {**SMALL, "rounds": 14}), tmp_path / "clean")
+    shorter = runner.resume(finished, {"rounds": 8})
+    clean = runner.run(replace(small, rounds=8), tmp_path / "clean")
     for key in ("model_sha256", "final_loss", "final_accuracy", "rounds"):
         assert shorter[key] == clean[key]
+
+
+def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
+    with pytest.raises(aq.ConfigError, match="eta would change rounds that are done"):
+        runner.resume(finished, {"eta": 0.2})
+
+
+def test_a_cosine_cannot_be_made_longer(small: Config, tmp_path: Path) -> None:
+    runner.run(replace(small, method="cosine", rounds=2), tmp_path / "run")
+    with pytest.raises(aq.CheckpointError, match="all rounds"):
+        runner.resume(tmp_path / "run", {"rounds": 4})
+    assert runner.resume(tmp_path / "run")["rounds"] == 2
+
+
+# Folders that are something else.
 
 
 @pytest.mark.parametrize(
@@ -238,29 +224,18 @@ def test_a_run_that_goes_on_has_no_summary_until_its_end(finished: Path, tmp_pat
         ("history.jsonl", b"", "lines were removed"),
         ("config.toml", b"\xff\xfe", "UTF-8"),
         ("config.toml", b"tau = ", "not valid TOML"),
+        ("checkpoint/state.npz", b"PK\3\4 and then something else", "damaged"),
     ],
 )
 def test_a_damaged_file_is_named(finished: Path, name: str, content: bytes, words: str) -> None:
     (finished / name).write_bytes(content)
     with pytest.raises(aq.AdaQuantError, match=words):
-        runner.resume(finished)
-
-
-def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
-    with pytest.raises(aq.ConfigError, match="eta would change rounds that are done"):
-        runner.resume(finished, {"eta": 0.2})
+        runner.resume(finished, {"rounds": 8} if name == "history.jsonl" else {})
 
 
 def test_a_folder_with_a_run_is_not_written_over(small: Config, finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="--resume"):
         runner.run(small, finished)
-
-
-def test_a_cosine_cannot_be_made_longer(small: Config, tmp_path: Path) -> None:
-    runner.run(replace(small, method="cosine", rounds=2), tmp_path / "run")
-    with pytest.raises(aq.CheckpointError, match="all rounds"):
-        runner.resume(tmp_path / "run", {"rounds": 4})
-    assert runner.resume(tmp_path / "run")["rounds"] == 2
 
 
 def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
@@ -278,85 +253,8 @@ def test_two_processes_cannot_work_on_one_run(finished: Path) -> None:
         held.close()
 
 
-def test_a_damaged_checkpoint_is_named(finished: Path) -> None:
-    path = finished / "checkpoint" / "state.npz"
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(aq.CheckpointError, match="damaged"):
-        runner.resume(finished)
-
-
 def test_missing_data_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADAQUANTFL_DATA", str(tmp_path / "nothing"))
     with pytest.raises(aq.DataError, match="adaquantfl data get fashion-mnist"):
         runner.run(load_config("fmnist-cnn-iid"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "adaquantfl", "run", *more],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-
-def wait_for_rounds(run: Path, rounds: int, process: subprocess.Popen[bytes]) -> None:
-    def there() -> bool:
-        ended = process.poll() is not None  # before looking at the history: it may play the last rounds meanwhile
-        file = run / "history.jsonl"
-        enough = file.exists() and file.read_bytes().count(b"\n") >= rounds
-        assert enough or not ended, process.communicate()
-        return enough
-
-    wait_until(there, HANG_SECONDS, f"{rounds} rounds in {run}")
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a run at once, and wait until its workers have noticed that nobody is there any more."""
-    workers = children(process.pid)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not any(map(alive, workers)), HANG_SECONDS, "the workers end")
-
-
-def test_a_killed_run_ends_in_the_same_model(played: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start(tmp_path, "demo", *options({**SMALL, "workers": 2}), "--out", str(run))
-    wait_for_rounds(run, 2, process)
-    kill(process)
-    assert runner.resume(run, {"workers": 1})["model_sha256"] == summary_of(played)["model_sha256"]
-    assert without_times(run) == without_times(played)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_killed_again_and_again_ends_in_the_same_model(tmp_path: Path, workers: int) -> None:
-    settings = {**SMALL, "rounds": 120, "tau": 10, "checkpoint_every": 7}
-    whole = runner.run(load_config("demo", settings), tmp_path / "whole")
-    run = tmp_path / "run"
-    process = start(tmp_path, "demo", *options({**settings, "workers": workers}), "--out", str(run))
-    for rounds in (2, 30, 66):
-        wait_for_rounds(run, rounds, process)
-        kill(process)
-        process = start(tmp_path, "--resume", str(run))
-    _, errors = process.communicate(timeout=HANG_SECONDS)
-    assert process.returncode == 0, errors
-    assert summary_of(run)["model_sha256"] == whole["model_sha256"]
-    assert without_times(run) == without_times(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path, workers: int) -> None:
-    run = tmp_path / "run"
-    overrides = options({**SMALL, "rounds": 100_000, "workers": workers})
-    process = start(tmp_path, "demo", *overrides, "--out", str(run))
-    wait_for_rounds(run, 5, process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=HANG_SECONDS)
-    assert process.returncode == 130
-    assert f"adaquantfl run --resume {run}" in errors.decode()
-    assert b"Traceback" not in errors
-    done = len(history(run))
-    summary = runner.resume(run, {"rounds": done + 2, "workers": 1})
-    assert summary["rounds"] == done + 2

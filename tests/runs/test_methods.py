@@ -8,8 +8,8 @@ import pytest
 
 from adaquantfl.cli import main
 from adaquantfl.errors import ConfigError
+from adaquantfl.rules.registry import methods
 from adaquantfl.runs import comparison
-from adaquantfl.runs.config import METHODS
 from adaquantfl.runs.methods import parse, parse_list
 from studies import rivals
 from support.small_runs import TINY, options
@@ -73,5 +73,5 @@ def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.Capture
 def test_all_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods"]) == 0
     text = capsys.readouterr().out
-    for name in set(METHODS) - {f"{bits}bit" for bits in range(2, 16)}:
+    for name in set(methods()) - {f"{bits}bit" for bits in range(2, 16)}:
         assert f"  {name} " in text

@@ -12,29 +12,20 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.cli import main
 from adaquantfl.engines.launch import launch
-from adaquantfl.report import figures
 from adaquantfl.report.page import write_report
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs import records
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import load_run
+from support.histories import interrupt_after, without_times
 from support.own_tasks import CLASSIFIER, REGRESSION, written
-from support.small_runs import options, without_times
 
-SMALL: dict[str, Any] = {
-    "clients": 3,
-    "tau": 2,
-    "rounds": 4,
-    "batch_size": 8,
-    "eta": 0.02,
-    "evaluate_every": 2,
-    "workers": 1,
-}
+SMALL: dict[str, Any] = {"clients": 3, "tau": 2, "rounds": 4, "batch_size": 8, "eta": 0.02, "evaluate_every": 2}
 
 
 def small(path: Path, function: str = "task", **changes: Any) -> Config:
-    return load_config(f"{path}:{function}", {**SMALL, **changes})
+    return load_config(f"{path}:{function}", {**SMALL, "workers": 1, **changes})
 
 
 @pytest.fixture
@@ -42,7 +33,6 @@ def mine(tmp_path: Path) -> Path:
     return written(tmp_path, REGRESSION)
 
 
-@pytest.mark.slow
 def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
     """With dropout, whose masks must not depend on who draws them."""
     expected = runner.run(small(mine), tmp_path / "one")
@@ -55,6 +45,7 @@ def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["flower", "flower-deployment"])
 def test_flower_gives_the_same_model_bit_for_bit(engine: str, mine: Path, tmp_path: Path) -> None:
     expected = runner.run(small(mine), tmp_path / "local")
@@ -81,12 +72,8 @@ def test_a_run_repeats_from_its_folder_wherever_that_and_the_task_are_moved(mine
 def test_an_interrupted_run_goes_on_to_the_same_model_but_not_with_another_file(mine: Path, tmp_path: Path) -> None:
     whole = runner.run(small(mine), tmp_path / "whole")
 
-    def interrupt(config: Config, state: object, line: dict[str, Any] | None) -> None:
-        if line and line["round"] == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        runner.run(small(mine), tmp_path / "run", interrupt)
+        runner.run(small(mine), tmp_path / "run", interrupt_after(3))
     mine.write_text(REGRESSION.replace("* 3", "* 4"))
     with pytest.raises(aq.TaskError, match=r"not the file that this run began with.*copy in task/"):
         runner.resume(tmp_path / "run")
@@ -100,7 +87,7 @@ def test_an_interrupted_run_goes_on_to_the_same_model_but_not_with_another_file(
 
 
 def test_a_regression_is_reported_without_accuracy_and_classes(mine: Path, tmp_path: Path) -> None:
-    assert main(["run", f"{mine}:task", "--out", str(tmp_path / "run"), *options(SMALL)]) == 0
+    assert main(["run", f"{mine}:task", "--out", str(tmp_path / "run"), *arguments()]) == 0
     assert main(["report", str(tmp_path / "run")]) == 0
     record = load_run(tmp_path / "run")
     assert records.measure_of_test([record]) == "test_loss"
@@ -140,8 +127,7 @@ def test_compare_takes_a_task_and_tells_another_one_apart(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "draw", lambda runs, out: [])  # takes longer than the runs
-    command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *options(SMALL)]
+    command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *arguments()]
     assert main(command) == 0
     assert (tmp_path / "runs" / "compare-mine" / "report.html").is_file()
     assert main(command) == 0  # kept
@@ -174,3 +160,7 @@ def test_a_loss_that_cannot_be_computed_on_one_client_names_it(tmp_path: Path) -
     )
     with pytest.raises(aq.AdaQuantError, match=r"(?s)client 2: The inputs of the data of client 2 differ in shape"):
         runner.run(small(written(tmp_path, ragged)), tmp_path / "run")
+
+
+def arguments() -> list[str]:
+    return [f"--set={key}={value}" for key, value in {**SMALL, "workers": 1}.items()]

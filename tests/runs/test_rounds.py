@@ -1,0 +1,223 @@
+"""Rounds of a configuration: evaluations, samples of clients, simulated time, clients that fail."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import adaquantfl as aq
+from adaquantfl.engines.base import Engine
+from adaquantfl.engines.local import LocalEngine
+from adaquantfl.protocol.messages import Reply
+from adaquantfl.report.progress import numbers
+from adaquantfl.runs import loop
+from adaquantfl.runs.config import Config, Link, load_config
+from adaquantfl.runs.link import Heard, round_seconds, speeds
+from adaquantfl.training import models
+from support.histories import interrupt_after
+from support.rounds import Played, altered
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+PARTIAL = {"model": "mlp", "clients": 5, "clients_per_round": 2, "loss": "round", "workers": 1, "tau": 2}
+
+
+def partial(**changes: object) -> Config:
+    return load_config("demo", {**PARTIAL, **changes})
+
+
+def server_of(engine: Engine) -> aq.Server:
+    """A server at the engine's start."""
+    trainer, config = engine.player.trainer, engine.config
+    return aq.Server(trainer.weights(), exact=trainer.buffer_names, stages=config.stages(trainer.examples))
+
+
+# Evaluations.
+
+
+def test_the_global_loss_weights_clients_by_their_data(small: Config) -> None:
+    engine = LocalEngine(replace(small, loss_samples=0, partition="dirichlet(0.5)"))
+    model = models.build("mlp", small.seed)
+    x, y = engine.task.train.batch(np.concatenate(engine.task.parts))
+    with torch.no_grad():
+        everything = torch.nn.functional.cross_entropy(model(x), y).item()
+    assert engine.evaluate(server_of(engine)).loss == pytest.approx(everything, rel=1e-5)
+
+
+def test_the_global_loss_comes_from_a_sample_of_all_data() -> None:
+    config = partial()
+    engine = LocalEngine(config)
+    whole = LocalEngine(replace(config, clients_per_round=0, loss_samples=0))
+    found, expected = engine.evaluate(server_of(engine)), whole.evaluate(server_of(whole))
+    assert found.loss == pytest.approx(expected.loss, rel=0.02)
+    assert found.accuracy == expected.accuracy
+
+
+def test_an_evaluation_goes_on_with_the_losses_that_came(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = LocalEngine(replace(small, partition="dirichlet(0.5)"))
+    trainer = engine.player.trainer
+    start = trainer.weights()
+    losses = [trainer.loss(client, start) for client in range(3)]
+
+    def fails(client: int, weights: Any) -> float:
+        if client == 1:
+            raise RuntimeError("no data today")
+        return losses[client]
+
+    monkeypatch.setattr(trainer, "loss", fails)
+    strict, lenient = (
+        aq.Server(start, stages=replace(engine.config, min_clients=least).stages(trainer.examples)) for least in (0, 2)
+    )
+    p = lenient.stages.cohort.p
+    expected = (p[0] * losses[0] + p[2] * losses[2]) / (p[0] + p[2])
+    assert engine.evaluate(lenient).loss == pytest.approx(expected)
+    with pytest.raises(aq.EngineError, match=r"client 1: it raised RuntimeError: no data today \(test_rounds.py"):
+        engine.evaluate(strict)
+
+
+def test_the_rule_looks_more_often_but_levels_count_where_every_method_looks(small: Config) -> None:
+    config = replace(small, interval=1.0, evaluate_every=3, rounds=5, target_loss=100.0)
+    played = Played(config, 5)
+    assert [line["round"] for line in played.lines if "loss" in line] == [3, 5]
+    assert [line["round"] for line in played.lines if "test_accuracy" in line] == [3, 5]
+    assert [line["round"] for line in played.lines if "rule_loss" in line] == [1, 2, 4]
+    assert played.states[1].rule_loss == played.lines[0]["rule_loss"]
+    assert played.states[-1].targets["100"]["round"] == 3
+    assert [loop.finished(state, config) for state in played.states] == [False, False, False, True, True, True]
+
+
+def test_the_run_ends_at_the_target_or_at_its_rounds(small: Config) -> None:
+    state = replace(Played(small, 1).states[-1], latest_round=1)
+
+    def ends(loss: float, **changes: Any) -> bool:
+        latest = replace(state.latest, loss=loss)
+        return loop.finished(replace(state, latest=latest), replace(small, **changes))
+
+    assert not ends(0.5, target_loss=0.4)
+    assert ends(0.5, target_loss=0.5)
+    assert not ends(0.5, target_loss=0.0)
+    assert ends(0.5, rounds=1)
+    assert not ends(math.nan, target_loss=9.0)
+
+
+# A round that does not end.
+
+
+@pytest.mark.parametrize("where", ["training", "evaluation", "history"])
+def test_a_round_that_is_interrupted_leaves_the_run_as_it_was(
+    small: Config, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    config = replace(small, evaluate_every=1, quantizer="nearest", method="2bit")
+    played, clean = Played(config, 1), Played(config, 2)
+    run, before = played.run, played.run.tree()
+
+    def interrupt(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if where != "history":
+            patch.setattr(run.engine, {"training": "train", "evaluation": "evaluate"}[where], interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run.play_round(interrupt)
+    after = run.tree()
+    assert (run.state, after["clients"].keys()) == (played.states[-1], before["clients"].keys())
+    for client, state in before["clients"].items():
+        np.testing.assert_array_equal(after["clients"][client]["remainder"]["value"], state["remainder"]["value"])
+    assert run.server.current is played.servers[-1]
+    resumed = loop.Run(config, LocalEngine(config), after)
+    resumed.play_round(lambda line: None)
+    assert resumed.server.model.weights.tobytes() == clean.run.server.model.weights.tobytes()
+
+
+# Clients that fail.
+
+
+def test_a_client_that_fails_or_is_refused_is_named_in_the_history(small: Config) -> None:
+    def change(round: int, client: int, reply: Reply) -> bytes | str | Reply:
+        return {0: "killed by signal 9.", 1: reply.pack()[:-1]}.get(client, reply)
+
+    config = replace(small, min_clients=1)
+    played = Played(config, 1, altered(LocalEngine, change))
+    assert played.lines[0]["missing"][0] == "killed by signal 9."
+    assert "checksum" in played.lines[0]["missing"][1]
+    assert played.lines[0]["clients"] == 1
+
+
+def test_a_learning_rate_that_is_too_large_stops_the_run_with_a_sentence(small: Config, tmp_path: Path) -> None:
+    with pytest.raises(aq.EngineError, match="lower the learning rate"):
+        loop.run(replace(small, eta=1e30, method="2bit"), tmp_path / "run")
+
+
+def ruined(round: int, client: int, reply: Reply) -> Reply:
+    return replace(reply, loss=90.0) if round == 2 else reply
+
+
+def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(small: Config, tmp_path: Path) -> None:
+    config = replace(small, method="cost-aware", rule_s0=1.0, survey_every=2, rounds=4, checkpoint_every=1)
+    connect = altered(LocalEngine, ruined)
+    shown: list[str] = []
+    whole = loop.run(
+        config,
+        tmp_path / "whole",
+        lambda config, state, line: shown.append(numbers(state, line) if line else ""),
+        connect,
+    )
+    assert [text.endswith("taken back") for text in shown] == [False, False, False, True, False]
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(config, tmp_path / "cut", interrupt_after(2), connect)
+    assert loop.resume(tmp_path / "cut", connect=connect)["model_sha256"] == whole["model_sha256"]
+
+
+# Samples of clients, and time.
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clients_per_round": 6}, "only 5 clients"),
+        ({"loss": "full"}, "set loss = 'round'"),
+        ({"loss_smoothing": 1.0}, "below 1"),
+        ({"sampling": "best"}, "uniform"),
+        ({"link.up_mbps": 0}, "above 0"),
+        ({"link.up_mbp": 3}, "Did you mean 'up_mbps'"),
+        ({"link": 3}, "section"),
+        ({"downlink": "exct"}, "Did you mean 'exact'"),
+        ({"min_clients": 6}, "only 5 clients"),
+        ({"round_timeout": 0}, "above 0"),
+        ({"max_update_norm": "ten"}, "'10x'"),
+        ({"max_update_norm": -1.0}, "above 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(aq.ConfigError, match=words):
+        partial(**changes)
+
+
+def test_a_round_takes_as_long_as_its_slowest_client() -> None:
+    link = Link(up_mbps=8, down_mbps=80, latency_ms=100, compute_seconds=0.5)
+    heard = [Heard(0, 1_000_000, 9, 9), Heard(1, 2_000_000, 9, 9)]
+    assert round_seconds(link, 0, heard, {0: 10_000_000, 1: 1_000_000}) == pytest.approx(0.2 + 0.1 + 2.0 + 0.5)
+    measured = replace(link, compute_seconds=0.0)
+    assert round_seconds(measured, 0, heard[:1], {0: 0}) == pytest.approx(0.2 + 1.0 + 18)
+
+
+def test_clients_speeds_vary_by_seed_and_not_by_round() -> None:
+    several = [speeds(0.5, 0, client) for client in range(2000)]
+    assert several[0] == speeds(0.5, 0, 0) != speeds(0.5, 1, 0)
+    assert np.std(np.log(several)) == pytest.approx(0.5, rel=0.05)
+    assert speeds(0.0, 0, 7) == (1.0, 1.0, 1.0)
+
+
+def test_simulated_time_adds_up_and_changes_nothing_else() -> None:
+    plain, timed = Played(partial(), 3), Played(partial(**{"link.up_mbps": 1.0}), 3)
+    assert plain.run.server.model.weights.tobytes() == timed.run.server.model.weights.tobytes()
+    assert not any("simulated_seconds" in line for line in plain.lines)
+    times = [line["simulated_seconds"] for line in timed.lines]
+    assert 0 < times[0] < times[1] < times[2]
+    assert all(line["clients"] == 2 for line in plain.lines)
