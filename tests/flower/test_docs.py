@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from adaquantfl.flower.plan import EXACT
+
 from support.fake_flower import Client, FakeGrid, record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "flower.md").read_text()

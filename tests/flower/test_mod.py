@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adaquantfl.flower.plan import KEY, Plan
+from adaquantfl.flower.update import NAME, STYPE, Model, unpack
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import adaquantfl as aq
 from adaquantfl.flower import quantize_mod
-from adaquantfl.flower.plan import KEY, Plan
-from adaquantfl.flower.update import NAME, STYPE, Model, unpack
 from support.fake_flower import Arrays, Client, arrays_of, carry, context, record, train_message
 
 PLAN = Plan(round=3, s=50_000, seed=1)
