@@ -16,11 +16,10 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.engines.flower import launch as flower_run
-from adaquantfl.engines.flower.local_processes import Home, free_ports
-from adaquantfl.protocol.server import RunState
+from adaquantfl.engines.flower.local_processes import LocalProcesses, free_ports
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
-from adaquantfl.runs.loop import Request
+from adaquantfl.runs.loop import Request, RunState
 from support.flower_hosts import Hosts, history, summary
 from support.processes import wait_until
 
@@ -161,8 +160,8 @@ def test_a_killed_server_is_reported_and_its_run_resumes_to_the_same_model(spotl
 @pytest.mark.slow
 def test_a_supernode_that_is_killed_and_comes_back_gets_its_client_back(spotless: Path) -> None:
     out = spotless / "run"
-    with Home() as home:
-        hosts = Hosts(home, clients=3)
+    with LocalProcesses() as processes:
+        hosts = Hosts(processes, clients=3)
         for client in range(3):
             hosts.node(client)
         settings = "model=mlp clients=3 tau=2 rounds=40 loss_samples=32 min_clients=2 round_timeout=30"
@@ -184,8 +183,8 @@ def test_a_supernode_that_is_killed_and_comes_back_gets_its_client_back(spotless
 @pytest.mark.slow
 def test_clients_that_raise_lie_or_dawdle_cost_only_themselves(spotless: Path) -> None:
     out = spotless / "run"
-    with Home() as home:
-        hosts = Hosts(home, clients=4)
+    with LocalProcesses() as processes:
+        hosts = Hosts(processes, clients=4)
         hosts.node(0)
         for client, fault in enumerate(("raises", "corrupts", "dawdles"), start=1):
             hosts.unruly(client, fault)
@@ -216,8 +215,8 @@ def test_200_simulated_clients_20_a_round_need_no_more_memory_from_round_to_roun
 @pytest.mark.slow
 def test_flowers_own_supernodes_play_the_run_too(spotless: Path) -> None:
     config = small(rounds=1, clients=2)
-    with Home() as home:
-        hosts = Hosts(home, clients=2)
+    with LocalProcesses() as processes:
+        hosts = Hosts(processes, clients=2)
         for client, port in enumerate(free_ports(2)):
             hosts.plain(client, port)
         hosts.run(preset="demo", set="model=mlp clients=2 tau=2 rounds=1 loss_samples=32", out=str(spotless / "run"))

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from adaquantfl.engines.flower.local_processes import Home, free_ports
+from adaquantfl.engines.flower.local_processes import LocalProcesses, free_ports
 from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
@@ -56,11 +56,11 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hosts(papers: Path) -> Iterator[Hosts]:
     """A SuperLink with TLS, for registered nodes."""
-    with Home() as home:
+    with LocalProcesses() as processes:
         secure = ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"]
         paths = [str(papers / item) if not item.startswith("--") else item for item in secure]
-        hosts = Hosts(home, 2, [*paths, "--enable-supernode-auth"])
-        flower = home.path / "flwr"
+        hosts = Hosts(processes, 2, [*paths, "--enable-supernode-auth"])
+        flower = processes.path / "flwr"
         flower.mkdir(exist_ok=True)
         (flower / "config.toml").write_text(
             f'[superlink.there]\naddress = "{hosts.address}"\nroot-certificates = "{papers}/ca.crt"\n'
@@ -72,16 +72,16 @@ def try_to_join(hosts: Hosts, *options: str) -> str:
     """What a SuperNode that is sent away prints."""
     config = ["--node-config", "partition-id=0 num-partitions=2", "--max-retries", "1"]
     name, port = f"outsider-{secrets.token_hex(4)}", str(*free_ports(1))
-    hosts.home.start(name, ["flower-supernode", "--superlink", hosts.address, "--port", port, *config, *options])
+    hosts.processes.start(name, ["flower-supernode", "--superlink", hosts.address, "--port", port, *config, *options])
     with pytest.raises(EngineError, match=r"outsider-.* failed"):
-        hosts.home.finish(name, 60)
-    return hosts.home.printed(name)
+        hosts.processes.finish(name, 60)
+    return hosts.processes.printed(name)
 
 
 def register(hosts: Hosts, key: Path) -> str:
-    hosts.home.start("register", ["flwr", "supernode", "register", str(key), "there"])
-    hosts.home.finish("register", 60)
-    return hosts.home.last_words("register")
+    hosts.processes.start("register", ["flwr", "supernode", "register", str(key), "there"])
+    hosts.processes.finish("register", 60)
+    return hosts.processes.last_words("register")
 
 
 def test_plain_http_is_refused(hosts: Hosts) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaquantfl.flower.plan import EXACT
+from adaquantfl.protocol.arrays import EXACT_NAMES
 from support.fake_flower import Client, FakeGrid, record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "flower.md").read_text()
@@ -40,6 +40,7 @@ def test_a_server_that_is_killed_goes_on_to_the_same_model(tmp_path: Path) -> No
 
 
 def test_every_metric_and_default_pattern_is_on_the_page() -> None:
-    for name in ("s", "bits_per_element", "paper_bits", "payload_bytes", "wire_bytes", "quantized", "plain", "refused"):
+    names = ("s", "bits_per_element", "paper_bits", "payload_bytes", "wire_bytes", "wire_bytes_down")
+    for name in (*names, "quantized", "plain", "refused"):
         assert f"`aq_{name}`" in PAGE
-    assert [pattern for pattern in EXACT if pattern.startswith("*running") and pattern not in PAGE] == []
+    assert [pattern for pattern in EXACT_NAMES if pattern.startswith("*running") and pattern not in PAGE] == []

@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 
 import adaquantfl as aq
-from adaquantfl.flower import quantize_mod
-from adaquantfl.flower.plan import KEY, Plan
-from adaquantfl.flower.update import NAME, STYPE, Model, unpack
-from support.fake_flower import Arrays, Client, arrays_of, carry, context, record, train_message
+from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower.records import KEY, ORDER, REPLY
+from adaquantfl.protocol.messages import Reply
+from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, carry, context, record, train_message
 
-PLAN = Plan(round=3, s=50_000, seed=1)
-
-
-def planned(arrays: Arrays, plan: Plan = PLAN) -> Message:
-    message = train_message(arrays)
-    plan.write(message)
-    return carry(message)
+FINE = aq.Fixed(bits=16)
 
 
-def reply_of(client: Client, message: Message, node: Context | None = None) -> Message:
-    return carry(client.app(message, node or context(node=1, partition=0)))
+class Round:
+    """The message of a round for the first of two nodes, and what the server makes of its reply."""
+
+    def __init__(self, arrays: Arrays | ArrayRecord, **settings: Any) -> None:
+        self.strategy = AdaQuantStrategy(FedAvg(), **{"rule": FINE, "seed": 1, **settings})
+        model = arrays if isinstance(arrays, ArrayRecord) else record(arrays)
+        grid = FakeGrid([Client(lambda _, array: array)] * 2)
+        messages = self.strategy.configure_train(1, model, ConfigRecord(), grid)
+        (self.message,) = [carry(m) for m in messages if m.metadata.dst_node_id == 1000]
+
+    def reply_of(self, client: Client | ClientApp, node: Context | None = None) -> Message:
+        app = client.app if isinstance(client, Client) else client
+        reply = carry(app(carry(self.message), node or context(node=1000, partition=0)))
+        reply.metadata.__dict__["_src_node_id"] = 1000
+        return reply
+
+    def opened(self, reply: Message) -> Arrays:
+        """The arrays that the wrapped strategy gets."""
+        arrays, _ = self.strategy.aggregate_train(1, [reply])
+        assert not self.strategy.refusals
+        assert arrays is not None
+        return {name: array.numpy() for name, array in arrays.items()}
 
 
-def sent_arrays(reply: Message) -> dict[str, Array]:
-    (answer,) = reply.content.array_records.values()
-    return dict(answer)
+def update_in(reply: Message) -> Reply:
+    data = reply.content.config_records["arrays"][REPLY]
+    assert isinstance(data, bytes)
+    return Reply.unpack(data)
 
 
-def opened(reply: Message, arrays: Arrays, plan: Plan = PLAN) -> Arrays:
-    result = unpack(sent_arrays(reply), Model(record(arrays)), plan)
-    return {name: array.numpy() for name, array in result.arrays.items()}
+def is_plain(reply: Message) -> bool:
+    return "arrays" in reply.content.array_records
 
 
 def plus(amount: float) -> Client:
@@ -46,21 +59,20 @@ def plus(amount: float) -> Client:
 
 def test_the_reply_is_one_small_update(rng: np.random.Generator) -> None:
     model = {"a": rng.standard_normal((100, 100)).astype("f4"), "b": rng.standard_normal(100).astype("f4")}
-    client = Client(lambda _, array: array + rng.standard_normal(array.shape).astype("f4"))
-    reply = reply_of(client, planned(model, replace(PLAN, s=2)))
-    (name, array), *rest = sent_arrays(reply).items()
-    assert (name, array.stype, rest) == (NAME, STYPE, [])
-    assert len(array.data) < 0.02 * 4 * 10_100  # float32 took 4 bytes an element
-    assert reply.content["metrics"]["train_loss"] == 1.0
+    client = Client(lambda _, array: array + rng.standard_normal(array.shape).astype("f4"), examples=7, loss=0.5)
+    reply = Round(model, rule=None).reply_of(client)
+    assert list(reply.content) == ["arrays", "metrics"]
+    assert reply.content.config_records["arrays"].count_bytes() < 0.02 * 4 * 10_100  # float32 took 4 bytes an element
+    assert reply.content["metrics"]["train_loss"] == 0.5
+    assert (update_in(reply).loss, update_in(reply).examples) == (0.5, 7)
 
 
 def test_the_frame_is_the_one_that_compress_makes(rng: np.random.Generator) -> None:
     model = {"a": np.zeros((30, 4), "f4"), "b": np.zeros(50, "f4")}
     change = {name: rng.standard_normal(array.shape).astype("f4") for name, array in model.items()}
-    reply = reply_of(Client(lambda name, _: change[name]), planned(model), context(node=9, partition=5))
+    reply = Round(model).reply_of(Client(lambda name, _: change[name]), context(node=9, partition=5))
     flat = np.concatenate([array.ravel() for array in change.values()])
-    frame = aq.compress(flat, PLAN.s, aq.stream_key(PLAN.seed, PLAN.round, 5), segments=[120, 50])
-    assert sent_arrays(reply)[NAME].data.endswith(frame)
+    assert update_in(reply).frame == aq.compress(flat, 2**16 - 1, aq.stream_key(1, 0, 5), segments=[120, 50])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -68,59 +80,51 @@ def test_the_frame_is_the_one_that_compress_makes(rng: np.random.Generator) -> N
 def test_floats_come_back_in_their_type_and_shape(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
     model = {"w": rng.standard_normal(shape).astype(dtype), "other": np.ones(4, "f4")}
     trained = {"w": np.asarray(model["w"] + model["w"].dtype.type(0.5)), "other": np.ones(4, "f4")}
-    after = opened(reply_of(Client(lambda name, _: trained[name]), planned(model)), model)
+    this = Round(model)
+    after = this.opened(this.reply_of(Client(lambda name, _: trained[name])))
     assert after["w"].dtype == dtype
     assert after["w"].shape == shape
-    step = 0.5 * np.sqrt(model["w"].size) / 50_000  # norm / s
-    np.testing.assert_allclose(after["w"], trained["w"], rtol=2e-3 if dtype == "float16" else 1e-6, atol=1.01 * step)
+    level = 0.5 * np.sqrt(model["w"].size) / (2**16 - 1)  # norm / s
+    np.testing.assert_allclose(after["w"], trained["w"], rtol=2e-3 if dtype == "float16" else 1e-6, atol=1.01 * level)
 
 
-def test_what_is_not_a_float_with_a_counterpart_goes_as_it_is() -> None:
+def test_integers_booleans_and_statistics_come_through_as_they_are() -> None:
     model: Arrays = {
         "w": np.ones((2, 3), "f4"),
         "steps": np.array(7, "i8"),
         "mask": np.array([True, False]),
         "empty": np.zeros((0, 3), "f4"),
         "bn.running_var": np.full(4, 0.01, "f4"),
-        "grown": np.ones(3, "f4"),
-        "complex": np.ones(2, "c8"),
         "fortran": np.asfortranarray(np.ones((2, 3), "f4")),
     }
     trained = {name: array + 1 if array.dtype != bool else ~array for name, array in model.items()}
-    trained["grown"] = np.ones(4, "f4")
-    trained = {"extra": np.ones(2, "f4"), **trained}
-    app = ClientApp(mods=[quantize_mod])
-    app.train()(lambda message, _: Message(RecordDict({"arrays": record(trained)}), reply_to=message))
-    reply = carry(app(planned(model), context(1, 0)))
-    assert set(sent_arrays(reply)) == set(trained) - {"w", "fortran"} | {NAME}
-    after = opened(reply, model)
+    this = Round(model, rule=None)
+    after = this.opened(this.reply_of(Client(lambda name, _: trained[name])))
     assert list(after) == list(trained)  # strategies go by the order
-    for name, array in trained.items():
-        assert (after[name].dtype, after[name].shape) == (array.dtype, array.shape), name
-        np.testing.assert_allclose(after[name], array, rtol=1e-4, err_msg=name)
+    for name in ("steps", "mask", "empty", "bn.running_var"):
+        assert (after[name].dtype, after[name].shape) == (trained[name].dtype, trained[name].shape), name
+        np.testing.assert_array_equal(after[name], trained[name], err_msg=name)
 
 
-def test_bytes_that_numpy_has_no_type_for_come_through() -> None:
+@pytest.mark.parametrize("change", [{"w": np.ones(7, "f4")}, {"w": np.ones(3, "f4"), "more": np.ones(2, "f4")}, {}])
+def test_arrays_that_are_not_those_of_the_model_go_as_they_are(change: Arrays) -> None:
+    app = ClientApp(mods=[quantize_mod])
+    app.train()(lambda message, _: Message(RecordDict({"arrays": record(change)}), reply_to=message))
+    reply = Round({"w": np.ones(3, "f4")}).reply_of(app)
+    assert is_plain(reply)
+    assert {name: array.shape for name, array in arrays_of(reply).items()} == {k: a.shape for k, a in change.items()}
+
+
+@pytest.mark.parametrize(
+    "odd", [Array(np.array([1, 2], "u2").view("V2")), Array("x", (1,), "pickle", b"abc"), Array(np.ones(2, "c8"))]
+)
+def test_a_model_with_arrays_of_no_known_type_is_left_alone(odd: Array) -> None:
     """bfloat16 arrives as two-byte voids; other serializations are none of our business."""
-    bfloat16 = np.array([0x3F80, 0x4000], "u2").view("V2")
-    model = ArrayRecord({"w": Array(np.ones(3, "f4")), "b": Array(bfloat16), "s": Array("x", (1,), "pickle", b"abc")})
-    message = train_message({})
-    message.content["arrays"] = model
-    PLAN.write(message)
+    this = Round(ArrayRecord({"w": Array(np.ones(3, "f4")), "odd": odd}))
+    assert KEY not in this.message.content
     app = ClientApp(mods=[quantize_mod])
     app.train()(lambda message, _: Message(RecordDict({"arrays": message.content["arrays"]}), reply_to=message))
-    reply = app(message, context(1, 0))
-    after = unpack(sent_arrays(reply), Model(model), PLAN).arrays
-    assert after["b"].numpy().tobytes() == bfloat16.tobytes()
-    assert after["s"].data == b"abc"
-
-
-def test_a_reply_in_another_float_type_keeps_it() -> None:
-    model = {"w": np.ones(5, "f8")}
-    client = Client(lambda _, array: (array + 1).astype("f4"))
-    after = opened(reply_of(client, planned(model)), model)
-    assert after["w"].dtype == np.float32
-    np.testing.assert_allclose(after["w"], 2.0, rtol=1e-4)
+    assert this.reply_of(app).content["arrays"]["odd"].data == odd.data
 
 
 def test_a_handler_may_empty_the_record_it_was_given() -> None:
@@ -132,24 +136,28 @@ def test_a_handler_may_empty_the_record_it_was_given() -> None:
         (w,) = message.content["arrays"].to_numpy_ndarrays(keep_input=False)
         return Message(RecordDict({"arrays": record({"w": w + 1})}), reply_to=message)
 
-    np.testing.assert_allclose(opened(app(planned(model), context(1)), model)["w"], 2.0, rtol=1e-4)
+    reply = Round(model).reply_of(app)
+    np.testing.assert_allclose(aq.decode(update_in(reply).frame).dequantize(), 1.0, rtol=1e-4)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_an_update_that_is_not_finite_becomes_an_error_that_says_so(bad: float) -> None:
-    reply = reply_of(Client(lambda _, array: array * np.float32(bad)), planned({"w": np.ones(5, "f4")}))
-    assert reply.has_error()
-    assert "5 NaN or infinite element(s)" in reply.error.reason
-    assert "learning rate" in reply.error.reason
+def test_an_update_that_is_not_finite_is_reported_and_refused_with_advice(bad: float) -> None:
+    this = Round({"w": np.ones(5, "f4")})
+    reply = this.reply_of(Client(lambda _, array: array * np.float32(bad)))
+    assert update_in(reply).diverged
+    arrays, metrics = this.strategy.aggregate_train(1, [reply])
+    assert arrays is None
+    assert metrics is not None
+    assert metrics["aq_refused"] == 1
+    assert "diverged: lower the learning rate" in this.strategy.refusals[1000]
 
 
 def test_other_messages_are_left_alone() -> None:
     model = {"w": np.ones(5, "f4")}
-    without_plan = reply_of(plus(1), carry(train_message(model)))
-    np.testing.assert_array_equal(arrays_of(without_plan)["w"], np.full(5, 2, "f4"))
-    message = planned(model)
-    evaluate = Message(message.content, dst_node_id=7, message_type="evaluate")
-    assert reply_of(plus(1), evaluate).content["metrics"]["seen"] == 1
+    without_order = carry(plus(1).app(carry(train_message(model)), context(1)))
+    np.testing.assert_array_equal(arrays_of(without_order)["w"], np.full(5, 2, "f4"))
+    evaluate = Message(Round(model).message.content, dst_node_id=7, message_type="evaluate")
+    assert plus(1).app(evaluate, context(1)).content["metrics"]["seen"] == 1
 
 
 def test_an_error_of_the_handler_stays_what_it_is() -> None:
@@ -157,55 +165,55 @@ def test_an_error_of_the_handler_stays_what_it_is() -> None:
         raise RuntimeError("out of luck")
 
     with pytest.raises(RuntimeError, match="out of luck"):
-        Client(fail).app(planned({"w": np.ones(5, "f4")}), context(1))
+        Round({"w": np.ones(5, "f4")}).reply_of(Client(fail))
 
 
 def test_several_records_go_as_they_are() -> None:
     app = ClientApp(mods=[quantize_mod])
     two = {"arrays": record({"w": np.ones(3, "f4")}), "control": record({"c": np.ones(3, "f4")})}
     app.train()(lambda message, _: Message(RecordDict(dict(two)), reply_to=message))
-    reply = app(planned({"w": np.ones(3, "f4")}), context(1))
-    assert list(reply.content["arrays"]) == ["w"]
+    assert is_plain(Round({"w": np.ones(3, "f4")}).reply_of(app))
 
 
-def test_a_plan_of_another_version_is_an_error_with_advice() -> None:
-    message = train_message({"w": np.ones(3, "f4")}, {KEY: json.dumps({"format": 99})})
-    reply = reply_of(plus(1), message)
-    assert "Install the same version of adaquantfl" in reply.error.reason
+@pytest.mark.parametrize("change", [lambda order: b"AQO9" + order[4:], lambda order: order[:-1], lambda order: "text"])
+def test_an_order_of_another_version_is_an_error_with_advice(change: Any) -> None:
+    this = Round({"w": np.ones(3, "f4")})
+    plan = this.message.content.config_records[KEY]
+    plan[ORDER] = change(plan[ORDER])
+    assert "Install the same version of adaquantfl" in this.reply_of(plus(1)).error.reason
 
 
-@pytest.mark.parametrize("config", [{}, {"lr": 0.1}])
-def test_a_plan_travels_in_the_first_config_and_replaces_an_older_one(config: dict[str, Any]) -> None:
-    message = train_message({}, config)
-    PLAN.write(message)
-    replace(PLAN, s=4, round=4, scope=16, exact=("a*",)).write(message)
-    assert Plan.read(carry(message)) == replace(PLAN, s=4, round=4, scope=16, exact=("a*",))
-    replace(PLAN, s=None).write(message)
-    assert Plan.read(message) is None
-    assert message.content["config"] == ConfigRecord(config)
+def test_a_model_that_was_changed_on_its_way_is_an_error() -> None:
+    this = Round({"w": np.ones(3, "f4")})
+    this.message.content["arrays"] = record({"w": np.ones(3, "f4") + 1})
+    assert "this client has the model of round 0" in this.reply_of(plus(1)).error.reason
 
 
-def test_randomness_comes_from_the_partition_and_otherwise_from_the_node(rng: np.random.Generator) -> None:
-    model = {"w": np.zeros(1000, "f4")}
+def test_randomness_comes_from_the_partition_and_otherwise_from_the_order(rng: np.random.Generator) -> None:
     update = rng.standard_normal(1000).astype("f4")
-    message = planned(model, replace(PLAN, s=3))
+    this = Round({"w": np.zeros(1000, "f4")}, rule=None)
 
-    def levels(node: Context) -> bytes:
-        data = sent_arrays(reply_of(Client(lambda *_: update), message, node))[NAME].data
-        return data[data.index(b"AQFL") :]
+    def frame(node: Context) -> bytes:
+        return update_in(this.reply_of(Client(lambda *_: update), node)).frame
 
-    assert levels(context(1, 4)) == levels(context(2, 4)) == levels(context(2, "4"))
-    assert levels(context(1, 4)) != levels(context(1, 5))
-    assert levels(context(4)) == levels(context(4, "north")) == levels(context(1, 4))
-    assert levels(context(2**64 - 1)) != levels(context(2**64 - 2))  # node ids take all 64 bits
+    assert frame(context(1, 4)) == frame(context(2, 4)) == frame(context(2, "4"))
+    assert frame(context(1, 4)) != frame(context(1, 5))
+    assert frame(context(4)) == frame(context(4, "north")) == frame(context(5))
+    assert frame(context(4)) != frame(context(1, 4))
 
 
-def test_buckets_and_whole_are_scopes_too(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("scope", "scales"), [("tensor", 2), ("whole", 1), (10, 5)])
+def test_buckets_and_whole_are_scopes_too(scope: str | int, scales: int, rng: np.random.Generator) -> None:
     model = {"a": np.zeros(30, "f4"), "b": np.zeros(20, "f4")}
     update = {name: rng.standard_normal(len(array)).astype("f4") for name, array in model.items()}
-    for scope, scales in (("tensor", 2), ("whole", 1), (10, 5)):
-        plan = replace(PLAN, scope=scope)
-        reply = reply_of(Client(lambda name, _: update[name]), planned(model, plan))
-        data = sent_arrays(reply)[NAME].data
-        assert len(aq.decode(data[data.index(b"AQFL") :]).scales) == scales
-        np.testing.assert_allclose(opened(reply, model, plan)["b"], update["b"], atol=1e-3)
+    this = Round(model, scope=scope)
+    reply = this.reply_of(Client(lambda name, _: update[name]))
+    assert len(aq.decode(update_in(reply).frame).scales) == scales
+    np.testing.assert_allclose(this.opened(reply)["b"], update["b"], atol=1e-3)
+
+
+def test_nothing_is_kept_in_the_context_unless_it_is_needed() -> None:
+    for settings, kept in (({}, False), ({"downlink": "exact"}, True), ({"quantizer": "nearest"}, True)):
+        node = context(1, 0)
+        Round({"w": np.ones(5, "f4")}, **settings).reply_of(plus(1), node)
+        assert (KEY in node.state) == kept, settings

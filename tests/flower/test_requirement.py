@@ -30,14 +30,14 @@ def test_a_missing_flower_is_named_with_the_command_that_installs_it(monkeypatch
         requirement.require_flwr()
 
 
-@pytest.mark.parametrize("found", ["1.40.2", "1.4.1", "1.42.0", "2.41.0"])
+@pytest.mark.parametrize("found", ["1.40.2", "1.4.1", "1.43.0", "2.41.0"])
 def test_another_version_is_refused_with_both_numbers(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirement, "version", lambda _: found)
-    with pytest.raises(ImportError, match=rf"works with flwr 1\.41, but flwr {found} is installed"):
+    with pytest.raises(ImportError, match=rf"works with flwr 1\.41 and 1\.42, but flwr {found} is installed"):
         requirement.require_flwr()
 
 
-@pytest.mark.parametrize("found", ["1.41.0", "1.41.3", "1.41"])
+@pytest.mark.parametrize("found", ["1.41.0", "1.41.3", "1.41", "1.42.0"])
 def test_the_supported_version_is_taken(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirement, "version", lambda _: found)
     requirement.require_flwr()

@@ -71,13 +71,17 @@ class Client:
 
 
 class FakeGrid(Grid):
-    """Nodes 1000, 1001, ... with partitions 0, 1, ...; `tamper` changes a reply on its way."""
+    """Nodes 1000, 1001, ... with partitions 0, 1, ...; `tamper` changes a reply on its way.
+
+    contexts: what Flower keeps for each node's ClientApp from message to message.
+    """
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self.clients = clients
         self.tamper: dict[int, Callable[[Message], Message]] = {}
         self.sent: list[Message] = []
         self.order = list(range(len(clients)))  # of arrival
+        self.contexts = [context(1000 + number, number) for number in range(len(clients))]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         replies = {}
@@ -86,7 +90,7 @@ class FakeGrid(Grid):
             number = message.metadata.dst_node_id - 1000
             delivered = carry(message)
             try:
-                reply = self.clients[number].app(delivered, context(1000 + number, number))
+                reply = self.clients[number].app(delivered, self.contexts[number])
             except Exception as error:  # as a SuperNode does it
                 reply = Message(Error(2, str(error)), reply_to=delivered)
             replies[number] = self.tamper.get(number, lambda reply: reply)(carry(reply))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from adaquantfl.engines.flower.local_processes import Home, free_ports
+from adaquantfl.engines.flower.local_processes import LocalProcesses, free_ports
 from support.processes import HANG_SECONDS, wait_until
 
 UNRULY = str(Path(__file__).parent / "unruly_node.py")
@@ -19,53 +19,53 @@ UNRULY = str(Path(__file__).parent / "unruly_node.py")
 class Hosts:
     """A SuperLink, and nodes that come and go."""
 
-    def __init__(self, home: Home, clients: int, secure: list[str] | None = None) -> None:
-        self.home, self.clients = home, clients
+    def __init__(self, processes: LocalProcesses, clients: int, secure: list[str] | None = None) -> None:
+        self.processes, self.clients = processes, clients
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
         call = ["flower-superlink", "--disable-runtime-dependency-installation", *(secure or ["--insecure"])]
-        home.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(port)])
-        home.await_port("superlink", port)
+        processes.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(port)])
+        processes.await_port("superlink", port)
 
     def node(self, client: int, *more: str) -> None:
         """Start a client's node as a user does."""
         options = ["--superlink", self.address, "--client", str(client), "--clients", str(self.clients)]
-        self.home.start(f"node-{client}", ["adaquantfl", "flower", "node", *options, *(more or ["--insecure"])])
+        self.processes.start(f"node-{client}", ["adaquantfl", "flower", "node", *options, *(more or ["--insecure"])])
 
     def unruly(self, client: int, fault: str) -> None:
         """Start one that does wrong."""
         config = f"partition-id={client} num-partitions={self.clients}"
         call = [sys.executable, UNRULY, fault, "--insecure", "--superlink", self.address, "--node-config", config]
-        self.home.start(f"node-{client}", call)
+        self.processes.start(f"node-{client}", call)
 
     def plain(self, client: int, port: int) -> None:
         """Flower's own SuperNode, which starts a process for every message."""
         config = f"partition-id={client} num-partitions={self.clients}"
         call = ["flower-supernode", "--insecure", "--superlink", self.address, "--port", str(port)]
-        self.home.start(f"node-{client}", [*call, "--node-config", config])
+        self.processes.start(f"node-{client}", [*call, "--node-config", config])
 
     def kill(self, client: int) -> None:
         """Pull a host's plug: no goodbye to the SuperLink."""
-        os.killpg(self.home._processes[f"node-{client}"].pid, signal.SIGKILL)
+        os.killpg(self.processes._processes[f"node-{client}"].pid, signal.SIGKILL)
 
     def run(self, connection: str = "insecure = true", **config: str) -> None:
         """Start a run of our app."""
-        flower = self.home.path / "flwr"
+        flower = self.processes.path / "flwr"
         flower.mkdir(exist_ok=True)
         (flower / "config.toml").write_text(f'[superlink.there]\naddress = "{self.address}"\n{connection}\n')
-        app = self.home.path / "app"
+        app = self.processes.path / "app"
         if not app.exists():
-            self.home.start("adaquantfl", ["adaquantfl", "flower", "app", str(app)])
-            self.home.finish("adaquantfl", 60)
+            self.processes.start("adaquantfl", ["adaquantfl", "flower", "app", str(app)])
+            self.processes.finish("adaquantfl", 60)
         wanted = " ".join(f'{key}="{value}"' for key, value in config.items())
-        self.home.start("flwr", ["flwr", "run", str(app), "there", "--run-config", wanted])
-        self.home.finish("flwr", 120)
+        self.processes.start("flwr", ["flwr", "run", str(app), "there", "--run-config", wanted])
+        self.processes.finish("flwr", 120)
 
     def stop(self) -> None:
         """Stop the run as a user does."""
-        (run,) = re.findall(r"started run (\d+)", self.home.printed("flwr"))
-        self.home.start("stop", ["flwr", "stop", run, "there"])
-        self.home.finish("stop", 60)
+        (run,) = re.findall(r"started run (\d+)", self.processes.printed("flwr"))
+        self.processes.start("stop", ["flwr", "stop", run, "there"])
+        self.processes.finish("stop", 60)
 
 
 def history(out: Path) -> list[dict[str, Any]]:

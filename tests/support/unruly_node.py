@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from dataclasses import replace
+from typing import Any
 
 from adaquantfl.engines.flower import node
-from adaquantfl.protocol.messages import Model, Plan, Reply
+from adaquantfl.protocol.client import Client
+from adaquantfl.protocol.messages import Reply
 from adaquantfl.training.trainer import Trainer
 
-train = Trainer.train
+answer = Client.reply
 
 
-def raises(self: Trainer, client: int, model: Model, plan: Plan) -> Reply:
+def raises(*_: Any) -> Any:
     raise RuntimeError("no data today")
 
 
-def corrupts(self: Trainer, client: int, model: Model, plan: Plan) -> Reply:
-    reply = train(self, client, model, plan)
+def dawdles(*_: Any) -> Any:
+    threading.Event().wait()  # for ever
+
+
+def corrupts(*arguments: Any) -> bytes:
+    reply = Reply.unpack(answer(*arguments))
     middle = len(reply.frame) // 2
-    return replace(reply, frame=reply.frame[:middle] + bytes([reply.frame[middle] ^ 1]) + reply.frame[middle + 1 :])
-
-
-def dawdles(self: Trainer, client: int, model: Model, plan: Plan) -> Reply:
-    time.sleep(3600)
-    return train(self, client, model, plan)
+    frame = reply.frame[:middle] + bytes([reply.frame[middle] ^ 1]) + reply.frame[middle + 1 :]
+    return replace(reply, frame=frame).pack()
 
 
 if __name__ == "__main__":
-    Trainer.train = {"raises": raises, "corrupts": corrupts, "dawdles": dawdles}[sys.argv[1]]  # type: ignore[method-assign]
+    if sys.argv[1] == "corrupts":
+        Client.reply = corrupts  # type: ignore[method-assign, assignment]
+    else:
+        Trainer.train = {"raises": raises, "dawdles": dawdles}[sys.argv[1]]  # type: ignore[method-assign]
     sys.exit(node.main(sys.argv[2:]))

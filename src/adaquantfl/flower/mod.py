@@ -10,13 +10,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 
-from ..errors import AdaQuantError, ConfigError
+from ..errors import AdaQuantError, ConfigError, ModelNeeded
 from ..protocol.arrays import Layout, Weights
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
-from .records import KEY, ORDER, PARCEL, REPLY, array_record, arrays_in, bytes_in, recall, remember
+from .records import KEY, ORDER, PARCEL, REPLY, array_record, arrays_in, bytes_in, put, recall, remember
 
 Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
 _log = logging.getLogger("flwr")
@@ -41,12 +41,14 @@ def quantize_mod(
     if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN or KEY not in message.content:
         return call_next(message, context)
     plan = message.content.config_records[KEY]
-    del message.content[KEY]
+    message.content = RecordDict({name: record for name, record in message.content.items() if name != KEY})
     partition = str(context.node_config.get("partition-id", ""))
     try:
-        client = _open(message.content, plan, context, int(partition) if partition.isdecimal() else None)
+        client = _open(message, plan, context, int(partition) if partition.isdecimal() else None)
     except (AdaQuantError, KeyError, TypeError) as error:
-        reason = f"quantize_mod: {error} Is the same version of adaquantfl installed on server and clients?"
+        reason = f"quantize_mod: {error}"
+        if not isinstance(error, ModelNeeded):  # which is mended in the next round
+            reason += " Install the same version of adaquantfl on server and clients."
         _log.error("%s", reason)
         return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
     reply = call_next(message, context)
@@ -64,19 +66,18 @@ def quantize_mod(
         return reply
     if plan["with_model"] or client.order.feedback:
         remember(client, context.state, with_model=bool(plan["with_model"]))
-    reply.content[name] = ConfigRecord(
-        {REPLY: data, **({"partition": int(partition)} if partition.isdecimal() else {})}
-    )
+    number = {"partition": int(partition)} if partition.isdecimal() else {}
+    put(reply, name, ConfigRecord({REPLY: data, **number}))
     return reply
 
 
-def _open(content: RecordDict, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
-    """The client with its order open; the content has plain arrays then. ModelNeeded where its state is lost."""
+def _open(message: Message, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
+    """The client with its order open; the message has plain arrays then. ModelNeeded where its state is lost."""
     name, data = str(plan["arrays"]), bytes_in(plan, ORDER)
-    models, model = ModelCache(), content[name]
+    models, model = ModelCache(), message.content[name]
     client = recall(context.state, partition or 0, models)
     if not isinstance(model, ArrayRecord):
-        data += bytes_in(content.config_records[name], PARCEL)
+        data += bytes_in(message.content.config_records[name], PARCEL)
     order = Order.unpack(data)
     if isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
         layout = Layout.from_json(order.layout)
@@ -86,7 +87,7 @@ def _open(content: RecordDict, plan: ConfigRecord, context: Context, partition: 
         order = replace(order, key=stream_key(int(plan["seed"]), order.round, partition))  # type: ignore[arg-type]
     weights = client.open(order.pack(), copy=False)
     if not isinstance(model, ArrayRecord):
-        content[name] = array_record(weights)
+        put(message, name, array_record(weights))
     return client
 
 

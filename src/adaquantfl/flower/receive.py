@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +16,10 @@ from flwr.common.constant import ErrorCode
 from ..codecs.coding import check_frame
 from ..errors import AdaQuantError, Refused
 from ..protocol.arrays import AnyArray, Layout
+from ..protocol.limits import NormLimit
 from ..protocol.messages import Reply
 from ..protocol.server import Server
-from .records import REPLY, array_record, arrays_in, bytes_in
+from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
@@ -79,7 +81,7 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
         if reply.has_error():
             received.take(reply)
             continue
-        received.wire_bytes += sum(record.count_bytes() for record in reply.content.values())
+        received.wire_bytes += size_of(reply.content)
         names = [name for name, record in reply.content.config_records.items() if REPLY in record]
         if not names:
             plain.append(reply)
@@ -93,9 +95,10 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             packed[client] = reply, names[0], data
         except (TypeError, Refused) as error:
             received.refuse(reply, str(error))
-    for reply in plain:
-        if reason := _too_large(server, reply, [data for _, _, data in packed.values()]):
-            received.refuse(reply, reason)
+    reasons = _too_large(server, plain, [data for _, _, data in packed.values()])
+    for number, reply in enumerate(plain):
+        if number in reasons:
+            received.refuse(reply, reasons[number])
         else:
             received.plain += 1
             received.take(reply)
@@ -114,26 +117,25 @@ def _unpack(server: Server, packed: Mapping[int, tuple[Message, str, bytes]], re
             received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
         else:
             partition = reply.content.config_records[name].get("partition")
-            reply.content[name] = array_record(weights[client])
+            put(reply, name, array_record(weights[client]))
             received.heard += 1
             received.take(reply, partition)
 
 
-def _too_large(server: Server, reply: Message, updates: Sequence[bytes]) -> str | None:
-    """Why plain weights are beyond `max_update_norm`; None where they are not, or there is no limit."""
+def _too_large(server: Server, plain: Sequence[Message], updates: Sequence[bytes]) -> dict[int, str]:
+    """Which replies with plain weights are beyond `max_update_norm`, and why. updates: replies of the other clients."""
     limit, layout = server.stages.limit, server.current.layout
-    if math.isinf(limit.absolute) and not limit.needs_all:
-        return None
-    try:
-        (record,) = reply.content.array_records.values()
-        change = layout.split(arrays_in(record)).weights.astype(np.float64) - server.model.weights
-    except (AdaQuantError, ValueError) as error:
-        return f"its update has no norm that could be checked. {error}"
-    norm = float(np.linalg.norm(change))
-    norms = {
-        number: check_frame(Reply.unpack(data).frame, 1.0, layout.dimension).norm for number, data in enumerate(updates)
-    }
-    return limit.refused({**norms, -1: norm if math.isfinite(norm) else math.inf}).get(-1)
+    if not plain or limit == NormLimit():
+        return {}
+    frames = (Reply.unpack(data).frame for data in updates)
+    norms = {-1 - n: check_frame(frame, 1.0, layout.dimension).norm for n, frame in enumerate(frames)}
+    for number, reply in enumerate(plain):
+        norms[number] = math.inf  # where it cannot be told
+        with suppress(AdaQuantError, ValueError):
+            (record,) = reply.content.array_records.values()
+            norm = float(np.linalg.norm(layout.split(arrays_in(record)).weights - server.model.weights))
+            norms[number] = norm if math.isfinite(norm) else math.inf
+    return limit.refused(norms)
 
 
 def typed(record: ArrayRecord, layout: Layout) -> dict[str, AnyArray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from ..errors import AdaQuantError, ConfigError
 from ..protocol.arrays import AnyArray, Weights
@@ -47,6 +47,22 @@ def array_record(weights: Weights) -> ArrayRecord:
     """Named arrays as Flower carries them."""
     assert isinstance(weights, Mapping)
     return ArrayRecord({name: Array(array) for name, array in weights.items()})
+
+
+def size_of(content: RecordDict) -> int:
+    """The bytes of all records, as Flower counts them."""
+    total = 0
+    for record in content.values():
+        try:
+            total += record.count_bytes()
+        except (ValueError, IndexError):  # it cannot count a ConfigRecord with an empty text or list
+            total += len(record.deflate())
+    return total
+
+
+def put(message: Message, name: str, record: ArrayRecord | ConfigRecord) -> None:
+    """Put a record in the place of another of any kind. A new RecordDict, since messages may share one."""
+    message.content = RecordDict({**message.content, name: record})
 
 
 def remember(client: Client, state: RecordDict, with_model: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -21,7 +21,7 @@ from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Rule
 from .receive import Received, positive, receive, typed
-from .records import KEY, ORDER, PARCEL, array_record, arrays_in, split_order
+from .records import KEY, ORDER, PARCEL, array_record, arrays_in, put, size_of, split_order
 
 _log = logging.getLogger("flwr")
 _LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
@@ -217,15 +217,14 @@ class AdaQuantStrategy(Strategy):
             "examples": self._weight_key,
         }
         for message, client in zip(messages, clients, strict=True):
-            content, order = RecordDict({**message.content}), Order.unpack(orders[client])
+            order = Order.unpack(orders[client])
             if order.layout and same:  # the whole model: Flower's own record of it, which needs no mod
                 head = replace(order, parcel=held_parcel(order.parcel)).pack()
             else:
                 head, parcel = split_order(orders[client])
-                content[name] = parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel}))
-            content[KEY] = ConfigRecord({ORDER: head, **settings})  # type: ignore[dict-item]
-            message.content = content
-        return _Sent(before, sum(part.count_bytes() for m in messages for part in m.content.values()))
+                put(message, name, parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel})))
+            put(message, KEY, ConfigRecord({ORDER: head, **settings}))  # type: ignore[dict-item]
+        return _Sent(before, sum(size_of(message.content) for message in messages))
 
     def _server_at(self, weights: Weights) -> Server:
         """The server with this model: the one that it made last, or another where somebody has changed it since."""
