@@ -21,9 +21,9 @@ from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.runs.loop import Request, RunState
 from support.flower_hosts import Hosts, history, summary
-from support.processes import wait_until
+from support.processes import HANG_SECONDS, wait_until
 
-pytestmark = pytest.mark.timeout(900)  # Flower starts many processes, each of which imports a lot
+pytestmark = pytest.mark.timeout(4 * HANG_SECONDS)  # Flower starts many processes, each of which imports a lot
 
 
 def small(**changes: Any) -> Config:
@@ -104,14 +104,14 @@ def test_a_stopped_command_leaves_nothing_behind_and_resumes_to_the_same_model(
     settings = [f"--set={key}={getattr(config, key)}" for key in ("model", "clients", "tau", "rounds", "loss_samples")]
     settings += ["--set=evaluate_every=2", "--set=checkpoint_every=100"]
     process = command("run", "demo", *settings, "--engine", engine, "--out", str(out))
-    wait_until(lambda: len(history(out)) >= 3, 240, "three rounds")
+    wait_until(lambda: len(history(out)) >= 3, HANG_SECONDS, "three rounds")
     process.send_signal(stop)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     assert f"Stopped. Go on with: adaquantfl run --resume {out} --engine {engine}" in told
     done = len(history(out))
     process = command("run", "--resume", str(out), "--engine", engine)
-    _, told = process.communicate(timeout=280)
+    _, told = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0, told
     assert f"from round {done}" in told, "the rounds before the stop were kept"
     assert summary(out)["model_sha256"] == expected(config, spotless)
@@ -164,38 +164,37 @@ def test_a_supernode_that_is_killed_and_comes_back_gets_its_client_back(spotless
         hosts = Hosts(processes, clients=3)
         for client in range(3):
             hosts.node(client)
-        settings = "model=mlp clients=3 tau=2 rounds=40 loss_samples=32 min_clients=2 round_timeout=30"
+        settings = "model=mlp clients=3 tau=2 rounds=100000 loss_samples=32 min_clients=2 round_timeout=600"
         hosts.run(preset="demo", set=settings, out=str(out))
-        wait_until(lambda: len(history(out)) >= 2, 240, "two rounds")
+        wait_until(lambda: len(history(out)) >= 2, HANG_SECONDS, "two rounds")
         hosts.kill(1)
-        wait_until(lambda: any("missing" in line for line in history(out)), 120, "a round without client 1")
+        wait_until(lambda: any("missing" in line for line in history(out)), HANG_SECONDS, "a round without client 1")
         (line,) = [line for line in history(out) if "missing" in line][:1]
         assert line["clients"] == 2
         assert list(line["missing"]) == ["1"]
         hosts.node(1)
-        wait_until(lambda: history(out)[-1]["clients"] == 3, 120, "a round with all clients again")
+        wait_until(lambda: history(out)[-1]["clients"] == 3, HANG_SECONDS, "a round with all clients again")
         hosts.stop()
-        wait_until(lambda: not server_apps(), 60, "the end of the server app")
+        wait_until(lambda: not server_apps(), HANG_SECONDS, "the end of the server app")
     done = len(history(out))
     assert RunDirectory(out).rounds_done == done > 0, "what was finished before `flwr stop` is kept"
 
 
 @pytest.mark.slow
-def test_clients_that_raise_lie_or_dawdle_cost_only_themselves(spotless: Path) -> None:
+def test_clients_that_raise_or_lie_cost_only_themselves(spotless: Path) -> None:
     out = spotless / "run"
     with LocalProcesses() as processes:
-        hosts = Hosts(processes, clients=4)
+        hosts = Hosts(processes, clients=3)
         hosts.node(0)
-        for client, fault in enumerate(("raises", "corrupts", "dawdles"), start=1):
+        for client, fault in enumerate(("raises", "corrupts"), start=1):
             hosts.unruly(client, fault)
-        settings = "model=mlp clients=4 tau=2 rounds=1 loss_samples=32 min_clients=1 round_timeout=40"
+        settings = "model=mlp clients=3 tau=2 rounds=1 loss_samples=32 min_clients=1 round_timeout=600"
         hosts.run(preset="demo", set=settings, out=str(out))
-        wait_until(lambda: len(history(out)) >= 1, 200, "a round")
+        wait_until(lambda: len(history(out)) >= 1, HANG_SECONDS, "a round")
     (line,) = history(out)
     assert line["clients"] == 1
     assert "it raised RuntimeError: no data today (unruly_node.py" in line["missing"]["1"]
     assert "checksum" in line["missing"]["2"]
-    assert "no answer within round_timeout = 40 s." in line["missing"]["3"]
 
 
 @pytest.mark.slow

@@ -18,10 +18,11 @@ from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from support.flower_hosts import Hosts, summary
+from support.processes import HANG_SECONDS
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(4 * HANG_SECONDS),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")), reason="needs OpenSSL and OpenSSH"
     ),
@@ -74,19 +75,21 @@ def try_to_join(hosts: Hosts, *options: str) -> str:
     name, port = f"outsider-{secrets.token_hex(4)}", str(*free_ports(1))
     hosts.processes.start(name, ["flower-supernode", "--superlink", hosts.address, "--port", port, *config, *options])
     with pytest.raises(EngineError, match=r"outsider-.* failed"):
-        hosts.processes.finish(name, 60)
+        hosts.processes.finish(name, HANG_SECONDS)
     return hosts.processes.printed(name)
 
 
 def register(hosts: Hosts, key: Path) -> str:
     hosts.processes.start("register", ["flwr", "supernode", "register", str(key), "there"])
-    hosts.processes.finish("register", 60)
+    hosts.processes.finish("register", HANG_SECONDS)
     return hosts.processes.last_words("register")
 
 
 def test_plain_http_is_refused(hosts: Hosts) -> None:
     with pytest.raises(httpx.HTTPError):
-        httpx.post(f"http://{hosts.address}/v1/fleet/register-node", content=b"", timeout=10).raise_for_status()
+        httpx.post(
+            f"http://{hosts.address}/v1/fleet/register-node", content=b"", timeout=HANG_SECONDS
+        ).raise_for_status()
     assert "Server disconnected without sending a response" in try_to_join(hosts, "--insecure")
 
 

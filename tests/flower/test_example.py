@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import HANG_SECONDS, wait_until
+
 APP = Path(__file__).parents[2] / "examples" / "flower"
 BIN = Path(sys.executable).parent
 
@@ -37,6 +39,14 @@ def ours(home: str) -> list[int]:
         except OSError:
             pass  # it ended, or is somebody else's
     return found
+
+
+def healthy(port: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=HANG_SECONDS):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 @pytest.fixture
@@ -62,13 +72,8 @@ def environment() -> Iterator[dict[str, str]]:
         [str(BIN / command[0]), *command[1:]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        for _ in range(120):
-            assert link.poll() is None, "the SuperLink ended"
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                    break
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.5)
+        wait_until(lambda: link.poll() is not None or healthy(port), HANG_SECONDS, "a SuperLink")
+        assert link.poll() is None, "the SuperLink ended"
         yield env
     finally:
         link.terminate()
@@ -86,13 +91,18 @@ def flwr_run(environment: dict[str, str]) -> str:
     federation = "num-supernodes=3 client-resources-num-cpus=1"
     command = ["flwr", "run", str(APP), "--stream", "--run-config", config, "--federation-config", federation]
     done = subprocess.run(
-        [str(BIN / command[0]), *command[1:]], env=environment, capture_output=True, text=True, timeout=140, check=False
+        [str(BIN / command[0]), *command[1:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(3 * HANG_SECONDS)
 def test_the_example_trains_on_few_bytes_and_the_same_way_twice(environment: dict[str, str]) -> None:
     output = flwr_run(environment)
     lines = re.findall(r"^round +(\d+)  s +(\d+)  loss ([\d.]+)  accuracy ([\d.]+) +([\d.]+) kB up", output, re.M)

@@ -25,7 +25,7 @@ class Hosts:
         self.address = f"127.0.0.1:{port}"
         call = ["flower-superlink", "--disable-runtime-dependency-installation", *(secure or ["--insecure"])]
         processes.start("superlink", [*call, "--host", "127.0.0.1", "--port", str(port)])
-        processes.await_port("superlink", port)
+        processes.await_port("superlink", port, HANG_SECONDS)
 
     def node(self, client: int, *more: str) -> None:
         """Start a client's node as a user does."""
@@ -56,16 +56,16 @@ class Hosts:
         app = self.processes.path / "app"
         if not app.exists():
             self.processes.start("adaquantfl", ["adaquantfl", "flower", "app", str(app)])
-            self.processes.finish("adaquantfl", 60)
+            self.processes.finish("adaquantfl", HANG_SECONDS)
         wanted = " ".join(f'{key}="{value}"' for key, value in config.items())
         self.processes.start("flwr", ["flwr", "run", str(app), "there", "--run-config", wanted])
-        self.processes.finish("flwr", 120)
+        self.processes.finish("flwr", HANG_SECONDS)
 
     def stop(self) -> None:
         """Stop the run as a user does."""
         (run,) = re.findall(r"started run (\d+)", self.processes.printed("flwr"))
         self.processes.start("stop", ["flwr", "stop", run, "there"])
-        self.processes.finish("stop", 60)
+        self.processes.finish("stop", HANG_SECONDS)
 
 
 def history(out: Path) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def history(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def summary(out: Path, seconds: float = HANG_SECONDS) -> dict[str, Any]:
+def summary(out: Path) -> dict[str, Any]:
     """The summary of a run, when it is there."""
-    wait_until((out / "summary.json").exists, seconds, f"a summary in {out}")
+    wait_until((out / "summary.json").exists, HANG_SECONDS, f"a summary in {out}")
     return dict(json.loads((out / "summary.json").read_text()))

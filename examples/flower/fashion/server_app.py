@@ -17,8 +17,8 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    schedule = aq.AdaQuant(s0=2) if config["quantize"] else aq.FullPrecision()
-    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0), schedule=schedule)  # <-- line 2: around your strategy
+    rule = aq.AdaQuant(s0=2) if config["quantize"] else aq.FullPrecision()
+    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0), rule=rule)  # <-- line 2: around your strategy
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(task.build().state_dict()),
@@ -32,7 +32,8 @@ def main(grid: Grid, context: Context) -> None:
             f"round {number:3}  s {metrics.get('aq_s', '-'):>3}  loss {metrics['train_loss']:.3f}  "
             f"accuracy {accuracy:.3f}  {metrics['aq_wire_bytes'] / 1000:10,.1f} kB up"
         )
-    print(f"total {strategy.state.wire_bytes / 1000:,.1f} kB up")
+    total = sum(metrics["aq_wire_bytes"] for metrics in result.train_metrics_clientapp.values())
+    print(f"total {total / 1000:,.1f} kB up")
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

@@ -158,6 +158,13 @@ class AdaQuantStrategy(Strategy):
                 del attributes[name]
             attributes.update(before)
 
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The present model, from the first round on, or from a state that was loaded."""
+        if self.server is None:
+            raise ConfigError("The strategy has no model before its first round.")
+        return array_record(self.server.weights)
+
     def state_dict(self) -> dict[str, Any]:
         """The state as a plain tree of arrays, bytes, numbers and text; `runs.checkpoint` writes it to a folder.
 
