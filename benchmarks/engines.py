@@ -18,18 +18,22 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adaquantfl.engines.calls import CallEngine
+import numpy as np
+
+import adaquantfl as aq
+from adaquantfl.engines.base import Engine
+from adaquantfl.engines.calls import Trained
 from adaquantfl.engines.gloo.launch import start_here
 from adaquantfl.engines.gloo.server import GlooEngine
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Absence, Model, Plan, Reply
+from adaquantfl.protocol.messages import Reply
 from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import Run
 from common import record
 
 PAIRS = 16
@@ -37,7 +41,7 @@ LEVELS = (2, 3, 15, 255, 65535, None)  # None: float32
 _TCP_INFO_BYTES = 208
 _BYTES_RECEIVED, _BYTES_SENT = 128, 200  # places in Linux's struct tcp_info
 
-START: dict[str, Callable[[Config], CallEngine]] = {"gloo": start_here}
+START: dict[str, Callable[[Config], Engine]] = {"gloo": start_here}
 
 
 def preset() -> Config:
@@ -46,22 +50,19 @@ def preset() -> Config:
     return load_config("fmnist-cnn-iid", changes)
 
 
-def overhead(engine: CallEngine, local: LocalEngine, pairs: int = PAIRS) -> dict[str, Any]:
-    """Rounds of both in turn; the same model, plan and clients. Time on the clock, and processors' time."""
-    config = preset()
-    state = server.start(config, local)
-    engine.evaluate(state.model)  # clients have joined, and have their data
+def overhead(engine: Engine, local: LocalEngine, pairs: int = PAIRS) -> dict[str, Any]:
+    """Rounds of both in turn, with the same models, plans and clients: time on the clock, and processors' time."""
+    runs = {by.name: Run(preset(), by) for by in (local, engine)}  # clients have joined, and have their data
     seconds: dict[str, list[float]] = {"local": [], engine.name: []}
     cpu: dict[str, list[float]] = {"local": [], engine.name: []}
     for number in range(pairs + 1):
         order = (local, engine) if number % 2 else (engine, local)
         for by in order:
             began, used = time.perf_counter(), cpu_seconds()
-            after, _ = server.play_round(state, config, by)
+            runs[by.name].play_round(lambda line: None)
             if number:  # the first is for everybody to warm up
                 seconds[by.name].append(time.perf_counter() - began)
                 cpu[by.name].append(cpu_seconds() - used)
-        state = after
     ratios = [ours / theirs for ours, theirs in zip(seconds[engine.name], seconds["local"], strict=True)]
     work = [ours / theirs for ours, theirs in zip(cpu[engine.name], cpu["local"], strict=True)]
     return {
@@ -94,42 +95,71 @@ def cpu_seconds() -> float:
     return sum(used[pid] for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
+@dataclass(frozen=True)
+class Constant(aq.Rule):
+    """The same s in every round; None is float32."""
+
+    s: int | None
+    name = "constant"
+
+    def init(self) -> aq.RuleState:
+        return aq.RuleState(self.s)
+
+
+def fresh_server(engine: Engine, s: int | None) -> aq.Server:
+    """At a model that no client has seen, with these levels."""
+    trainer = engine.player.trainer
+    weights = trainer.weights()
+    first = next(iter(weights))
+    weights[first] = weights[first] + np.float32(time.time() % 1e-3)
+    stages = replace(engine.config.stages(trainer.examples), rule=Constant(s))
+    return aq.Server(weights, exact=trainer.buffer_names, stages=stages)
+
+
+def exchange(engine: Engine, server: aq.Server) -> tuple[dict[str, Any], list[Trained]]:
+    """A round: what it measured, and the clients' answers."""
+    answers = []
+    for client, answer in engine.train(server, server.open(eta=0.1)):
+        assert isinstance(answer, Trained), answer
+        server.receive(client, answer.reply)
+        answers.append(answer)
+    return server.close().facts, answers
+
+
 def bytes_by_level(engine: GlooEngine) -> list[dict[str, Any]]:
     """One round for each number of levels, with a model that the clients do not have yet."""
     rows = []
-    first = engine.federation.model
-    for number, s in enumerate(LEVELS):
-        model = Model(first.weights.copy(), first.buffers)
-        before = socket_bytes(engine.store.port)
-        replies = [answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
+    for s in LEVELS:
+        server, before = fresh_server(engine, s), socket_bytes(engine.store.port)
+        facts, answers = exchange(engine, server)
         sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
-        rows.append(traffic(s, model, replies, received, sent))
+        rows.append(traffic(facts, answers, received, sent))
     return rows
 
 
-def traffic(s: int | None, model: Model, replies: list[Reply], up: int, down: int) -> dict[str, Any]:
-    """What passed the sockets in a round, beside what the frames and the models have."""
+def traffic(facts: dict[str, Any], answers: list[Trained], up: int, down: int) -> dict[str, Any]:
+    """What passed the sockets in a round, next to what the frames and the models have."""
+    replies = [Reply.unpack(answer.reply) for answer in answers]
     frames = sum(len(reply.frame) + len(reply.buffers) for reply in replies)
     return {
-        "s": s,
+        "s": facts["s"],
         "clients": len(replies),
-        "payload_bytes_up": sum(reply.payload_bytes for reply in replies),
+        "payload_bytes_up": facts["payload_bytes_up"],
         "frame_bytes_up": frames,
         "frame_bytes": frames / len(replies),
         "socket_bytes_up": up,
         "up_over_frames": up / frames,
-        "model_bytes_down": len(replies) * 4 * (len(model.weights) + len(model.buffers)),
+        "model_bytes_down": facts["payload_bytes_down"],
         "socket_bytes_down": down,
     }
 
 
 def bytes_of_the_exact_downlink(engine: GlooEngine) -> dict[str, Any]:
     """The second round on: clients hold a model, and get what leads to the next."""
-    config = replace(preset(), downlink="exact", method="adaquant")
-    state = server.start(config, engine)
-    state, _ = server.play_round(state, config, engine)
+    run = Run(replace(preset(), downlink="exact", method="adaquant"), engine)
+    run.play_round(lambda line: None)
     before = socket_bytes(engine.store.port)
-    state, line = server.play_round(state, config, engine)
+    line = run.play_round(lambda line: None)
     sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
     return {"s": line["s"], "clients": line["clients"], "socket_bytes_up": received, "socket_bytes_down": sent}
 
@@ -150,11 +180,6 @@ def socket_bytes(store: int) -> tuple[int, int]:
         received += struct.unpack_from("<Q", info, _BYTES_RECEIVED)[0]
         sent += struct.unpack_from("<Q", info, _BYTES_SENT)[0]
     return sent, received
-
-
-def answered(reply: Reply | Absence) -> Reply:
-    assert isinstance(reply, Reply), reply
-    return reply
 
 
 def measure(name: str) -> dict[str, Any]:
