@@ -31,22 +31,22 @@ def entropy_bytes(levels: aq.Levels) -> float:
 def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:
     """Updates of the CNN's first client after so many rounds on the bundled sample: round, update, tensor sizes."""
     from adaquantfl.engines.local import LocalEngine
-    from adaquantfl.protocol import server
-    from adaquantfl.protocol.messages import Plan
     from adaquantfl.runs.config import load_config
+    from adaquantfl.runs.loop import Run
 
     config = load_config(
         "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "4bit"}
     )
     engine = LocalEngine(config)
     try:
-        state = server.start(config, engine)
+        run = Run(config, engine)
+        layout = run.server.current.layout
         for done in range(max(rounds) + 1):
             if done in rounds:
-                reply = engine.trainer.train(0, state.model, Plan(done, None, config.eta))
-                yield done, aq.decode_float32(reply.frame), engine.federation.tensors
+                trained, _ = engine.player.trainer.train(0, run.server.weights, done, config.eta)
+                yield done, layout.split(trained).weights - run.server.model.weights, layout.lengths
             if done < max(rounds):
-                state, _ = server.play_round(state, config, engine)
+                run.play_round(lambda line: None)
     finally:
         engine.close()
 

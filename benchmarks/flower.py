@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from adaquantfl.engines.flower.processes import QUIET
 from flwr.app import Context
 from flwr.common.serde import run_from_proto
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
@@ -37,11 +38,9 @@ from adaquantfl.engines.flower.engine import FlowerEngine
 from adaquantfl.engines.flower.launch import Deployment
 from adaquantfl.engines.flower.local_processes import Home, free_ports
 from adaquantfl.engines.flower.node import runtime_client
-from adaquantfl.engines.flower.processes import QUIET
 from adaquantfl.engines.flower.simulation import start_ray
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server
-from adaquantfl.protocol.messages import Model, Plan
+from adaquantfl.runs.loop import Run
 from adaquantfl.threads import cores
 from common import record
 from proxy import Proxy
@@ -131,16 +130,16 @@ def server_app_grid(address: str) -> Iterator[Grid]:
 def breakdown(engine: FlowerEngine, deployment: Measured, rounds: int = 5) -> dict[str, float]:
     """A round's seconds: until a node has taken its message, until its answer leaves, until the server has it."""
     parts: dict[str, list[float]] = {"until_taken": [], "at_the_node": [], "of_that_work": [], "until_received": []}
-    for number in range(rounds):
-        model = fresh(engine)
+    for _ in range(rounds):
+        server = engines.fresh_server(engine, 3)
         began = time.time()
-        replies = [engines.answered(reply) for reply in engine.train(model, Plan(number, 3, 0.1))]
+        _, answers = engines.exchange(engine, server)
         ended = time.time()
         taken = [proxy.first("pull-object", began) for proxy in deployment.proxies]
         left = [proxy.first("push-messages", began) for proxy in deployment.proxies]
         parts["until_taken"].append(median(when - began for when in taken))
         parts["at_the_node"].append(median(after - before for before, after in zip(taken, left, strict=True)))
-        parts["of_that_work"].append(median(reply.train_seconds + reply.encode_seconds for reply in replies))
+        parts["of_that_work"].append(median(answer.train_seconds + answer.encode_seconds for answer in answers))
         parts["until_received"].append(ended - max(left))
     return {f"{name}_seconds": median(values) for name, values in parts.items()}
 
@@ -148,22 +147,19 @@ def breakdown(engine: FlowerEngine, deployment: Measured, rounds: int = 5) -> di
 def bytes_by_level(engine: FlowerEngine, deployment: Measured) -> list[dict[str, Any]]:
     """One round for each number of levels, with a model that the clients do not have yet."""
     rows = []
-    for number, s in enumerate(engines.LEVELS):
-        model = fresh(engine)
-        before = deployment.bytes()
-        replies = [engines.answered(reply) for reply in engine.train(model, Plan(number, s, 0.1))]
-        up, down = since(before, deployment)
-        rows.append(engines.traffic(s, model, replies, up, down))
+    for s in engines.LEVELS:
+        server, before = engines.fresh_server(engine, s), deployment.bytes()
+        facts, answers = engines.exchange(engine, server)
+        rows.append(engines.traffic(facts, answers, *since(before, deployment)))
     return rows
 
 
 def bytes_of_the_exact_downlink(engine: FlowerEngine, deployment: Measured) -> dict[str, Any]:
     """The second round on: clients hold a model, and get what leads to the next."""
-    config = replace(engines.preset(), downlink="exact", method="adaquant")
-    state = server.start(config, engine)
-    state, _ = server.play_round(state, config, engine)
+    run = Run(replace(engines.preset(), downlink="exact", method="adaquant"), engine)
+    run.play_round(lambda line: None)
     before = deployment.bytes()
-    state, line = server.play_round(state, config, engine)
+    line = run.play_round(lambda line: None)
     up, down = since(before, deployment)
     return {"s": line["s"], "clients": line["clients"], "socket_bytes_up": up, "socket_bytes_down": down}
 
@@ -180,12 +176,6 @@ def idle_bytes(engine: FlowerEngine, deployment: Measured, seconds: float = 20.0
 def since(before: tuple[int, int], deployment: Measured) -> tuple[int, int]:
     up, down = deployment.bytes()
     return up - before[0], down - before[1]
-
-
-def fresh(engine: FlowerEngine) -> Model:
-    """The first model, as one that no client has seen."""
-    first = engine.federation.model
-    return Model(first.weights + first.weights.dtype.type(time.time() % 1e-3), first.buffers)
 
 
 def measure(name: str) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol import server
 from adaquantfl.runs.config import load_config
+from adaquantfl.runs.loop import Run
 from adaquantfl.training import models
 from common import options, record
 
@@ -25,7 +25,7 @@ ROUNDS = 6
 def plain_round(engine: LocalEngine, round: int, threads: int) -> float:
     """tau steps for every client, as most people would write it."""
     torch.set_num_threads(threads)
-    trainer, config = engine.trainer, engine.trainer.config
+    trainer, config = engine.player.trainer, engine.config
     model = models.build("cnn", 0)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     began = time.perf_counter()
@@ -46,11 +46,10 @@ def measure() -> dict[str, Any]:
     )
     engine = LocalEngine(config)
     try:
-        state = server.start(config, engine)
+        run = Run(config, engine)
         rounds, plain = [], {1: [], engine.workers: []}
         for k in range(ROUNDS):
-            state, line = server.play_round(state, config, engine)
-            rounds.append(line["seconds"])
+            rounds.append(run.play_round(lambda line: None)["seconds"])
             for threads in plain:
                 plain[threads].append(plain_round(engine, k, threads))
     finally:

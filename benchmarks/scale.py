@@ -21,10 +21,11 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.cli.bench import gaussian
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol.broadcast import broadcast
-from adaquantfl.protocol.server import RunState
+from adaquantfl.protocol.arrays import Model
+from adaquantfl.protocol.downlink import Change, Lossy
+from adaquantfl.protocol.ledger import Ledger
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.loop import run
+from adaquantfl.runs.loop import RunState, run
 from common import options, record
 
 S = 3
@@ -114,7 +115,10 @@ def add_up(frames: list[bytes], n: int, d: int) -> np.ndarray:
 def broadcast_size() -> dict[str, Any]:
     """What the lossy downlink sends for a Gaussian change, at its levels to start with."""
     x, s = gaussian(MIDDLE), load_config("demo").downlink_s0
-    _, _, relay = broadcast(np.zeros_like(x), x, s, seed=0, round=0)
+    lossy, model = Lossy(s), Model(np.zeros_like(x), np.empty(0, dtype=np.float32))
+    change = Change(x, None, round=0, seed=0, loss=None, eta=0.1)
+    relay = lossy.publish(model, model, change, lossy.init(model), Ledger()).relay
+    assert relay is not None
     return {"d": MIDDLE, "s": s, "bytes": len(relay.frames[0][0])}
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import adaquantfl as aq
-from adaquantfl.rules import RuleState
 from studies.bound import Quadratic, Trace, train
 
 ROOT = Path(__file__).parents[1]
@@ -22,19 +21,13 @@ TARGETS = (1.0, 0.1, 0.02, 0.01, 0.005)
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(aq.Rule):
     """The same s in every round, any integer."""
 
     s: int
 
-    def init(self) -> RuleState:
-        return RuleState(self.s)
-
-    def wants_loss(self, state: RuleState, bits: float) -> bool:
-        return False
-
-    def plan(self, state: RuleState, **_: object) -> RuleState:
-        return state
+    def init(self) -> aq.RuleState:
+        return aq.RuleState(self.s)
 
 
 def bits_to(trace: Trace, target: float) -> int | None:

@@ -72,7 +72,21 @@ class Refused(AdaQuantError):
 
 
 class ModelNeeded(Refused):
-    """A client does not hold the model that an order starts from: send it the whole model (`Server.whole_order`)."""
+    """A client does not hold the model that an order starts from: send it the whole model (`Server.whole_order`).
+
+    >>> import numpy as np
+    >>> import adaquantfl as aq
+    >>> server, client = aq.Server(np.zeros(400, dtype=np.float32)), aq.Client(0)
+    >>> weights = client.open(server.open([0])[0])
+    >>> server.receive(0, client.reply(weights + 1, loss=2.3))
+    >>> round, restarted = server.close(), aq.Client(0)
+    >>> order = server.open([0])[0]
+    >>> restarted.open(order)
+    Traceback (most recent call last):
+    adaquantfl.errors.ModelNeeded: The order leads on from the model of round 0, but this client has no model.
+    >>> len(restarted.open(server.whole_order(0)))
+    400
+    """
 
 
 class TaskError(AdaQuantError):

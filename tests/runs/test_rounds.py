@@ -120,11 +120,10 @@ def test_a_round_that_is_interrupted_leaves_the_run_as_it_was(
     def interrupt(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        if where != "history":
-            patch.setattr(run.engine, {"training": "train", "evaluation": "evaluate"}[where], interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run.play_round(interrupt)
+    if where != "history":
+        monkeypatch.setattr(run.engine, {"training": "train", "evaluation": "evaluate"}[where], interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run.play_round(interrupt)
     after = run.tree()
     assert (run.state, after["clients"].keys()) == (played.states[-1], before["clients"].keys())
     for client, state in before["clients"].items():

@@ -53,6 +53,7 @@ class Server:
     loss_smoothing: of the rounds' losses. cost: what a rule that surveys saves: "up", "both", or a function of bytes up
     and down. cohort: clients whose sizes are known beforehand, and how they are drawn.
 
+    >>> import numpy as np
     >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}
     >>> from adaquantfl import Client
     >>> for client, order in server.open([0, 1], eta=0.1).items():
@@ -174,6 +175,7 @@ class Server:
     def state(self) -> dict[str, Any]:
         """All of it as a plain tree of arrays, numbers, bytes and text, also in the middle of a round.
 
+        >>> import numpy as np
         >>> server = Server(np.zeros(3, dtype=np.float32))
         >>> Server.restore(server.state()).open([0]) == server.open([0])
         True

@@ -68,6 +68,11 @@ class Verdict(Enum):
     """What a rule says of a round: keep its update, reject it, or roll back to the model before the last one too.
 
     ROLL_BACK is for a round whose clients already trained on a model that noise had ruined.
+
+    >>> from adaquantfl import AdaQuant
+    >>> rule = AdaQuant(s0=2)
+    >>> rule.judge(rule.init(), round_loss=2.3)[1]
+    <Verdict.KEEP: 0>
     """
 
     KEEP = 0
