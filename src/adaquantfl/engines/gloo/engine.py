@@ -71,7 +71,7 @@ class GlooEngine(Engine):
         if not self.config.feedback:
             return {}
         calls = [Call(STATE, client, b"") for client in range(self.config.clients)]
-        return {str(client): _read_state(answer) for client, answer in self._carry(calls)}
+        return {str(client): _read_state(answer) for client, answer in sorted(self._carry(calls))}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
         calls = [Call(RESTORE, int(client), checkpoint.pack(state)) for client, state in states.items()]
