@@ -677,7 +677,7 @@ def test_arrays_smuggled_in_beside_the_update_are_refused() -> None:
     grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
     grid.tamper[0] = smuggle
     run(strategy, grid)
-    assert "arrays beside it" in strategy.refusals[1000]
+    assert "arrays next to it" in strategy.refusals[1000]
 
 
 @given(st.data())

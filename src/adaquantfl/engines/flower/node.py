@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str], poll: float = POLL_SECONDS) -> int:
 
 def _resident() -> Callable[[str, Callable[[], bool]], None] | None:
     """What answers all messages in this process; None where Flower is to start a process per message."""
+    importlib.import_module("flwr")  # where it is missing, the command names the extra
+    importlib.import_module("torch")
     try:
         from .resident import serve
     except (ImportError, AttributeError) as error:  # another version of Flower has other private names
