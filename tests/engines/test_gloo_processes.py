@@ -78,6 +78,7 @@ FAULTS = {
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_replies_are_the_same_for_any_number_of_workers(start: Callable[..., Loc
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_one_client_and_is_replaced(start: Callable[..., LocalEngine]) -> None:
     engine = start(workers=2, tau=100)
     answers = ask(engine, server_of(engine))

@@ -23,6 +23,7 @@ from support.processes import alive, children, wait_until
 
 
 @pytest.mark.usefixtures("without_pictures")
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_in_the_same_model(small: Config, tmp_path: Path) -> None:
     """With all that a run keeps from round to round: error feedback on both ways."""
     config = replace(small, rounds=6, checkpoint_every=2, quantizer="nearest", method="2bit", downlink="lossy")

@@ -33,6 +33,7 @@ def mine(tmp_path: Path) -> Path:
     return written(tmp_path, REGRESSION)
 
 
+@pytest.mark.slow
 def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
     """With dropout, whose masks must not depend on who draws them."""
     expected = runner.run(small(mine), tmp_path / "one")
