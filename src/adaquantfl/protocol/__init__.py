@@ -1,1 +1,1 @@
-"""Federated local SGD: the client, the server, and what a run writes down."""
+"""One round as a conversation of bytes: server, client, and a file for each stage. No I/O, no clock, no PyTorch."""
