@@ -13,7 +13,7 @@ from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from .frame import TILE, Frame, Header, seal, write_frame
 from .kernels import fixed as kernels
-from .kernels.fixed import BLOCK
+from .kernels.fixed import BLOCK, LANES
 from .kernels.widths import width_of
 
 NAME = "fixed"
@@ -75,7 +75,7 @@ def open_body(frame: Frame) -> FixedBody:
     if unused and tail[-1] >> (8 - unused):
         raise FrameError("The unused bits of the body's last byte are not 0.")
     if top + 1 != 2 ** (bits - 1):  # otherwise every code is a level
-        over_ranges(lambda a, b: kernels.largest_level(words, width_of(bits), tops, a, b), d // BLOCK, _SMALLEST)
+        over_ranges(lambda a, b: kernels.largest_level(words, bits, LANES, tops, a, b), d // BLOCK, _SMALLEST)
     if tops.max() > top:
         raise FrameError(f"A level of {tops.max()} in a frame with s = {s}: the sender is at fault.")
     return FixedBody(d, bits, words, rest)
@@ -96,9 +96,7 @@ class FixedBody:
 
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         blocks = self.dimension // BLOCK
-        over_ranges(
-            lambda a, b: kernels.unpack_levels(self.words, width_of(self.bits), values, a, b), blocks, _SMALLEST
-        )
+        over_ranges(lambda a, b: kernels.unpack_levels(self.words, self.bits, LANES, values, a, b), blocks, _SMALLEST)
         values[blocks * BLOCK :] = self.rest
 
     def add(
@@ -112,7 +110,7 @@ class FixedBody:
         blocks = self.dimension // BLOCK
         start, stop = first * TILE // BLOCK, min(last * TILE // BLOCK, blocks)
         if start < stop:
-            kernels.accumulate(self.words, width_of(self.bits), offsets, steps, total, start, stop)
+            kernels.accumulate(self.words, self.bits, LANES, offsets, steps, total, start, stop)
         if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
             owner = np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1
             total[blocks * BLOCK :] += steps[owner] * self.rest.astype(np.float32)

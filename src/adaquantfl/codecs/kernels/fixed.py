@@ -2,6 +2,9 @@
 
 Row r of lane c is element 32 r + c. Each lane packs its 32 codes, lowest bits first, into b words of 32 bits; word w
 of all lanes lies side by side. The elements behind the last whole block are packed one after the other.
+
+Kernels that read take the number of lanes, 32, as an argument: LLVM would unroll a loop of known length instead of
+vectorising it.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -11,7 +14,7 @@ import numpy as np
 
 from ...jit import inline, kernel
 from ...quantizers.kernels import WEYL, draw31, magnitude, stream_start
-from .widths import add_block, pack_block, unpack_block
+from .widths import pack_block
 
 LANES = 32
 BLOCK = 1024
@@ -69,14 +72,68 @@ def quantize_pack(x, offsets, inverse, top, low, high, width, words, first, last
             segment += 1
 
 
+@inline
+def _place(row, bits):
+    """Where a row's codes start: the word of lane 0, and the bit in it. Unsigned, so that LLVM vectorises the lanes."""
+    bit = np.uint32(row) * np.uint32(bits)
+    return np.uint64(bit & np.uint32(0xFFFFFFE0)), np.uint32(bit & np.uint32(31))
+
+
+@inline
+def _spanning(low, high, shift):
+    """A code that starts in one word and ends in the next."""
+    return np.uint32(low >> shift) | np.uint32(high << (np.uint32(32 - shift) & np.uint32(31)))
+
+
+@inline
+def _signed(code, mask):
+    """The level of a code, with its sign."""
+    level = np.float32(np.int32(code & mask))
+    return -level if code > mask else level
+
+
 @kernel
-def unpack_levels(words, width, values, first, last):
+def _unpack_block(words, start, bits, lanes, codes):
+    """The inverse of pack_block, for the block whose words begin at start."""
+    ones = np.uint32((np.int64(1) << bits) - 1)
+    for row in range(LANES):
+        word, shift = _place(row, bits)
+        word += np.uint64(start)
+        first = np.uint64(LANES * row)
+        if shift + bits <= LANES:
+            for lane in range(np.uint64(lanes)):
+                codes[first + lane] = np.uint32(words[word + lane] >> shift) & ones
+        else:
+            for lane in range(np.uint64(lanes)):
+                code = _spanning(words[word + lane], words[word + np.uint64(LANES) + lane], shift)
+                codes[first + lane] = code & ones
+
+
+@kernel
+def _add_block(words, start, bits, lanes, step, total, position):
+    """total += step x signed level for the block whose words begin at start and whose elements at position."""
+    ones, mask = np.uint32((np.int64(1) << bits) - 1), np.uint32((np.int64(1) << (bits - 1)) - 1)
+    for row in range(LANES):
+        word, shift = _place(row, bits)
+        word += np.uint64(start)
+        first = np.uint64(position + LANES * row)
+        if shift + bits <= LANES:
+            for lane in range(np.uint64(lanes)):
+                code = np.uint32(words[word + lane] >> shift) & ones
+                total[first + lane] += np.float32(step * _signed(code, mask))
+        else:
+            for lane in range(np.uint64(lanes)):
+                code = _spanning(words[word + lane], words[word + np.uint64(LANES) + lane], shift) & ones
+                total[first + lane] += np.float32(step * _signed(code, mask))
+
+
+@kernel
+def unpack_levels(words, bits, lanes, values, first, last):
     """values = the signed levels of the blocks first to last."""
     codes = np.empty(BLOCK, dtype=np.uint32)
-    bits = len(width)
     sign, mask = np.uint32(bits - 1), np.uint32((1 << (bits - 1)) - 1)
     for block in range(first, last):
-        unpack_block(words[block * LANES * bits : (block + 1) * LANES * bits], width, codes)
+        _unpack_block(words, block * LANES * bits, bits, lanes, codes)
         target = values[block * BLOCK : block * BLOCK + BLOCK]
         for j in range(BLOCK):
             level = np.int32(codes[j] & mask)
@@ -84,19 +141,17 @@ def unpack_levels(words, width, values, first, last):
 
 
 @kernel
-def accumulate(words, width, offsets, steps, total, first, last):
+def accumulate(words, bits, lanes, offsets, steps, total, first, last):
     """total += step of the element's segment x its signed level, for the blocks first to last."""
     codes = np.empty(BLOCK, dtype=np.uint32)
-    bits = len(width)
-    sign, mask = np.uint32(bits - 1), np.uint32((1 << (bits - 1)) - 1)
+    mask = np.uint32((1 << (bits - 1)) - 1)
     segment = np.searchsorted(offsets, first * BLOCK, side="right") - 1
     for block in range(first, last):
-        packed = words[block * LANES * bits : (block + 1) * LANES * bits]
-        position, end = block * BLOCK, block * BLOCK + BLOCK
+        start, position, end = block * LANES * bits, block * BLOCK, block * BLOCK + BLOCK
         if offsets[segment + 1] >= end:
-            add_block(packed, width, steps[segment], total[position:end])
+            _add_block(words, start, bits, lanes, steps[segment], total, position)
         else:
-            unpack_block(packed, width, codes)
+            _unpack_block(words, start, bits, lanes, codes)
             while position < end:
                 while offsets[segment + 1] <= position:
                     segment += 1
@@ -105,22 +160,19 @@ def accumulate(words, width, offsets, steps, total, first, last):
                 source = codes[position - block * BLOCK : stop - block * BLOCK]
                 target = total[position:stop]
                 for j in range(len(target)):
-                    level = np.int32(source[j] & mask)
-                    level = -level if np.uint32(source[j] >> sign) else level
-                    target[j] += np.float32(step * np.float32(level))
+                    target[j] += np.float32(step * _signed(source[j], mask))
                 position = stop
         if segment + 2 < len(offsets) and offsets[segment + 1] <= end:
             segment += 1
 
 
 @kernel
-def largest_level(words, width, tops, first, last):
+def largest_level(words, bits, lanes, tops, first, last):
     """tops[block] = the largest level in each of the blocks first to last."""
     codes = np.empty(BLOCK, dtype=np.uint32)
-    bits = len(width)
     mask = np.uint32((1 << (bits - 1)) - 1)
     for block in range(first, last):
-        unpack_block(words[block * LANES * bits : (block + 1) * LANES * bits], width, codes)
+        _unpack_block(words, block * LANES * bits, bits, lanes, codes)
         top = np.uint32(0)
         for j in range(BLOCK):
             top = max(top, codes[j] & mask)
