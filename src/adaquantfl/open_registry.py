@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from .errors import AdaQuantError
+from .errors import AdaQuantError, CheckpointError
 from .names import unknown
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ class Registry(Generic[T]):
         self._named: dict[str, T] = {}
         self._tagged: dict[int, tuple[T, str]] = {}
         self._owners: dict[str, str] = {}
+        self._broken: dict[str, str] = {}  # name of an entry point -> why it cannot be used
         self._lock = threading.RLock()
         self._loaded = False
 
@@ -52,7 +54,7 @@ class Registry(Generic[T]):
         if found is None:
             self._load()
             if wanted not in self._named:
-                raise self._error(unknown(self._kind, wanted, self._named))
+                raise self._error(self._broken.get(wanted) or unknown(self._kind, wanted, self._named))
             found = self._named[wanted]
         return found
 
@@ -63,6 +65,11 @@ class Registry(Generic[T]):
             self._load()
             found = self._tagged.get(tag)
         return found
+
+    def broken(self, name: str) -> str:
+        """Why the thing that another package brings by this name cannot be used; empty where there is none."""
+        self._load()
+        return self._broken.get(name, "")
 
     def names(self) -> tuple[str, ...]:
         """All names, the built-in ones first."""
@@ -85,7 +92,7 @@ class Registry(Generic[T]):
     def forget(self) -> None:
         """Look for everything anew when next asked: packages may have come or gone."""
         with self._lock:
-            self._named, self._tagged, self._owners, self._loaded = {}, {}, {}, False
+            self._named, self._tagged, self._owners, self._broken, self._loaded = {}, {}, {}, {}, False
 
     def _load(self) -> None:
         with self._lock:  # other threads wait here until all are loaded
@@ -109,10 +116,12 @@ class Registry(Generic[T]):
             try:
                 item = point.load()
                 self._facts(item)
-            except Exception as error:
-                raise self._error(
-                    f"The {self._kind} {point.name!r} of {owner} cannot be used: {error} Update or remove it."
-                ) from error
+            except Exception as error:  # only who asks for it needs to know
+                reason = str(error).rstrip(".")
+                self._broken[point.name] = (
+                    f"The {self._kind} {point.name!r} of {owner} cannot be used: {reason}. Update or remove it."
+                )
+                continue
             self._add(item, owner, outside=True)
 
     def _add(self, item: T, owner: str, outside: bool) -> None:
@@ -141,6 +150,35 @@ class Registry(Generic[T]):
                 f"The {self._kind} {taken} is taken: {self._owners[self._facts(known)[0]]} has it, and {owner} brings "
                 "another. Change one of them."
             )
+
+
+def describe(table: Registry[type[T]], item: T) -> dict[str, Any]:
+    """An object as plain values: the name of its class, which becomes known, and its settings.
+
+    settings: None where the object cannot be made from them again: its class is no dataclass and it has attributes, or
+    the class has not got a name of its own.
+    """
+    kind = type(item)
+    try:
+        known = table.register(kind) is kind
+    except AdaQuantError:
+        known = False
+    settings: dict[str, Any] | None = None
+    if known and is_dataclass(item) and not isinstance(item, type):
+        settings = asdict(item)
+    elif known and not vars(item):
+        settings = {}
+    return {"name": getattr(kind, "name", kind.__name__), "settings": settings}
+
+
+def rebuild(table: Registry[type[T]], description: Mapping[str, Any], kind: str) -> T:
+    """The object of a description; CheckpointError where the settings do not suffice."""
+    if description["settings"] is None:
+        raise CheckpointError(
+            f"The {kind} {description['name']!r} cannot be made from its settings. Pass the object: "
+            f"restore(state, {kind}=...)."
+        )
+    return table.find(str(description["name"]))(**description["settings"])
 
 
 def named_class(kind: type, error: type[AdaQuantError]) -> Callable[[object], tuple[str, Mapping[int, str]]]:

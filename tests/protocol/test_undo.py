@@ -28,7 +28,8 @@ def ruined(losses: dict[int, float]) -> Change:
         if round != 2 or client not in losses:
             return reply
         said = replace(reply, loss=losses[client])
-        return Reply(reply.round, math.nan, reply.examples) if math.isnan(losses[client]) else said
+        nothing = Reply(reply.round, math.nan, reply.examples, order=reply.order)
+        return nothing if math.isnan(losses[client]) else said
 
     return change
 

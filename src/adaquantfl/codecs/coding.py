@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.base import L2, MOST_GROWTH, Lengths, Quantizer
+from ..quantizers.base import L2, LARGEST_FLOAT, Lengths, Quantizer
 from ..quantizers.levels import Levels, level_dtype, quantize
 from ..quantizers.registry import find
 from ..quantizers.segments import Segments
@@ -21,6 +21,7 @@ from .registry import Body, Writer, by_tag
 from .registry import find as find_codec
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+MOST_ELEMENTS = 2**26  # that `decode` makes of a frame whose dimension nobody has named
 _TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting frame is added to them
 
 
@@ -61,8 +62,11 @@ def compress(
     return writer.compress(ready, int(s), low, high, lengths)
 
 
-def decode(frame: Bytes, dimension: int | None = None) -> Levels:
-    """A frame to levels. FrameError on anything malformed; pass the dimension you expect to bound the memory.
+def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS) -> Levels:
+    """A frame to levels. FrameError on anything malformed.
+
+    A few bytes can stand for billions of zeros. Pass the dimension that you expect; without it, a frame of more than
+    `most` elements is refused.
 
     >>> decode(b"nonsense")
     Traceback (most recent call last):
@@ -71,16 +75,27 @@ def decode(frame: Bytes, dimension: int | None = None) -> Levels:
     parsed = read_frame(frame, dimension)
     if parsed.header.quantizer == FLOAT32:
         raise FrameError("The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).")
-    return _levels(parsed.header, by_tag(parsed).open_body(parsed))
+    if dimension is None and parsed.header.dimension > most:
+        raise FrameError(
+            f"The frame has {parsed.header.dimension:,} elements. Without a dimension, {most:,} are decoded at most: "
+            "pass the dimension that you expect."
+        )
+    return _levels(parsed.header, _opened(parsed))
+
+
+def _opened(frame: Frame) -> Body:
+    """A frame's body, checked from end to end."""
+    try:
+        return raw.open_body(frame) if frame.header.quantizer == FLOAT32 else by_tag(frame).open_body(frame)
+    except MemoryError:
+        raise FrameError(f"{frame.header.dimension:,} elements do not fit in memory.") from None
 
 
 def _levels(header: Header, body: Body) -> Levels:
     try:
         values = np.empty(header.dimension, dtype=level_dtype(header.top))
     except MemoryError:
-        raise FrameError(
-            f"{header.dimension:,} elements do not fit in memory; pass the dimension you expect."
-        ) from None
+        raise FrameError(f"{header.dimension:,} elements do not fit in memory.") from None
     body.decode(values)
     scale = header.scales[0] if header.segments is None else header.scales
     return Levels(values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.numbers)
@@ -111,6 +126,7 @@ class Accumulator:
         self._turn = 0
         self._waiting: list[Checked] = []
         self._waiting_bytes = 0
+        self._bound = 0.0  # what no element of the sum can exceed in size
 
     def check(self, frame: Bytes, weight: float) -> Checked:
         """What `add` would take, looked at first: FrameError on anything malformed, the update's norm otherwise.
@@ -138,6 +154,11 @@ class Accumulator:
         if order is not None and (order < self._turn or order in self._held):
             raise FrameError(f"A frame with order {order} was added already, or the result has been read since.")
         ready = frame if isinstance(frame, Checked) else self.check(frame, weight)
+        if ready.frame.header.dimension != self.dimension:
+            raise FrameError(f"The frame has dimension {ready.frame.header.dimension:,}, expected {self.dimension:,}.")
+        if self._bound + ready.bound > LARGEST_FLOAT:
+            raise FrameError(f"The sum could reach {self._bound + ready.bound:g}, which is beyond float32.")
+        self._bound += ready.bound
         self.frames += 1
         if order is None:
             self._enqueue(ready)
@@ -196,6 +217,13 @@ class Checked:
     body: Body
     steps: npt.NDArray[np.float32]
     offsets: npt.NDArray[np.int64]
+    largest: float  # what no element of the frame can exceed in size
+    weight: float
+
+    @property
+    def bound(self) -> float:
+        """What no element of the weighted vector can exceed in size."""
+        return abs(self.weight) * self.largest
 
     @property
     def s(self) -> int | None:
@@ -231,17 +259,18 @@ class Checked:
         if self.linear:
             return self
         floats = _levels(self.frame.header, self.body).dequantize()
-        return Checked(self.frame, raw.RawBody(floats), self.steps, self.offsets)
+        return Checked(self.frame, raw.RawBody(floats), self.steps, self.offsets, self.largest, self.weight)
 
     @staticmethod
     def of(frame: Frame, weight: float) -> Checked:
-        header = frame.header
-        body = raw.open_body(frame) if header.quantizer == FLOAT32 else by_tag(frame).open_body(frame)
-        return Checked(frame, body, _steps(header, weight), Segments.of(header.segments, header.dimension).offsets)
+        header, body = frame.header, _opened(frame)
+        offsets = Segments.of(header.segments, header.dimension).offsets
+        largest = float(np.abs(raw.values(frame)).max()) if header.quantizer == FLOAT32 else header.bound
+        return Checked(frame, body, _steps(header, weight, largest), offsets, largest, weight)
 
     def weighted(self, weight: float) -> Checked:
         """The same frame with another weight."""
-        return replace(self, steps=_steps(self.frame.header, weight))
+        return replace(self, steps=_steps(self.frame.header, weight, self.largest), weight=weight)
 
 
 def check_frame(frame: Bytes, weight: float, dimension: int) -> Checked:
@@ -252,18 +281,14 @@ def check_frame(frame: Bytes, weight: float, dimension: int) -> Checked:
     return Checked.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), dimension), weight)
 
 
-def _steps(header: Header, weight: float) -> npt.NDArray[np.float32]:
-    """What each level of a segment is multiplied by; FrameError where that is beyond float32."""
-    if header.quantizer == FLOAT32:
+def _steps(header: Header, weight: float, largest: float) -> npt.NDArray[np.float32]:
+    """What each level of a segment is multiplied by; FrameError where an element could then leave float32."""
+    if abs(weight) * largest > LARGEST_FLOAT:
+        raise FrameError(f"Values up to {largest:g} with weight {weight:g} are beyond float32.")
+    if header.quantizer == FLOAT32 or not header.kind.linear:
         return np.array([weight], dtype=np.float32)
-    kind = header.kind
-    with np.errstate(over="ignore"):
-        scales = weight * header.scales.astype(np.float64)
-        largest = (scales * (1 if kind.linear else MOST_GROWTH)).astype(np.float32)
-        steps = (scales / (header.s if kind.divides else 1)).astype(np.float32)
-    if not np.isfinite(largest).all():
-        raise FrameError(f"A scale of {header.scales.max():g} with weight {weight:g} is beyond float32.")
-    return steps if kind.linear else np.array([weight], dtype=np.float32)
+    scales = weight * header.scales.astype(np.float64)
+    return (scales / (header.s if header.kind.divides else 1)).astype(np.float32)
 
 
 def _checked(levels: Levels) -> Levels:

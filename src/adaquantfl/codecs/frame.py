@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.base import MOST_BLOCK, MOST_SCALE, Quantizer
-from ..quantizers.levels import Levels
+from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer
+from ..quantizers.levels import Levels, bound
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
@@ -70,6 +70,11 @@ class Header:
     def top(self) -> int:
         """The largest magnitude of a level."""
         return self.kind.top(self.s, self.numbers)
+
+    @property
+    def bound(self) -> float:
+        """What no element of a frame of levels can exceed in size."""
+        return bound(self.kind, self.s, self.scales, self.numbers, self.segments, self.dimension)
 
 
 @dataclass(frozen=True)
@@ -159,8 +164,6 @@ def check(header: Header) -> None:
     if header.quantizer == FLOAT32:
         return
     kind = header.kind
-    if not kind.linear and scales.max() > MOST_SCALE:
-        raise FrameError(f"A scale of {scales.max():g} is beyond {MOST_SCALE:g}, the most that {kind.name} allows.")
     if (header.key is not None) != kind.keyed or (header.key is not None and not 0 <= header.key < 2**64):
         raise FrameError(f"The key is {header.key}; {kind.name} {'needs 64 bits' if kind.keyed else 'has none'}.")
     if (0 if numbers is None else len(numbers)) != kind.numbers(len(scales)):
@@ -170,6 +173,10 @@ def check(header: Header) -> None:
     lengths = np.array([header.dimension]) if header.segments is None else header.segments
     if kind.rotates and ((lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any()):
         raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
+    if header.bound > LARGEST_FLOAT:
+        raise FrameError(
+            f"With a scale of {scales.max():g}, an element could decode to {header.bound:g}, beyond {LARGEST_FLOAT:g}."
+        )
 
 
 def payload_size(data: Bytes) -> int:
@@ -227,13 +234,10 @@ def _read_segments(
         return bucket_lengths(dimension, size), position
     if layout != _LIST:
         raise FrameError(f"Segment layout {layout} is unknown.")
-    lengths = []
-    for _ in range(count):
-        length, position = read_varint(view, position)
-        lengths.append(length)
-    if min(lengths) < 1 or sum(lengths) != dimension:
-        raise FrameError(f"The segments hold {sum(lengths):,} elements; the dimension is {dimension:,}.")
-    return np.array(lengths, dtype=np.int64), position
+    lengths, position = _read_varints(view, position, count)
+    if lengths.min() < 1 or lengths.sum() != dimension:
+        raise FrameError(f"The segments hold {lengths.sum():,} elements; the dimension is {dimension:,}.")
+    return lengths, position
 
 
 def _read_floats(view: memoryview, position: int, count: int) -> npt.NDArray[np.float32]:
@@ -261,11 +265,28 @@ def varint(number: int) -> bytes:
     return bytes(out) + bytes([number])
 
 
+def _read_varints(view: memoryview, position: int, count: int) -> tuple[npt.NDArray[np.int64], int]:
+    """Many of them at once: there can be as many as elements."""
+    data = np.frombuffer(view[position : position + 5 * count], dtype=np.uint8)
+    ends = np.flatnonzero(data < 128)[:count]
+    if len(ends) < count:
+        raise FrameError("Truncated: the header ends within a segment length.")
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    sizes = ends - starts + 1
+    if sizes.max() > 5 or ((data[ends] == 0) & (sizes > 1)).any():
+        raise FrameError("A segment length is not written in one to five bytes, as few as it needs.")
+    numbers = np.zeros(count, dtype=np.int64)
+    for place in range(int(sizes.max())):
+        here = sizes > place
+        numbers[here] |= (data[starts[here] + place].astype(np.int64) & 127) << (7 * place)
+    return numbers, position + int(ends[-1]) + 1
+
+
 def read_varint(view: memoryview, position: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 35, 7):  # 2^32 takes five bytes
         if position >= len(view):
-            raise FrameError("Truncated: the header ends within a segment length.")
+            raise FrameError("Truncated: the message ends within a number.")
         byte = view[position]
         position += 1
         number |= (byte & 127) << shift
@@ -273,4 +294,4 @@ def read_varint(view: memoryview, position: int) -> tuple[int, int]:
             if byte == 0 and shift:
                 break
             return number, position
-    raise FrameError("A segment length is not written in one to five bytes, as few as it needs.")
+    raise FrameError("A number is not written in one to five bytes, as few as it needs.")

@@ -11,7 +11,7 @@ from .frame import FLOAT32, Bytes, Header, read_frame
 from .raw import decode_float32
 from .registry import all_codecs, by_tag
 
-_LARGE = 2**28  # elements: beyond it a tiny frame could ask for all memory
+_LARGE = 2**24  # elements: beyond it a tiny frame could ask for much memory and time
 
 
 def describe(data: Bytes) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -83,9 +82,10 @@ def _open(message: Message, plan: ConfigRecord, context: Context, partition: int
         layout = Layout.from_json(order.layout)
         sent = layout.split(arrays_in(model))
         models.last = Held(order.round, sent, digest_of(sent), layout)
+    key = None
     if partition is not None:  # another run with the same seed meets the partition again, but not the node's id
-        order = replace(order, key=stream_key(int(plan["seed"]), order.round, partition))  # type: ignore[arg-type]
-    weights = client.open(order.pack(), copy=False)
+        key = stream_key(int(plan["seed"]), order.round, partition)  # type: ignore[arg-type]
+    weights = client.open(data, copy=False, key=key)
     if not isinstance(model, ArrayRecord):
         put(message, name, array_record(weights))
     return client

@@ -8,9 +8,10 @@ else there is travel as their own bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -67,6 +68,8 @@ class Layout:
         entries = []
         for name, array in named.items():
             array = np.asarray(array)
+            if not isinstance(name, str):
+                raise ConfigError(f"The arrays of a model are named by text, not by {name!r}.")
             if array.dtype.kind not in "fiubV" or (array.dtype.kind in "fV" and array.dtype.name not in _FLOATS):
                 raise ConfigError(
                     f"The array {name!r} has type {array.dtype}; expected float16, bfloat16, float32, float64, "
@@ -106,12 +109,32 @@ class Layout:
         """Whether an array's own type holds less than the float32 of the vector."""
         return any(entry.kind == QUANTIZED and entry.dtype in ("float16", "bfloat16") for entry in self.entries)
 
-    def split(self, weights: Weights) -> Model:
-        """A user's weights as a model. ConfigError where names or shapes are not those of the layout."""
+    def split(self, weights: Weights, copy: bool = False) -> Model:
+        """A user's weights as a model; copy: it shares no memory with them. ConfigError where names, shapes or kinds of
+        numbers are not those of the layout."""
         arrays = self._arrays(weights)
         others = b"".join(np.ascontiguousarray(a).astype(e.dtype).tobytes() for e, a in arrays if e.kind == OTHER)
-        vector, buffers = (self._vector(arrays, kind) for kind in (QUANTIZED, EXACT))
+        vector, buffers = (self._vector(arrays, kind, copy) for kind in (QUANTIZED, EXACT))
         return Model(vector, buffers, others)
+
+    def is_finite(self, model: Model) -> bool:
+        """Whether all floats of a model are numbers: neither NaN nor infinite."""
+        if not (np.isfinite(model.weights).all() and np.isfinite(model.buffers).all()):
+            return False
+        return all(
+            bool(np.isfinite(values.astype(np.float64)).all())
+            for entry, values in self.read_others(model.others)
+            if entry.dtype in _FLOATS
+        )
+
+    def read_others(self, data: bytes) -> Iterator[tuple[Entry, AnyArray]]:
+        """The arrays that travel as they are."""
+        place = 0
+        for entry in self.entries:
+            if entry.kind == OTHER and entry.size:
+                values = np.frombuffer(data, _dtype(entry.dtype), entry.size, place)
+                place += values.nbytes
+                yield entry, values
 
     def join(self, model: Model, copy: bool = True) -> Weights:
         """A model in the form of the user's weights; copy = False gives read-only views where types allow it."""
@@ -151,6 +174,8 @@ class Layout:
             entries = tuple(Entry(str(n), str(t), tuple(int(x) for x in shape), str(k)) for n, t, shape, k in rows)
             layout = Layout(entries, bool(flat))
             valid = all(e.kind in (QUANTIZED, EXACT, OTHER) and min(e.shape, default=0) >= 0 for e in entries)
+            for entry in entries:
+                _dtype(entry.dtype)
             if not valid or not layout.lengths or layout.dimension > 2**32 or layout.other_bytes > 2**40:
                 raise ValueError("no such layout")
             return layout
@@ -166,11 +191,14 @@ class Layout:
         for entry, array in pairs:
             if array.shape != entry.shape:
                 raise ConfigError(f"The array {entry.name!r} has shape {array.shape}, expected {entry.shape}.")
+            floats, kind = entry.dtype in _FLOATS, array.dtype.kind
+            if kind not in "fiubV" or (not floats and kind not in "iub"):
+                raise ConfigError(f"The array {entry.name!r} has type {array.dtype}, expected {entry.dtype}.")
         return pairs
 
-    def _vector(self, arrays: Sequence[tuple[Entry, AnyArray]], kind: str) -> Vector:
+    def _vector(self, arrays: Sequence[tuple[Entry, AnyArray]], kind: str, copy: bool) -> Vector:
         parts = [array.reshape(-1) for entry, array in arrays if entry.kind == kind]
-        if len(parts) == 1 and parts[0].dtype == np.float32:
+        if len(parts) == 1 and parts[0].dtype == np.float32 and not copy:
             return np.ascontiguousarray(parts[0])
         with np.errstate(over="ignore"):
             return np.concatenate([np.empty(0, np.float32), *(part.astype(np.float32, copy=False) for part in parts)])
@@ -179,23 +207,37 @@ class Layout:
 def mean_of_others(layout: Layout, parts: Sequence[bytes], weights: Sequence[float]) -> bytes:
     """The weighted mean of the arrays that travel as they are; integers are rounded."""
     share = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    out, place = [], 0
-    for entry in layout.entries:
-        if entry.kind != OTHER or not entry.size:
-            continue
-        dtype = _dtype(entry.dtype)
-        columns = [np.frombuffer(part, dtype, entry.size, place).astype(np.float64) for part in parts]
-        mean = share @ np.stack(columns)
-        whole: Callable[[Any], Any] = np.rint if dtype.kind in "iub" else np.asarray
-        out.append(whole(mean).astype(dtype).tobytes())
-        place += entry.size * dtype.itemsize
-    return b"".join(out)
+    rows = [[values for _, values in layout.read_others(part)] for part in parts]
+    return b"".join(_mean(list(column), share).tobytes() for column in zip(*rows, strict=True))
+
+
+def _mean(columns: Sequence[AnyArray], share: npt.NDArray[np.float64]) -> AnyArray:
+    """The weighted mean in the arrays' own type. Equal arrays stay as they are; large integers are exact."""
+    first = columns[0]
+    if all(column.tobytes() == first.tobytes() for column in columns):
+        return first
+    if first.dtype.kind not in "iub":
+        return (share @ np.stack([column.astype(np.float64) for column in columns])).astype(first.dtype)
+    if first.dtype.itemsize < 8 or all(np.abs(column.astype(np.float64)).max() < 2**53 for column in columns):
+        return np.rint(share @ np.stack([column.astype(np.float64) for column in columns])).astype(first.dtype)
+    parts = [Fraction(float(p)) for p in share]
+    each = zip(*(column.tolist() for column in columns), strict=True)
+    means = [round(sum(p * v for p, v in zip(parts, row, strict=True)) / sum(parts)) for row in each]
+    return np.array(means, dtype=first.dtype)
 
 
 def _dtype(name: str) -> np.dtype[Any]:
+    if name == "bfloat16":
+        try:
+            from ml_dtypes import bfloat16  # type: ignore[import-not-found]  # not NumPy's own
+        except ImportError:
+            raise ConfigError("An array has type bfloat16: install the package ml_dtypes.") from None
+        found: np.dtype[Any] = np.dtype(bfloat16)
+        return found
     try:
-        return np.dtype(name)
+        dtype = np.dtype(name)
     except TypeError:
-        import ml_dtypes  # type: ignore[import-not-found]  # bfloat16 is not NumPy's own; who has it has this package
-
-        return np.dtype(str(getattr(ml_dtypes, name).__name__))
+        dtype = np.dtype(object)
+    if dtype.name != name or not (dtype.kind in "iub" or name in _FLOATS):
+        raise ConfigError(f"{name!r} is not a type of a model's arrays")
+    return dtype

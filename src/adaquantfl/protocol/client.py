@@ -19,8 +19,8 @@ from . import survey
 from .arrays import Layout, Model, Vector, Weights
 from .downlink import Held, open_parcel
 from .feedback import Remainder
-from .messages import Order, Reply
-from .uplink import Sent, send
+from .messages import Order, Reply, sign
+from .uplink import MOST_UPDATE_NORM, Sent, send
 
 FORMAT = 1
 Probe = Callable[[Weights], float]  # the loss of these weights on some of the client's data
@@ -29,7 +29,8 @@ Probe = Callable[[Weights], float]  # the loss of these weights on some of the c
 class Client:
     """One client. It remembers the model it holds, and with error feedback what it left out of its updates.
 
-    models: shared by several clients of one process, which then hold one model together: the one opened last.
+    models: shared by several clients of one process, which then hold one model together: the one opened last. secret:
+    bytes that the server knows for this client; replies are signed with it.
 
     >>> from adaquantfl import Server
     >>> server, client = Server(np.zeros(2, dtype=np.float32)), Client(0)
@@ -39,10 +40,12 @@ class Client:
     0.7
     """
 
-    def __init__(self, number: int, models: ModelCache | None = None) -> None:
+    def __init__(self, number: int, models: ModelCache | None = None, secret: bytes = b"") -> None:
         self.number = number
+        self._secret = secret
         self._models = models or ModelCache()
         self._order: Order | None = None
+        self._stream_key = 0
         self._remainder = Remainder()
 
     @property
@@ -57,18 +60,20 @@ class Client:
         """The digest of the model that the client holds; empty where it holds none."""
         return self._models.last.digest if self._models.last else b""
 
-    def open(self, order: bytes, copy: bool = True) -> Weights:
+    def open(self, order: bytes, copy: bool = True, key: int | None = None) -> Weights:
         """The weights to train from. ModelNeeded where the client must be sent the whole model, Refused otherwise.
 
-        copy: False gives read-only views, for callers that copy them anyway.
+        copy: False gives read-only views, for callers that copy them anyway. key: of the random stream, in place of the
+        order's.
         """
         try:
-            read = Order.unpack(order)
+            read = Order.unpack(bytes(order))
             layout = Layout.from_json(read.layout) if read.layout else None
             held = open_parcel(read.parcel, self._models.last, layout)
         except FrameError as error:
             raise Refused(f"The order cannot be read. {error}") from error
         self._models.last, self._order = held, replace(read, parcel=b"", layout="")
+        self._stream_key = read.key if key is None else key
         return held.layout.join(held.model, copy)
 
     def reply(self, trained: Weights, loss: float, examples: int = 1, probe: Probe | None = None) -> bytes:
@@ -81,14 +86,18 @@ class Client:
         assert held is not None
         if order.evaluate:
             raise EngineError("The client was only asked to evaluate the model: there is nothing to reply.")
-        if isinstance(examples, bool) or int(examples) != examples or not 1 <= examples < 2**32:
-            raise EngineError(f"examples = {examples!r}: expected a whole number from 1.")
+        if isinstance(examples, bool) or not isinstance(examples, int | np.integer) or not 1 <= examples < 2**32:
+            raise EngineError(f"examples = {examples!r}: expected a whole number from 1 to 2^32 - 1.")
+        if isinstance(loss, bool) or not isinstance(loss, int | float | np.number):
+            raise EngineError(f"loss = {loss!r}: expected a number, the mean loss seen in training.")
         after = held.layout.split(trained)
-        update = after.weights - self._given(held).weights
-        if not (math.isfinite(loss) and np.isfinite(update).all() and np.isfinite(after.buffers).all()):
-            return Reply(order.round, math.nan, int(examples)).pack()  # diverged: there is nothing to send
-        lengths = held.layout.lengths
-        remainder = self._remainder.without(order.taken_back)
+        with np.errstate(over="ignore", invalid="ignore"):
+            update = after.weights - self._given(held).weights
+            too_large = not float(np.linalg.norm(update.astype(np.float64))) <= MOST_UPDATE_NORM
+        if too_large or not math.isfinite(loss) or not held.layout.is_finite(after):
+            return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
+        lengths, order = held.layout.lengths, replace(order, key=self._stream_key)
+        remainder = self._remainder.before_round(order.round, order.taken_back)
         update = remainder.added_to(update)
         sent = send(update, order, lengths, keep_levels=order.feedback or bool(order.candidates))  # eq. 4
         if order.feedback and sent.levels is not None:
@@ -96,7 +105,11 @@ class Client:
         self._remainder = remainder
         buffers = encode_float32(after.buffers) if len(after.buffers) else b""
         seen = self._survey(held, update, sent, float(loss), probe) if order.candidates else b""
-        return Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen).pack()
+        return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen))
+
+    def _packed(self, reply: Reply) -> bytes:
+        data = replace(reply, order=self.order.token).pack()
+        return sign(data, self._secret) if self._secret else data
 
     def state(self) -> dict[str, Any]:
         """All that the client remembers as a plain tree.
@@ -105,22 +118,23 @@ class Client:
         3
         """
         held, order = self._models.last, self._order
-        model = held and {**vars(held), "model": vars(held.model), "layout": held.layout.to_json()}
+        model = held and {**vars(held), "model": dict(vars(held.model)), "layout": held.layout.to_json()}
         return {
             "format": FORMAT,
             "number": self.number,
             "held": model,
             "order": order.pack() if order else None,
+            "stream_key": self._stream_key,
             "remainder": self._remainder.state(),
         }
 
     @staticmethod
-    def restore(tree: Mapping[str, Any], models: ModelCache | None = None) -> Client:
-        """A client from what `state` wrote down."""
+    def restore(tree: Mapping[str, Any], models: ModelCache | None = None, secret: bytes = b"") -> Client:
+        """A client from what `state` wrote down, except for its secret."""
         try:
             if tree["format"] != FORMAT:
                 raise CheckpointError(f"The client's state has format {tree['format']}; this version reads {FORMAT}.")
-            client, held = Client(int(tree["number"]), models), tree["held"]
+            client, held = Client(int(tree["number"]), models, secret), tree["held"]
             if held:
                 parts = held["model"]
                 weights, buffers = (np.asarray(parts[name], dtype=np.float32) for name in ("weights", "buffers"))
@@ -128,6 +142,7 @@ class Client:
                 layout = Layout.from_json(held["layout"])
                 client._models.last = Held(int(held["round"]), model, bytes(held["digest"]), layout)
             client._order = Order.unpack(bytes(tree["order"])) if tree["order"] else None
+            client._stream_key = int(tree["stream_key"])
             client._remainder = Remainder.restore(tree["remainder"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"This is not the state of a client ({error!r}).") from error

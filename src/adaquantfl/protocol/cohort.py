@@ -10,8 +10,10 @@ from math import sqrt
 import numpy as np
 
 from ..errors import ConfigError, EngineError
+from ..names import unknown
 from ..quantizers.streams import stream_key
 
+SAMPLINGS = ("uniform", "size")
 _COHORT = -1  # in place of a client: the stream that draws the sample
 _MOST_REASONS = 5  # named in a sentence; a thousand clients may be missing
 _MOST_NAMES = 20
@@ -43,6 +45,17 @@ class Cohort:
     per_round: int = 0
     sampling: str = "uniform"
     least: int = 0
+
+    def __post_init__(self) -> None:
+        clients = len(self.examples)
+        if self.sampling not in SAMPLINGS:
+            raise ConfigError(unknown("sampling", self.sampling, SAMPLINGS))
+        if any(m < 1 for m in self.examples):
+            raise ConfigError("Every client of a cohort has at least 1 example.")
+        if self.per_round < 0 or (clients and self.per_round > clients):
+            raise ConfigError(f"per_round = {self.per_round}: there are {clients} clients; 0 asks all of them.")
+        if self.least < 0:
+            raise ConfigError(f"min_clients = {self.least}: it is a number from 0; 0 is all that are asked.")
 
     @cached_property
     def p(self) -> tuple[float, ...]:
@@ -78,7 +91,7 @@ class Cohort:
 
     def population(self, clients: Sequence[int], examples: Mapping[int, int]) -> dict[int, float]:
         """p_i of everybody that is known, for rules that give each client levels by its weight."""
-        if self.examples:
+        if self.examples and max(clients) < len(self.examples):
             return dict(enumerate(self.p))
         known = {client: examples.get(client, 0) for client in clients}
         usual = max(1.0, float(np.mean([m for m in known.values() if m] or [1])))

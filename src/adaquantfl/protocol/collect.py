@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from .arrays import Layout, Model, Vector, mean_of_others
 from .cohort import Shares
 from .downlink import Relay, rescaled
 from .limits import NormLimit
-from .messages import Order, Reply
+from .messages import Order, Reply, signed
+from .stages import Stages
 from .survey import ClientSurvey
-from .uplink import Uplink
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class OpenRound:
     """A round between its orders and its end.
 
     loss: f(w_k) as the rule saw it. shares: None where the replies say how much each client counts. planned_levels: the
-    rule's s. order_bytes, parcel_bytes: of each client's order as it was sent, and of the part that leads to the model.
+    rule's s. secrets: of the clients that sign. order_bytes, parcel_bytes: of each client's order as it was sent, and
+    of the part that leads to the model. norms: of all usable updates, those above the limit too, where the limit is the
+    round's median.
     """
 
     eta: float
@@ -60,10 +63,12 @@ class OpenRound:
     shares: Shares | None
     orders: Mapping[int, Order]
     planned_levels: float | None
+    secrets: Mapping[int, bytes] = field(default_factory=dict)
     order_bytes: dict[int, int] = field(default_factory=dict)
     parcel_bytes: dict[int, int] = field(default_factory=dict)
     heard: dict[int, Heard] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)
     refused_bytes: int = 0
     diverged: int = 0
 
@@ -78,30 +83,41 @@ class OpenRound:
         silent = {client: "no answer." for client in self.orders if client not in self.heard}
         return {client: self.missing.get(client, reason) for client, reason in silent.items()}
 
-    def check(self, client: int, data: bytes, layout: Layout, uplink: Uplink, limit: NormLimit) -> Heard:
+    def check(self, client: int, data: bytes, layout: Layout, stages: Stages) -> Heard:
         """A reply, looked at from end to end before anything of it is used. Refused with the reason otherwise."""
+        limit = stages.limit
         if client not in self.orders:
             raise Refused(f"Client {client} was not asked in this round.")
         if client in self.heard:
             raise Refused(f"Client {client} has answered in this round already.")
         order = self.orders[client]
         try:
-            reply = Reply.unpack(data)
+            secret = self.secrets.get(client)
+            reply = Reply.unpack(data if secret is None else signed(data, secret))
             if reply.round != order.round:
                 raise FrameError(f"It answers round {reply.round}, but this is round {order.round}.")
+            if reply.order != order.token:
+                raise FrameError("It answers an order that another client was sent, or another run.")
             if reply.diverged:
                 self.diverged += 1
                 raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
             if reply.examples < 1:
                 raise FrameError("It trained on no examples.")
+            if reply.loss < 0 and not stages.rule.negative_loss:
+                raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
             weight = 1.0 if self.shares is None else self.shares.weights[client]
-            frame = uplink.check(reply.frame, weight, order, layout)
-            buffers = _buffers(reply, weight, layout)
+            frame = stages.uplink.check(reply.frame, weight, order, layout)
+            buffers = _exact_parts(reply, weight, layout)
+            if reply.survey and not order.candidates:
+                raise FrameError("It has a survey that the round's plan does not ask for.")
             seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
-            if limit.absolute < math.inf and (reasons := limit.refused({0: frame.norm})):
+            norm = frame.norm if limit.is_set else 0.0
+            if reasons := limit.refused({0: norm}, median=math.inf):
                 raise FrameError(reasons[0])
         except FrameError as error:
-            raise Refused(_refusal(str(error))) from error
+            raise Refused(_refusal(client, str(error))) from error
+        if limit.needs_all:
+            self.norms[client] = norm
         return Heard(data, reply, frame, buffers, seen)
 
     def refuse(self, client: int, data: bytes, reason: str) -> None:
@@ -112,11 +128,12 @@ class OpenRound:
 
     def apply_limit(self, limit: NormLimit) -> None:
         """Refuse what is too large compared with the round's median; for that every norm must be known."""
-        if not limit.needs_all:
+        if not limit.needs_all or not self.norms:
             return
-        for client, reason in limit.refused({client: one.frame.norm for client, one in self.heard.items()}).items():
-            self.refused_bytes += len(self.heard.pop(client).data)
-            self.missing[client] = reason
+        for client, reason in limit.refused(self.norms, median(self.norms.values())).items():
+            if client in self.heard:
+                self.refused_bytes += len(self.heard.pop(client).data)
+                self.missing[client] = reason
 
 
 @dataclass(frozen=True)
@@ -159,9 +176,16 @@ def add_up(
     return Sum(rescaled(update.result(), factor), statistics, merged, loss, relay, total)
 
 
-def _buffers(reply: Reply, weight: float, layout: Layout) -> Checked | None:
-    if bool(layout.buffers) != bool(reply.buffers) or len(reply.others) != layout.other_bytes:
-        raise FrameError("Its message has buffers, but the model has none, or the other way round.")
+def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:
+    """The parts that are not quantized: float32 buffers, which are returned, and arrays as they are."""
+    if bool(layout.buffers) != bool(reply.buffers):
+        raise FrameError("It has buffers, but the model has none, or the other way round.")
+    if len(reply.others) != layout.other_bytes:
+        raise FrameError(
+            f"Its arrays that travel as they are have {len(reply.others):,} bytes, expected {layout.other_bytes:,}."
+        )
+    if not layout.is_finite(Model(np.empty(0, np.float32), np.empty(0, np.float32), reply.others)):
+        raise FrameError("An array that is not quantized has a value that is NaN or infinite.")
     if not layout.buffers:
         return None
     buffers = check_frame(reply.buffers, weight, layout.buffers)
@@ -170,5 +194,5 @@ def _buffers(reply: Reply, weight: float, layout: Layout) -> Checked | None:
     return buffers
 
 
-def _refusal(reason: str) -> str:
-    return reason if reason.startswith("its ") else f"its message was refused. {reason}"
+def _refusal(client: int, reason: str) -> str:
+    return reason if reason.startswith("its ") else f"the reply of client {client} was refused. {reason}"

@@ -163,8 +163,9 @@ class Lossy(Exact):
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
         d = len(old.weights)
+        loss = None if change.loss is None or change.loss < 0 else change.loss  # s stays where a loss says nothing
         rule = self._rule.plan(
-            RuleState(**state["rule"]), bits=ledger.paper_bits_down, dimension=d, loss=change.loss, eta=change.eta
+            RuleState(**state["rule"]), bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=change.eta
         )
         assert rule.s is not None
         s, total, segments = int(rule.s), change.update + state["remainder"], bucket_lengths(d, LOSSY_BUCKET)

@@ -13,6 +13,7 @@ from ..theory import bits_per_element
 from .arrays import Layout
 from .collect import OpenRound, Sum
 from .ledger import Ledger
+from .messages import MOST_TAKEN_BACK
 from .stages import Stages
 from .state import ServerState
 from .uplink import counted_levels
@@ -55,14 +56,14 @@ def remembered(state: ServerState, opened: OpenRound, verdict: Verdict, feedback
     if not feedback:
         return {"examples": examples}
     gone: tuple[int, ...] = () if verdict is Verdict.KEEP else (state.round,)
-    if verdict is Verdict.ROLL_BACK and state.earlier is not None and state.earlier is not state.trajectory:
+    if verdict is Verdict.ROLL_BACK and state.earlier is not None and state.earlier.round != state.trajectory.round:
         gone += (state.trajectory.round,)
     asked = dict(state.asked)
     for client in opened.orders:
         # Who answered has been told of all before; who did not is told again of what was taken back.
         untold = () if client in opened.heard else state.taken_back
         recent = (round for round in asked.get(client, ()) if round >= state.trajectory.round or round in untold)
-        asked[client] = (*recent, state.round)
+        asked[client] = (*recent, state.round)[-MOST_TAKEN_BACK:]
     known = {round for rounds in asked.values() for round in rounds}
     taken_back = tuple(round for round in (*state.taken_back, *gone) if round in known)
     return {"examples": examples, "asked": asked, "taken_back": taken_back}

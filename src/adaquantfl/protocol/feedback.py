@@ -23,10 +23,13 @@ class Remainder:
     value: Vector | None = None
     before: tuple[tuple[int, Vector | None], ...] = ()
 
-    def without(self, taken_back: Collection[int]) -> Remainder:
-        """The remainder as if the rounds taken back had not been."""
-        for place, (round, value) in enumerate(self.before):
-            if round in taken_back:
+    def before_round(self, round: int, taken_back: Collection[int] = ()) -> Remainder:
+        """The remainder to begin a round with, as if the rounds taken back had not been.
+
+        A round that is asked for again, because a reply was lost or the server was restored, counts once.
+        """
+        for place, (earlier, value) in enumerate(self.before):
+            if earlier in taken_back or earlier >= round:
                 return Remainder(value, self.before[:place])
         return self
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 from ..errors import ConfigError
 
@@ -19,7 +18,7 @@ class NormLimit:
     of. What the levels decode to is larger by the quantizer's noise, at most by sqrt(d) / s. Frames whose scales are no
     l2 norms (norm "linf", `eden`, `centroid`, `stc`) are decoded, and judged by what they decode to.
 
-    >>> NormLimit.of("10x").refused({0: 1.0, 1: 2.0, 2: 50.0})
+    >>> NormLimit.of("10x").refused({0: 1.0, 1: 2.0, 2: 50.0}, median=2.0)
     {2: 'its update has norm 50, above 10 times the median of the round, 2.'}
     """
 
@@ -36,7 +35,7 @@ class NormLimit:
                     f"max_update_norm = {value!r}: use a number, or a multiple of the round's median such as '10x'."
                 )
             return NormLimit(times_median=float(factor[1]))
-        if not value >= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise ConfigError(f"max_update_norm = {value}: it must be above 0, or 0 for no limit.")
         return NormLimit(absolute=float(value) or math.inf)
 
@@ -45,16 +44,22 @@ class NormLimit:
         """Whether every norm of the round must be known before one is judged."""
         return self.times_median < math.inf
 
-    def refused(self, norms: Mapping[int, float]) -> dict[int, str]:
-        """Who is refused, and why."""
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit."""
+        return self != NormLimit()
+
+    def refused(self, norms: Mapping[int, float], median: float) -> dict[int, str]:
+        """Who is refused, and why. median: of the round. A norm that is not a number is above every limit."""
         reasons = {}
-        middle = median(norms.values()) if norms else 0.0
         for who, norm in norms.items():
-            if norm > self.absolute:
+            if math.isnan(norm):
+                reasons[who] = "its update has norm NaN: it is not finite."
+            elif not norm <= self.absolute:
                 reasons[who] = f"its update has norm {norm:g}, above max_update_norm = {self.absolute:g}."
-            elif norm > self.times_median * middle:
+            elif not norm <= self.times_median * median:
                 reasons[who] = (
                     f"its update has norm {norm:g}, above {self.times_median:g} times the median of the round, "
-                    f"{middle:g}."
+                    f"{median:g}."
                 )
         return reasons

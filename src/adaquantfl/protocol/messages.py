@@ -6,6 +6,7 @@ CRC-32 of what comes before it. The parcel in an order, which leads to the model
 
 from __future__ import annotations
 
+import hmac
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,9 @@ from ..codecs.frame import read_varint, varint
 from ..errors import FrameError
 from ..quantizers.segments import scope_segments
 
-ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR1"
+ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR2"
 _ORDER = struct.Struct("<4s4BIIdd2Q")
-_REPLY = struct.Struct("<3sBd")
+_REPLY = struct.Struct("<3sBId")  # magic, flags, order, loss
 _CRC = struct.Struct("<I")
 _LENGTHS = struct.Struct("<BBBxI")  # candidates, rounds taken back, choice, layout
 
@@ -28,6 +29,8 @@ _QUANTIZED, _SURVEY, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in rang
 _FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED = (1 << bit for bit in range(5))
 _PARTS = (_FRAME, _BUFFERS, _OTHERS, _SEEN)
 _WHOLE, _TENSOR = 0, 2**32 - 1  # scopes; anything between is the elements of a bucket
+MOST_TAKEN_BACK = 255  # rounds that an order can name; a client remembers the last two that it played
+SIGNATURE_SIZE = 16  # bytes of HMAC-SHA256 behind a reply
 CODECS = ("auto", "fixed", "sparse", "dense")  # by their number in an order; others go by the number 255 and a name
 
 
@@ -58,6 +61,11 @@ class Order:
     layout: str = ""
     parcel: bytes | memoryview = b""
     evaluate: bool = False
+
+    @property
+    def token(self) -> int:
+        """Which order it is, of all clients and rounds. A reply names it, so that it cannot answer another one."""
+        return self.key & 0xFFFFFFFF
 
     def segments(self, lengths: tuple[int, ...]) -> npt.NDArray[np.int64] | None:
         """The runs of elements with a norm of their own, for tensors of these lengths; None is one norm for all."""
@@ -118,7 +126,7 @@ class Order:
 class Reply:
     """A client's answer. frame: the update; buffers: a float32 frame; others: bytes as they are; survey: `survey.py`.
 
-    Where training diverged, there is no frame and the loss is NaN.
+    order: which order it answers, `Order.token`. Where training diverged, there is no frame and the loss is NaN.
     """
 
     round: int
@@ -128,6 +136,7 @@ class Reply:
     buffers: bytes = b""
     others: bytes = b""
     survey: bytes = b""
+    order: int = 0
 
     @property
     def diverged(self) -> bool:
@@ -142,7 +151,7 @@ class Reply:
         """The reply as bytes."""
         parts = (self.frame, self.buffers, self.others, self.survey)
         flags = sum(flag for flag, part in zip(_PARTS, parts, strict=True) if part) | _DIVERGED * self.diverged
-        pieces = [_REPLY.pack(REPLY_MAGIC, flags, self.loss), varint(self.round), varint(self.examples)]
+        pieces = [_REPLY.pack(REPLY_MAGIC, flags, self.order, self.loss), varint(self.round), varint(self.examples)]
         for part in parts:
             pieces += [varint(len(part)), part] if part else []
         data = b"".join(pieces)
@@ -156,7 +165,7 @@ class Reply:
         body, (crc,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
         if crc32(body) != crc:
             raise FrameError("The reply is damaged: its checksum does not match.")
-        _, flags, loss = _REPLY.unpack_from(data)
+        _, flags, order, loss = _REPLY.unpack_from(data)
         read = _Reader(body, _REPLY.size)
         round, examples = read.varint(), read.varint()
         frame, buffers, others, seen = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
@@ -164,7 +173,24 @@ class Reply:
             raise FrameError("The reply does not end where its last part ends.")
         if bool(flags & _DIVERGED) == bool(np.isfinite(loss)):
             raise FrameError("The reply's loss and its flags do not agree.")
-        return Reply(round, loss, examples, frame, buffers, others, seen)
+        return Reply(round, loss, examples, frame, buffers, others, seen, order)
+
+
+def sign(reply: bytes, secret: bytes) -> bytes:
+    """A reply with its signature, where client and server share a secret."""
+    return reply + _signature(reply, secret)
+
+
+def signed(data: bytes, secret: bytes) -> bytes:
+    """The reply of a signed message; FrameError where the secret was not used for it."""
+    reply, signature = data[:-SIGNATURE_SIZE], data[-SIGNATURE_SIZE:]
+    if not hmac.compare_digest(_signature(reply, secret), signature):
+        raise FrameError("It is not signed with this client's secret.")
+    return reply
+
+
+def _signature(reply: bytes, secret: bytes) -> bytes:
+    return hmac.digest(secret, reply, "sha256")[:SIGNATURE_SIZE]
 
 
 class _Reader:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..errors import EngineError
 from ..rules import Verdict
 from . import facts
 from .arrays import Model
@@ -25,8 +26,9 @@ from .state import ServerState, Trajectory
 def begin(
     stages: Stages, state: ServerState, clients: Sequence[int] | None, eta: float, loss: float | None
 ) -> tuple[ServerState, OpenRound]:
-    """Choose s, and say what each client is sent. clients: None draws them. loss: f(w_k); None: the last round's."""
-    known = state.loss if loss is None or stages.rule.round_loss else loss
+    """Choose s, and say what each client is sent. clients: None draws them. loss: f(w_k); None: as before."""
+    measured = state.measured if loss is None else loss
+    known = state.loss if measured is None or stages.rule.round_loss else measured
     # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                          (eq. 13)
     rule = stages.rule.plan(
         state.rule,
@@ -43,7 +45,7 @@ def begin(
     ledger = state.ledger
     if loss is not None and stages.wants_loss(state.rule, ledger.paper_bits):
         ledger = ledger.after_losses(len(stages.cohort.examples) or len(asked))  # each client has sent f_i(w_k)
-    return replace(state, rule=rule, ledger=ledger), OpenRound(eta, known, shares, orders, rule.s)
+    return replace(state, rule=rule, ledger=ledger, measured=measured), OpenRound(eta, known, shares, orders, rule.s)
 
 
 def end(
@@ -100,8 +102,20 @@ def _step(
         relay = total.relay if stages.step.is_sum else None
     else:
         update, step, wanted, relay = aggregated.weights - now.model.weights, now.step, aggregated, None
+    if not state.layout.is_finite(wanted):
+        raise EngineError(
+            f"Round {state.round + 1}: the new model is not finite, so that it is not taken. The largest updates are "
+            f"those of {_largest(opened)}. Set max_update_norm, or lower the learning rate."
+        )
     change = Change(update, relay, state.round, stages.seed, opened.loss, opened.eta)
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
+
+
+def _largest(opened: OpenRound) -> str:
+    """Who sent the largest updates, for a sentence."""
+    norms = {client: one.frame.norm for client, one in opened.heard.items()}
+    largest = sorted(norms, key=lambda client: -norms[client])[:3]
+    return ", ".join(f"client {client} (norm {norms[client]:g})" for client in largest)
 
 
 def _smoothed(before: float | None, loss: float, smoothing: float) -> float:

@@ -7,11 +7,17 @@ round = server.close()                       the new weights, and what was measu
 
 from __future__ import annotations
 
+import inspect
+import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import CheckpointError, EngineError, Refused
+import numpy as np
+
+from ..errors import CheckpointError, ConfigError, EngineError, Refused
+from ..names import unknown
 from . import round as rounds
 from .arrays import EXACT_NAMES, Layout, Model, Weights
 from .collect import OpenRound
@@ -20,6 +26,8 @@ from .messages import Order
 from .stages import Stages
 from .state import ServerState, Trajectory
 
+SETTINGS = tuple(inspect.signature(Stages.of).parameters)
+_BY_CLIENT = ("missing", "norms", "order_bytes", "parcel_bytes")  # parts of an open round, in its state
 _EVALUATION = Order(round=0, s=None, eta=0.0, key=0, evaluate=True)
 
 
@@ -51,7 +59,8 @@ class Server:
     sparsity: of quantizers without levels (`stc`). step: the server step, by name or as an object. min_clients: how
     many must answer; 0 is all that were asked. max_update_norm: a number, or "10x" for ten times the round's median.
     loss_smoothing: of the rounds' losses. cost: what a rule that surveys saves: "up", "both", or a function of bytes up
-    and down. cohort: clients whose sizes are known beforehand, and how they are drawn.
+    and down. cohort: clients whose sizes are known beforehand, and how they are drawn. secrets: client -> bytes that
+    the client was started with; its replies must then be signed, so that nobody else can answer for it.
 
     >>> import numpy as np
     >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}
@@ -66,14 +75,23 @@ class Server:
     """
 
     def __init__(
-        self, weights: Weights, *, exact: Iterable[str] = EXACT_NAMES, stages: Stages | None = None, **settings: Any
+        self,
+        weights: Weights,
+        *,
+        exact: Iterable[str] = EXACT_NAMES,
+        stages: Stages | None = None,
+        secrets: Mapping[int, bytes] | None = None,
+        **settings: Any,
     ) -> None:
+        if unknown_names := [name for name in settings if name not in SETTINGS]:
+            raise ConfigError(unknown("setting of a server", unknown_names[0], SETTINGS))
         self.stages = stages = stages or Stages.of(**settings)
         layout = Layout.of(weights, exact)
-        model = layout.split(weights)
+        model = _finite(layout, layout.split(weights, copy=True))
         first = Trajectory(-1, model, stages.step.init(layout.dimension), stages.downlink.init(model))
         self._state = ServerState(0, layout, first, stages.rule.init(), Log(0, digest_of(model)))
         self._round: OpenRound | None = None
+        self._secrets = dict(secrets or {})
         self._asked: dict[str, Any] = {}
         self._parcels: dict[tuple[int, int | None], bytes] = {}
 
@@ -98,7 +116,7 @@ class Server:
         return self._state
 
     def wants_loss(self) -> bool:
-        """Whether the next `open` would use f(w_k); otherwise it need not be measured."""
+        """Whether the next `open` needs f(w_k) anew; otherwise it takes the one that it was given last."""
         return self.stages.wants_loss(self._state.rule, self._state.ledger.paper_bits)
 
     def open(
@@ -107,17 +125,29 @@ class Server:
         """Begin a round: the bytes for each client.
 
         clients: who is asked; None draws them from the cohort. eta: the learning rate, which rules look at. loss:
-        f(w_k) where it was measured; otherwise rules take the mean loss that the last round's clients saw.
+        f(w_k) where it was measured. Without it rules take the one that was given last; where there never was one, the
+        mean loss that the last round's clients saw.
         """
         if self._round is not None:
             raise EngineError(f"Round {self._state.round + 1} is open. Close it before you open the next.")
-        if clients is not None and (not len(clients) or min(clients) < 0):
-            raise EngineError("A round needs at least one client; clients are numbered from 0.")
+        asked = None if clients is None else _numbers(clients)
+        for name, value in (("eta", eta), ("loss", 0.0 if loss is None else loss)):
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+                raise EngineError(f"{name} = {value!r}: expected a number.")
+        if not (math.isfinite(eta) and eta > 0):
+            raise EngineError(f"eta = {eta!r}: the learning rate is above 0.")
         before = self._state
-        after, opened = rounds.begin(self.stages, before, clients, eta, loss)
-        self._asked = {"before": before, "clients": clients and list(clients), "eta": eta, "loss": loss}
+        eta, loss = float(eta), None if loss is None else float(loss)
+        after, opened = rounds.begin(self.stages, before, asked, eta, loss)
+        opened.secrets = self._secrets
         self._state, self._round = after, opened
-        return {client: self._sent(client, self._held_by(client)) for client in opened.orders}
+        try:
+            orders = {client: self._sent(client, self._held_by(client)) for client in opened.orders}
+        except BaseException:  # nothing was sent, so that the round is not open
+            self._state, self._round = before, None
+            raise
+        self._asked = {"before": before, "clients": asked, "eta": eta, "loss": loss}
+        return orders
 
     def whole_order(self, client: int) -> bytes:
         """The order for a client that has lost the model it held: with the whole model."""
@@ -132,8 +162,11 @@ class Server:
     def receive(self, client: int, reply: bytes) -> None:
         """Take a client's reply. Refused with the reason where it cannot be used; a better one may still come."""
         opened = self._opened()
+        if not isinstance(reply, bytes | bytearray | memoryview):
+            raise Refused(f"The reply of client {client} is a {type(reply).__name__}, not bytes.")
+        reply = bytes(reply)
         try:
-            heard = opened.check(client, reply, self._state.layout, self.stages.uplink, self.stages.limit)
+            heard = opened.check(client, reply, self._state.layout, self.stages)
         except Refused as refusal:
             opened.refuse(client, reply, str(refusal))
             raise
@@ -163,7 +196,7 @@ class Server:
         """
         opened, layout = self._opened(), self._state.layout
         opened.apply_limit(self.stages.limit)
-        aggregated = None if weights is None else layout.split(weights)
+        aggregated = None if weights is None else _finite(layout, layout.split(weights, copy=True))
         after, facts = rounds.end(self.stages, self._state, opened, aggregated)
         self._state, self._round = after, None
         return Round(after.layout, after.trajectory.model, facts)
@@ -187,28 +220,38 @@ class Server:
             tree["open"] = {
                 **{name: asked[name] for name in ("clients", "eta", "loss")},
                 "replies": {str(client): one.data for client, one in opened.heard.items()},
-                "missing": {str(client): reason for client, reason in opened.missing.items()},
+                **{name: _with_text_keys(getattr(opened, name)) for name in _BY_CLIENT},
                 "refused_bytes": opened.refused_bytes,
                 "diverged": opened.diverged,
             }
         return tree
 
     @staticmethod
-    def restore(tree: Mapping[str, Any], stages: Stages | None = None, **objects: Any) -> Server:
-        """A server from what `state` wrote down. objects: rule, downlink, step or cost that is not known by name."""
+    def restore(
+        tree: Mapping[str, Any],
+        stages: Stages | None = None,
+        secrets: Mapping[int, bytes] | None = None,
+        **objects: Any,
+    ) -> Server:
+        """A server from what `state` wrote down, except for its secrets.
+
+        objects: rule, quantizer, downlink, step or cost, where it cannot be made from its name and its settings.
+        """
         server = Server.__new__(Server)
+        server._secrets = dict(secrets or {})
         try:
             server.stages = stages or Stages.of_description(tree["settings"], objects)
-        except (KeyError, TypeError) as error:
+            server._state, server._round, server._asked, server._parcels = ServerState.of(tree), None, {}, {}
+            if opened := tree.get("open"):
+                server.open(opened["clients"], opened["eta"], opened["loss"])
+                for client, reply in opened["replies"].items():
+                    server.receive(int(client), reply)
+                round = server._opened()
+                for name in _BY_CLIENT:
+                    setattr(round, name, {int(client): value for client, value in opened[name].items()})
+                round.refused_bytes, round.diverged = opened["refused_bytes"], opened["diverged"]
+        except (KeyError, TypeError, AttributeError, Refused) as error:
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
-        server._state, server._round, server._asked, server._parcels = ServerState.of(tree), None, {}, {}
-        if opened := tree.get("open"):
-            server.open(opened["clients"], opened["eta"], opened["loss"])
-            for client, reply in opened["replies"].items():
-                server.receive(int(client), reply)
-            round = server._opened()
-            round.missing = {int(client): reason for client, reason in opened["missing"].items()}
-            round.refused_bytes, round.diverged = opened["refused_bytes"], opened["diverged"]
         return server
 
     def _opened(self) -> OpenRound:
@@ -242,3 +285,24 @@ class Server:
                 made.clear()
             made[key] = log.parcel(key[1], self.model)
         return made[key]
+
+
+def _numbers(clients: Sequence[int]) -> list[int]:
+    """The clients of a round as plain numbers."""
+    try:
+        numbers = [operator.index(client) for client in clients]
+    except TypeError:
+        raise EngineError(f"clients = {clients!r}: clients are whole numbers from 0.") from None
+    if not numbers or min(numbers) < 0:
+        raise EngineError("A round needs at least one client; clients are numbered from 0.")
+    return numbers
+
+
+def _finite(layout: Layout, model: Model) -> Model:
+    if not layout.is_finite(model):
+        raise ConfigError("The weights have a value that is NaN, or beyond float32.")
+    return model
+
+
+def _with_text_keys(values: Mapping[int, Any]) -> dict[str, Any]:
+    return {str(client): value for client, value in values.items()}

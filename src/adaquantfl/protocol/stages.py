@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
+from ..open_registry import Registry, describe, rebuild
 from ..quantizers.base import Quantizer
 from ..rules import AdaQuant, Rule, RuleState
 from ..rules import registry as rules
@@ -16,6 +17,7 @@ from .limits import NormLimit
 from .step import STEPS, ServerStep
 from .uplink import Uplink
 
+T = TypeVar("T")
 Price = Callable[[float, float], float]  # (bytes up, bytes down) of one client's round -> what it costs
 PRICES: dict[str, Price] = {"up": lambda up, down: up, "both": lambda up, down: up + down}
 
@@ -58,6 +60,7 @@ class Stages:
         if not isinstance(rule, Rule):
             raise ConfigError(f"rule = {rule!r}: expected a rule such as AdaQuant(s0=2) or Fixed(bits=4).")
         uplink = Uplink.of(quantizer, norm, scope, codec, sparsity, feedback)
+        describe(rules.RULES, rule)  # makes it known, so that clients of this process can choose by it
         if rule.candidates(1.0) and not uplink.quantizer.unbiased:
             raise ConfigError(
                 f"quantizer = {uplink.quantizer.name!r} does not go with method = {rule.name!r}, which measures noise "
@@ -66,12 +69,21 @@ class Stages:
         NormLimit.of(max_update_norm)
         if not callable(cost) and cost not in PRICES:
             raise ConfigError(f"cost = {cost!r}: use 'up', 'both', or a function of the bytes up and down.")
+        if not 0 <= loss_smoothing < 1:
+            raise ConfigError(f"loss_smoothing = {loss_smoothing!r}: it is a number from 0 to below 1.")
+        if cohort is not None and min_clients:
+            raise ConfigError("min_clients and cohort are both given: set Cohort(least=...) instead.")
         return Stages(
-            rule, uplink,
-            DOWNLINKS.find(downlink)() if isinstance(downlink, str) else downlink,
-            STEPS.find(step)() if isinstance(step, str) else step,
-            cohort or Cohort(least=min_clients), max_update_norm, loss_smoothing, cost, seed,
-        )  # fmt: skip
+            rule,
+            uplink,
+            _made(DOWNLINKS, downlink, Whole, "downlink"),
+            _made(STEPS, step, ServerStep, "step"),  # type: ignore[type-abstract]  # only asked whether it is one
+            cohort or Cohort(least=min_clients),
+            max_update_norm,
+            float(loss_smoothing),
+            cost,
+            seed,
+        )
 
     @property
     def limit(self) -> NormLimit:
@@ -103,10 +115,10 @@ class Stages:
         """The settings as a plain tree."""
         uplink = {field.name: getattr(self.uplink, field.name) for field in fields(Uplink)}
         return {
-            "rule": rules.describe(self.rule),
+            "rule": describe(rules.RULES, self.rule),
             "uplink": {**uplink, "quantizer": self.uplink.quantizer.name},
-            "downlink": {"name": self.downlink.name, "settings": asdict(self.downlink)},
-            "step": {"name": self.step.name, "settings": asdict(self.step)},
+            "downlink": describe(DOWNLINKS, self.downlink),
+            "step": describe(STEPS, self.step),
             "cohort": {**asdict(self.cohort), "examples": list(self.cohort.examples)},
             "max_update_norm": self.max_update_norm,
             "loss_smoothing": self.loss_smoothing,
@@ -116,17 +128,29 @@ class Stages:
 
     @staticmethod
     def of_description(tree: Mapping[str, Any], given: Mapping[str, Any]) -> Stages:
-        """The way back. given: objects that a description cannot hold: rule, downlink, step or cost."""
-        rule = given.get("rule") or rules.from_description(tree["rule"])
-        downlink, step, uplink = tree["downlink"], tree["step"], tree["uplink"]
+        """The way back. given: objects that a description cannot hold. CheckpointError where one is missing."""
+        if others := set(given) - {"rule", "quantizer", "downlink", "step", "cost"}:
+            raise ConfigError(f"{others.pop()} cannot be given: it is part of the state.")
+        if tree["cost"] is None and "cost" not in given:
+            raise CheckpointError("The server's cost was a function. Pass it: restore(state, cost=...).")
+        quantizer = given.get("quantizer", tree["uplink"]["quantizer"])
         return Stages(
-            rule,
-            Uplink.of(**uplink),
-            given.get("downlink") or DOWNLINKS.find(downlink["name"])(**downlink["settings"]),
-            given.get("step") or STEPS.find(step["name"])(**step["settings"]),
+            given.get("rule") or rebuild(rules.RULES, tree["rule"], "rule"),
+            Uplink.of(**{**tree["uplink"], "quantizer": quantizer}),
+            given.get("downlink") or rebuild(DOWNLINKS, tree["downlink"], "downlink"),
+            given.get("step") or rebuild(STEPS, tree["step"], "step"),
             Cohort(**{**tree["cohort"], "examples": tuple(tree["cohort"]["examples"])}),
             tree["max_update_norm"],
             tree["loss_smoothing"],
-            given.get("cost") or tree["cost"] or "up",
+            given.get("cost") or tree["cost"],
             tree["seed"],
         )
+
+
+def _made(table: Registry[type[T]], given: str | T, kind: type[T], name: str) -> T:
+    """A stage from its name, or the object itself."""
+    if isinstance(given, str):
+        return table.find(given)()
+    if not isinstance(given, kind):
+        raise ConfigError(f"{name} = {given!r}: expected a name, or an object of a subclass of {kind.__name__}.")
+    return given

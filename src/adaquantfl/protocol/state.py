@@ -38,8 +38,9 @@ class ServerState:
     """After `round` rounds, before the next one.
 
     earlier: the trajectory before the present one, where the rule may roll back. loss: the mean mini-batch loss of the
-    last round, or smoothed over the last ones. taken_back: rounds that do not count. asked: client -> the rounds that
-    it was asked in and may still have to be told about; only with error feedback. examples: of each client.
+    last round, or smoothed over the last ones. measured: f(w_k) when it was last given. taken_back: rounds that do not
+    count. asked: client -> the rounds that it was asked in and may still have to be told about; only with error
+    feedback. examples: of each client.
     """
 
     round: int
@@ -50,6 +51,7 @@ class ServerState:
     ledger: Ledger = field(default_factory=Ledger)
     earlier: Trajectory | None = None
     loss: float | None = None
+    measured: float | None = None
     survey: Survey | None = None
     asked: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     taken_back: tuple[int, ...] = ()
@@ -67,6 +69,7 @@ class ServerState:
             "log": {**vars(self.log), "steps": list(self.log.steps), "holds": _with_text_keys(self.log.holds)},
             "ledger": asdict(self.ledger),
             "loss": self.loss,
+            "measured": self.measured,
             "survey": self.survey and {name: _plain(value) for name, value in vars(self.survey).items()},
             "asked": {str(client): list(rounds) for client, rounds in self.asked.items()},
             "taken_back": list(self.taken_back),
@@ -89,6 +92,7 @@ class ServerState:
                 log=Log(log["round"], bytes(log["digest"]), tuple(map(bytes, log["steps"])), _numbered(log["holds"])),
                 ledger=Ledger(**tree["ledger"]),
                 loss=tree["loss"],
+                measured=tree.get("measured"),
                 survey=_read_survey(survey) if survey else None,
                 asked={int(client): tuple(rounds) for client, rounds in tree["asked"].items()},
                 taken_back=tuple(tree["taken_back"]),
@@ -99,7 +103,7 @@ class ServerState:
 
 
 def _trajectory(one: Trajectory) -> dict[str, Any]:
-    return {**vars(one), "model": vars(one.model)}
+    return {**vars(one), "model": dict(vars(one.model)), "step": dict(one.step), "downlink": dict(one.downlink)}
 
 
 def _read_trajectory(tree: Mapping[str, Any]) -> Trajectory:

@@ -9,16 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs import registry as codecs
-from ..codecs.coding import Checked, check_frame, compress, encode
+from ..codecs.coding import Checked, compress, encode
+from ..codecs.frame import FLOAT32, Header, read_frame
 from ..codecs.raw import encode_float32
 from ..errors import ConfigError, FrameError
 from ..quantizers import registry as quantizers
+from ..quantizers.balanced import balanced_range
 from ..quantizers.base import Quantizer, whole_levels
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.segments import scope_segments
 from ..rules import registry as rules
 from .arrays import Layout, Vector
 from .messages import Order
+
+MOST_UPDATE_NORM = 2.0**96  # that a client sends
+MOST_VALUE = 2.0**112  # that a frame may decode to: sums of any number of such updates are finite
 
 
 @dataclass(frozen=True)
@@ -78,26 +83,38 @@ class Uplink:
 
     def check(self, frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
         """A frame as the order asked for it: its quantizer, its levels and its segments. FrameError otherwise."""
-        checked, lengths = check_frame(frame, weight, layout.dimension), layout.lengths
-        if order.s is None:
-            if checked.s is not None:
-                raise FrameError("It has levels, but the round's plan says float32.")
-            return checked
-        header = checked.frame.header
-        if checked.s is None or header.quantizer != self.tag:
-            raise FrameError(f"It was not made by {self.quantizer.name} with norm {self.norm!r}, as the plan says.")
-        segments = order.segments(lengths)
-        expected = None if order.choice else self._levels(order, lengths)
-        if expected is not None and checked.s != expected:
-            raise FrameError(f"It has s = {checked.s}, but the round's plan says s = {expected}.")
-        if not self.quantizer.rotates and not _same(header.segments, segments):
-            raise FrameError("Its segments are not those of the round's plan.")
+        parsed, lengths = read_frame(frame, layout.dimension), layout.lengths
+        header = parsed.header
+        self._check_header(header, order, lengths)
+        checked = Checked.of(parsed, weight)
+        if checked.largest > MOST_VALUE:
+            raise FrameError(
+                f"Its values could reach {checked.largest:g}, above {MOST_VALUE:g}; training has diverged."
+            )
         return checked
 
-    def _levels(self, order: Order, lengths: tuple[int, ...]) -> int | None:
-        """The s of every frame of the round; None where it depends on the update."""
+    def _check_header(self, header: Header, order: Order, lengths: tuple[int, ...]) -> None:
+        """Before the body is looked at: it may cost much."""
+        if order.s is None:
+            if header.quantizer != FLOAT32:
+                raise FrameError("It has levels, but the round's plan says float32.")
+            return
+        if header.quantizer != self.tag:
+            raise FrameError(f"It was not made by {self.quantizer.name} with norm {self.norm!r}, as the plan says.")
+        if not order.choice:
+            least, most = self._levels(order, lengths)
+            if not least <= header.s <= most:
+                asked = f"s = {least}" if least == most else f"s from {least} to {most}"
+                raise FrameError(f"It has s = {header.s}, but the round's plan says {asked}.")
+        planned = self.quantizer.wire_segments(order.segments(lengths), header.dimension)
+        if not any(_same(header.segments, each) for each in planned):
+            raise FrameError("Its segments are not those of the round's plan.")
+
+    def _levels(self, order: Order, lengths: tuple[int, ...]) -> tuple[int, int]:
+        """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
         assert order.s is not None
-        return levels_for(self.quantizer, order, order.s, lengths, None)[0]
+        s, _ = levels_for(self.quantizer, order, order.s, lengths, None)
+        return (s, s) if s is not None else balanced_range(order.s, max(lengths), self.quantizer.most)
 
 
 def levels_for(

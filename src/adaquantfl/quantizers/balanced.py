@@ -17,6 +17,8 @@ from .base import L2, Lengths
 from .segments import Segments
 from .vectors import FloatVector, float32_vector, norms
 
+_ROUNDING = 1e-6  # how far float32 norms may be off
+
 
 def balanced_levels(s: float, ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The number of levels of each segment, where s would be that of all; ratios: l_t.
@@ -26,6 +28,18 @@ def balanced_levels(s: float, ratios: npt.NDArray[np.float64]) -> npt.NDArray[np
     """
     levels: npt.NDArray[np.float64] = s * ratios.sum() / (np.sqrt(ratios) * np.sqrt(ratios).sum())
     return levels
+
+
+def balanced_range(s: float, longest: int, most: int = MAX_LEVELS) -> tuple[int, int]:
+    """The least and the most s that `balanced_stretch` can give, whatever the update; longest: of the segments.
+
+    l_t lies between 1 and the square root of the segment's length, so that s_t is at most s times its fourth root.
+
+    >>> balanced_range(1.0, 10_000)
+    (1, 10)
+    """
+    largest = s * longest**0.25
+    return min(math.ceil(s * (1 - _ROUNDING)), most), min(math.ceil(largest * (1 + _ROUNDING)), most)
 
 
 def balanced_stretch(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..errors import QuantizeError
 from ..theory import MAX_LEVELS
+from .segments import Segments
 
 if TYPE_CHECKING:
     from .levels import Levels
@@ -26,8 +27,7 @@ Lengths = Sequence[int] | npt.NDArray[np.integer]
 
 L2, LINF, NO_NORM = "l2", "linf", ""
 MOST_BLOCK = 1 << 20  # elements of a rotated block
-MOST_SCALE = 2.0**107  # of what is not linear in the levels: nothing that comes out of such a scale leaves float32
-MOST_GROWTH = 2.0**20  # ... as long as no element is more than this times its scale
+LARGEST_FLOAT = 2.0**127  # what a frame may decode to, at most: a little below the largest float32
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Quantizer(ABC):
     stretches: bool = True  # whether levels can lie further apart than the norm / s
     unbiased: bool = True
     feedback: bool = False  # whether a client keeps what it left out and adds it to its next update
-    linear: bool = False  # whether an element is its level times a step; others are at most MOST_GROWTH x the scale
+    linear: bool = False  # whether an element is its level times its segment's step
     divides: bool = True  # whether that step is scale / s, or the scale itself
     keyed: bool = False  # whether a receiver needs the stream key
     number: Number | None = None
@@ -158,6 +158,26 @@ class Quantizer(ABC):
         (3, 8, 6)
         """
         return self.reach[0] * s + self.reach[1]
+
+    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+        """How many times its segment's scale an element can be, at most; before it is rotated, if it `rotates`.
+
+        >>> from adaquantfl.quantizers import find
+        >>> find("uniform").growth(3), find("lattice").growth(1), find("eden").growth(16) < 4
+        (1.0, 5.5, True)
+        """
+        return self.top(s, numbers) / (s if self.divides else 1)
+
+    def wire_segments(
+        self, segments: npt.NDArray[np.int64] | None, dimension: int
+    ) -> tuple[npt.NDArray[np.int64] | None, ...]:
+        """The segments that a frame can have, where these were asked for; rotation cuts them into blocks."""
+        if not self.rotates:
+            return (segments,)
+        from .rotation import LARGEST_BLOCK, blocks  # with it come the kernels
+
+        cut = Segments.of(segments, dimension)
+        return tuple(blocks(cut, largest).lengths for largest in (LARGEST_BLOCK, MOST_BLOCK))
 
     def numbers(self, segments: int) -> int:
         """How many further float32 numbers a frame of this many segments has."""

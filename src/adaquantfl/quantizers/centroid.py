@@ -104,6 +104,11 @@ class Centroid(Quantizer):
         over_ranges(work, parts.count, smallest=2)
         return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
 
+    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+        """The largest level's centre, in units of the rms; it lies within a step of the level."""
+        step = 1.0 if numbers is None else _step(numbers, s)
+        return (self.top(s, numbers) + 1) * step
+
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """scale D H c(level)."""
         numbers = np.ones(1, dtype=np.float32) if levels.numbers is None else levels.numbers

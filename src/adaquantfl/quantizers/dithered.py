@@ -57,6 +57,10 @@ class Dithered(Quantizer):
         scale, lengths = (scales[0], None) if whole else (scales, parts.lengths)
         return Levels(values, scale, s, lengths, self.name, norm, int(key), gains)
 
+    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+        """A level, less a gain of at most 1.5 times half a step."""
+        return (self.top(s) + 1) / s
+
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """step (level - gain u)."""
         steps = levels.scales.astype(np.float64) / levels.s

@@ -52,6 +52,10 @@ class Eden(Quantizer):
         over_ranges(work, turned.parts.count, smallest=2)
         return Levels(values, turned.scales(dots), s, turned.parts.lengths, self.name, NO_NORM, int(key))
 
+    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+        """The largest centroid, in units of the rms."""
+        return float(lloyd_max(s)[-1])
+
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """scale D H c."""
         centres = lloyd_max(levels.s)

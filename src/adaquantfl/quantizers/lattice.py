@@ -58,6 +58,10 @@ class Lattice(Quantizer):
             values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm, int(key)
         )
 
+    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+        """A point of an odd row lies half a step further, and the dither is less than a step."""
+        return (self.top(s) + 1.5) / s
+
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """step (point - z)."""
         steps = levels.scales.astype(np.float64) / levels.s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QuantizeError
-from .base import L2, MOST_SCALE, Lengths, Quantizer
+from .base import L2, LARGEST_FLOAT, Lengths, Quantizer
 from .registry import find
 from .segments import Segments
 
@@ -75,6 +76,16 @@ class Levels:
         """
         return find(self.quantizer).top(self.s, self.numbers)
 
+    @property
+    def bound(self) -> float:
+        """What no element can exceed in size, whatever its level.
+
+        >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).bound
+        5.0
+        """
+        kind = find(self.quantizer)
+        return bound(kind, self.s, self.scales, self.numbers, self.segments, self.dimension)
+
     def dequantize(self) -> npt.NDArray[np.float32]:
         """The float32 vector that a receiver works with.
 
@@ -120,6 +131,20 @@ class Levels:
     __hash__ = None  # type: ignore[assignment]  # holds arrays
 
 
+def bound(
+    kind: Quantizer,
+    s: int,
+    scales: npt.NDArray[np.float32],
+    numbers: npt.NDArray[np.float32] | None,
+    segments: npt.NDArray[np.int64] | None,
+    dimension: int,
+) -> float:
+    """What no element of a frame with these facts can exceed in size: growth x scale; a rotation of n elements can put
+    all of them into one, sqrt(n) times as large."""
+    largest = float(scales.max()) * kind.growth(s, numbers)
+    return largest * math.sqrt(dimension if segments is None else segments.max()) if kind.rotates else largest
+
+
 def level_dtype(top: int) -> np.dtype[np.signedinteger]:
     """The smallest signed integer type that holds the levels -top to top.
 
@@ -159,9 +184,9 @@ def quantize(
     if not kind.stretches and np.any(np.asarray(stretch) != 1.0):
         raise QuantizeError(f"stretch={stretch!r}: {kind.name} has no steps to stretch; leave it at 1.")
     levels = kind.quantize(x, int(s), key, segments, stretch, kind.norm(norm))
-    if not kind.linear and levels.scales.max() > MOST_SCALE:
+    if levels.bound > LARGEST_FLOAT:
         raise QuantizeError(
-            f"The vector's scale, {levels.scales.max():g}, is beyond {MOST_SCALE:g}, the most that {kind.name} takes. "
-            "Scale the vector down first."
+            f"With a scale of {levels.scales.max():g}, an element could decode to {levels.bound:g}, which is beyond "
+            f"{LARGEST_FLOAT:g}. Scale the vector down first."
         )
     return levels

@@ -49,6 +49,9 @@ class Natural(Quantizer):
         whole = segments is None
         return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm)
 
+    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+        return 1.0
+
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """scale sign(k) 2^(|k|-s), and 0 for 0."""
         sizes = 2.0 ** np.arange(1 - levels.s, 1, dtype=np.float64)

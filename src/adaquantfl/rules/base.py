@@ -96,6 +96,7 @@ class Rule(ABC):
     name: ClassVar[str] = ""  # by which a written-down state finds the rule again
     balanced = False  # whether small tensors get more levels, where the scope is "tensor" and the quantizer can
     rolls_back = False  # whether it may take rounds back, for which the server keeps the state before the present one
+    negative_loss = False  # whether a loss below 0 makes sense to it; otherwise such a reply is refused
     round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
 
     @property

@@ -25,6 +25,7 @@ class Cosine(Rule):
     s_end: float = 8
     rounds: int = 100
     name = "cosine"
+    negative_loss = True
 
     def __post_init__(self) -> None:
         check_start(self.s0)

@@ -41,6 +41,7 @@ class DAdaQuant(Rule):
     time: bool = True
     clients: bool = True
     name = "dadaquant"
+    negative_loss = True
     round_loss = True  # as its authors do
 
     def __post_init__(self) -> None:

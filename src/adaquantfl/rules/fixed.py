@@ -18,6 +18,7 @@ class Fixed(Rule):
 
     bits: int = 4
     name = "fixed"
+    negative_loss = True
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= 16:
@@ -36,6 +37,7 @@ class FullPrecision(Rule):
     """
 
     name = "fp32"
+    negative_loss = True
 
     def init(self) -> RuleState:
         return RuleState(s=None)

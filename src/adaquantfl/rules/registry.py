@@ -6,9 +6,10 @@ Another package brings a rule, a subclass of `Rule` with a name, by an entry poi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from .. import open_registry
 from ..errors import RuleError
 from ..open_registry import Registry, named_class
 from ..quantizers.registry import find as find_quantizer
@@ -124,7 +125,7 @@ def describe(rule: Rule) -> dict[str, Any]:
     >>> describe(AdaQuant(s0=4))
     {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'nearest'}}
     """
-    return {"name": rule.name, "settings": asdict(rule) if is_dataclass(rule) else {}}
+    return open_registry.describe(RULES, rule)
 
 
 def from_description(description: Mapping[str, Any]) -> Rule:
@@ -133,4 +134,4 @@ def from_description(description: Mapping[str, Any]) -> Rule:
     >>> from_description(describe(Fixed(bits=3)))
     Fixed(bits=3)
     """
-    return find(str(description["name"]))(**description["settings"])
+    return open_registry.rebuild(RULES, description, "rule")

@@ -28,6 +28,7 @@ class FixedStep(Rule):
 
     resolution: float = 0.01
     name = "fixed-step"
+    negative_loss = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.resolution) and self.resolution > 0):

@@ -17,7 +17,7 @@ from ..protocol.limits import NormLimit
 from ..protocol.stages import Price, Stages
 from ..quantizers.registry import find
 from ..rules import ROUNDINGS, Rule
-from ..rules.registry import methods
+from ..rules.registry import RULES, methods
 from .presets import read_toml
 from .task_file import names_task, settled
 
@@ -237,7 +237,8 @@ _KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes",
 def _no_method(name: str) -> str:
     if name == "adaquant-smooth":
         return "'adaquant-smooth' is method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9: set those."
-    return unknown("method", name, methods())
+    found = methods()  # loads the rules of other packages
+    return RULES.broken(name) or unknown("method", name, found)
 
 
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
