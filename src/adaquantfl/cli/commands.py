@@ -154,10 +154,10 @@ def data_list(options: argparse.Namespace) -> int:
 def data_get(options: argparse.Namespace) -> int:
     """Fetch a data set."""
     from ..report import progress
-    from ..training import datasets
+    from ..training import download
 
     with progress.download() as show:
-        path = datasets.get(options.name, progress=show, force=options.force)
+        path = download.get(options.name, progress=show, force=options.force)
     print(f"{options.name} is in {path}")
     return 0
 
