@@ -57,7 +57,9 @@ def compare(options: argparse.Namespace) -> int:
     plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
     if options.parallel > 1:
         with _repeatable():
-            failures = comparison.carry_out_in_parallel(plan, options.parallel, _silent if options.quiet else _tell)
+            failures = comparison.carry_out_in_parallel(
+                plan, options.parallel, lambda line: None if options.quiet else print(line, file=sys.stderr, flush=True)
+            )
     else:
         with progress.shown(options.quiet) as observer, _repeatable():
             failures = comparison.carry_out(plan, observer)
@@ -201,14 +203,6 @@ def _starting(options: argparse.Namespace) -> None:
     """Something to see at once: importing PyTorch takes seconds."""
     if not options.quiet:
         print("Starting: loading PyTorch, the data and the model.", file=sys.stderr, flush=True)
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 @contextmanager
