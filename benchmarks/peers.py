@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
-from adaquantfl.training import cache
+from adaquantfl.training import datasets
 from common import cnn_updates as updates
 from common import record
 from peer_env import STEPS, build, failures, python_of, without_folders
@@ -279,7 +279,9 @@ def brief(item: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", type=Path, default=cache.folder() / "peers", help="folder of the peers' environment")
+    parser.add_argument(
+        "--env", type=Path, default=datasets.folder() / "peers", help="folder of the peers' environment"
+    )
     parser.add_argument("--peers", default="", help="only these, by their names on PyPI, with commas")
     parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
     parser.add_argument("--no-install", action="store_true", help="use the environment as it is")

@@ -1,19 +1,17 @@
 """Make the sample of Fashion-MNIST that ships with the package: equally many of each class, seeded.
 
-Run it after `adaquantfl data get fashion-mnist`; the same data give the same file, byte for byte.
+Run it after `adaquantfl data get fashion-mnist`; the same data give the same sample.
 """
 
-import hashlib
 import sys
-import zipfile
 
 import numpy as np
 import numpy.typing as npt
 
 from adaquantfl.errors import DataError
-from adaquantfl.training import cache
+from adaquantfl.training import datasets
 from adaquantfl.training.catalogue import find
-from adaquantfl.training.layouts import Arrays, pack
+from adaquantfl.training.datasets import Arrays
 
 SEED = 2017
 SAMPLE, FULL = find("fashion-mnist-sample"), find("fashion-mnist")
@@ -35,19 +33,17 @@ def sample(full: Arrays) -> Arrays:
 
 
 def main() -> int:
-    """Write the sample and print its checksums as they stand in tasks/catalogue.py."""
+    """Write the sample and print its checksum as it stands in training/catalogue.py."""
     try:
-        arrays = sample(cache.read(FULL))
+        arrays = sample(datasets.read(FULL))
     except DataError as error:
         print(error, file=sys.stderr)
         return 1
-    path = cache.path_of(SAMPLE)
-    cache.write(path, arrays, zipfile.ZIP_DEFLATED)
+    path = datasets.path_of(SAMPLE)
+    datasets.write(path, arrays, compressed=True)
     pixels = arrays.train_x / 255.0
     print(f"{path.name}: {path.stat().st_size:,} bytes, mean {pixels.mean():.4f}, std {pixels.std():.4f}")
-    for name, content in pack(SAMPLE, arrays).items():
-        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        print(f'RawFile("{name}", {len(content):_}, "{md5}"),')
+    print(f"sha256={datasets.digest(arrays)}")
     return 0
 
 

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from adaquantfl.report import holdings
-from adaquantfl.report.figures import figure
 from adaquantfl.report.page import write_report
 from adaquantfl.runs.records import find_runs, load_run
 
@@ -88,29 +87,15 @@ def test_text_from_a_run_directory_is_escaped(make_run: MakeRun, tmp_path: Path)
     assert "adaquantfl run &#x27;../a b/config.toml&#x27;" in text
 
 
-def test_a_partition_picture_is_inlined_once(comparison: Path, tmp_path: Path) -> None:
-    runs = find_runs([shutil.copytree(comparison, tmp_path / "copy")])
-    figure("loss", runs).savefig(runs[0].path / "partition.png")
-    data = (runs[0].path / "partition.png").read_bytes()
-    (runs[2].path / "partition.png").write_bytes(data)
-    (runs[4].path / "partition.png").write_bytes(b"not a picture")
-    images = Page(write_report(runs, tmp_path).read_text(encoding="utf-8")).all("img")
-    assert len(images) == 1
-    assert (images[0]["src"] or "").startswith("data:image/png;base64,")
-    assert (images[0]["alt"] or "").endswith("AdaQuantFL, seed 0; 2-bit, seed 0")
-
-
-def test_label_counts_are_a_table_with_bars_and_take_the_place_of_the_picture(comparison: Path, tmp_path: Path) -> None:
+def test_label_counts_are_a_table_with_bars(comparison: Path, tmp_path: Path) -> None:
     runs = find_runs([shutil.copytree(comparison / "adaquant", tmp_path / "copy")])
     for run in runs:
-        figure("loss", runs).savefig(run.path / "partition.png")
         holdings.write(np.array([[40, 0], [10, 20]]), ["shirt", "<bag>"], run.path)
     text = write_report(runs, tmp_path).read_text(encoding="utf-8")
     assert text.count('class="holdings"') == 1  # both seeds hold the same
     assert "AdaQuantFL, seed 0; AdaQuantFL, seed 1" in text
     assert '<td class="bar" style="--share:1.000">40</td><td class="none">0</td><td>40</td>' in text
     assert '<th scope="col">&lt;bag&gt;</th>' in text
-    assert not Page(text).all("img")
 
 
 @pytest.mark.parametrize(

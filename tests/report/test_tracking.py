@@ -2,63 +2,34 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event
 
 import adaquantfl as aq
 from adaquantfl.report import tracking
-from adaquantfl.report.event_file import EventFile, masked_crc
+from adaquantfl.report.tracking import TensorBoard
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import TRACKERS as NAMES
 from adaquantfl.runs.config import Config, load_config
 from support.small_runs import TINY
 
 SMALL = {**TINY, "evaluate_every": 2}
-Event = dict[int, list[Any]]
+CONFIG = load_config("demo")
 
 
 def events(path: Path) -> list[Event]:
-    """The records of an event file, checked and decoded by field number: a decoder of its own."""
+    """The records of an event file: a length, its checksum, the event, its checksum."""
     data, found = path.read_bytes(), []
     while data:
-        (length,), (check,) = struct.unpack("<Q", data[:8]), struct.unpack("<I", data[8:12])
-        assert check == masked_crc(data[:8])
-        content = data[12 : 12 + length]
-        assert struct.unpack("<I", data[12 + length : 16 + length])[0] == masked_crc(content)
-        found.append(fields(content))
+        length = int.from_bytes(data[:8], "little")
+        found.append(Event.FromString(data[12 : 12 + length]))
         data = data[16 + length :]
     return found
-
-
-def fields(data: bytes) -> Event:
-    found: Event = {}
-    while data:
-        key, data = varint(data)
-        if key & 7 == 0:
-            value, data = varint(data)
-        elif key & 7 == 2:
-            length, data = varint(data)
-            value, data = data[:length], data[length:]
-        else:
-            size, form = {1: (8, "<d"), 5: (4, "<f")}[key & 7]
-            value, data = struct.unpack(form, data[:size])[0], data[size:]
-        found.setdefault(key >> 3, []).append(value)
-    return found
-
-
-def varint(data: bytes) -> tuple[int, bytes]:
-    value = shift = 0
-    for place, byte in enumerate(data):
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, data[place + 1 :]
-    raise ValueError("a number that does not end")
 
 
 def scalars(folder: Path) -> dict[tuple[str, int], float]:
@@ -66,35 +37,32 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
     known: dict[tuple[str, int], float] = {}
     for path in sorted(folder.iterdir()):
         for event in events(path):
-            step = event.get(2, [0])[0]
-            if 7 in event:
-                known = {key: value for key, value in known.items() if key[1] < step}
-            for summary in event.get(5, []):
-                for value in map(fields, fields(summary)[1]):
-                    known[value[1][0].decode(), step] = value[2][0]
+            if event.HasField("session_log"):
+                known = {key: value for key, value in known.items() if key[1] < event.step}
+            known |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
     return known
 
 
 def test_a_file_begins_with_its_version_and_keeps_names_steps_and_values(tmp_path: Path) -> None:
-    file = EventFile(tmp_path, first_step=3)
+    file = TensorBoard(CONFIG, tmp_path, first_step=3)
     file.add(3, {"loss/train": 0.5, "traffic/paper_bits": 1.25e12})
     file.add(300, {"loss/train": 1e300})  # beyond 32 bits
     file.close()
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / tracking.FOLDER).iterdir()
     assert "tfevents" in path.name
-    assert events(path)[0][3] == [b"brain.Event:2"]
+    assert events(path)[0].file_version == "brain.Event:2"
     expected = {("loss/train", 3): 0.5, ("traffic/paper_bits", 3): 1.25e12, ("loss/train", 300): float("inf")}
-    assert scalars(tmp_path) == pytest.approx(expected)
+    assert scalars(tmp_path / tracking.FOLDER) == pytest.approx(expected)
 
 
 def test_tensorboard_reads_the_file(tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for first in (1, 3):  # stopped after round 4, goes on from round 3
-        file = EventFile(tmp_path, first)
+        file = TensorBoard(CONFIG, tmp_path, first)
         for step in range(first, first + 4):
             file.add(step, {"loss/train": first + step / 8, "lr": 0.1})
         file.close()
-    shown = reader.EventAccumulator(str(tmp_path)).Reload()
+    shown = reader.EventAccumulator(str(tmp_path / tracking.FOLDER)).Reload()
     assert sorted(shown.Tags()["scalars"]) == ["loss/train", "lr"]
     points = [(point.step, point.value) for point in shown.Scalars("loss/train")]
     assert points == [(1, 1.125), (2, 1.25), (3, 3.375), (4, 3.5), (5, 3.625), (6, 3.75)]
@@ -129,10 +97,10 @@ def test_a_run_can_be_resumed_with_a_tracker(tmp_path: Path) -> None:
 def test_a_tracker_that_fails_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def add(self: EventFile, step: int, scalars: object) -> None:
+    def add(self: TensorBoard, step: int, scalars: object) -> None:
         raise ConnectionError("the server is gone")
 
-    monkeypatch.setattr(EventFile, "add", add)
+    monkeypatch.setattr(TensorBoard, "add", add)
     summary = runner.run(load_config("demo", {**SMALL, "tracking": "tensorboard"}), tmp_path / "run")
     assert summary["rounds"] == 4
     assert capsys.readouterr().err.count("the server is gone") == 1
@@ -144,12 +112,19 @@ def test_every_name_has_its_tracker_and_others_are_refused() -> None:
         load_config("demo", {"tracking": "tensorbord"})
 
 
-@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+@pytest.mark.parametrize(
+    ("name", "package", "wanted"),
+    [
+        ("tensorboard", "tensorboardX", r"'adaquantfl\[tensorboard\]'"),
+        ("mlflow", "mlflow", "mlflow"),
+        ("wandb", "wandb", "wandb"),
+    ],
+)
 def test_a_missing_package_is_named_before_anything_is_done(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, package: str, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(aq.ConfigError, match=f"pip install {name}"):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(aq.ConfigError, match=f"pip install {wanted}"):
         runner.run(load_config("demo", {**SMALL, "tracking": name}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -1,28 +1,47 @@
 """Two tiny made-up data sets, one in each raw layout; a cache folder and a web site for each test."""
 
-import hashlib
 import io
+import struct
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from adaquantfl.training.catalogue import SPECS, RawFile, Spec
-from adaquantfl.training.layouts import Arrays, RawFiles, pack
+from adaquantfl.training.catalogue import SPECS, Spec
+from adaquantfl.training.datasets import Arrays, digest
+
+RawFiles = dict[str, bytes]
 
 
-def _tiny(like: str, names: list[str]) -> tuple[Spec, Arrays, RawFiles]:
-    spec = replace(
-        SPECS[like],
-        train=40,
-        test=20,
-        files=tuple(RawFile(name, 0, "") for name in names),
-    )
+def pack(arrays: Arrays) -> RawFiles:
+    """The raw files as the authors publish them, unpacked: idx for grey pictures, CIFAR's batches for colour."""
+    if arrays.train_x.shape[1] == 1:
+        names = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+        return dict(zip(names, map(_pack_idx, arrays), strict=True))
+    batches = zip(np.split(arrays.train_x, 5), np.split(arrays.train_y, 5), strict=True)
+    packed = {f"data_batch_{number}.bin": _pack_batch(x, y) for number, (x, y) in enumerate(batches, 1)}
+    return {**packed, "test_batch.bin": _pack_batch(arrays.test_x, arrays.test_y)}
+
+
+def _pack_batch(pixels: Any, labels: Any) -> bytes:
+    return np.concatenate([labels[:, None], pixels.reshape(len(labels), -1)], axis=1).tobytes()
+
+
+def _pack_idx(array: Any) -> bytes:
+    # Two zero bytes, type 8 (uint8), the number of axes, and each axis big-endian; the grey channel is no axis.
+    shape = array.shape if array.ndim == 1 else (array.shape[0], *array.shape[-2:])
+    return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + array.tobytes()
+
+
+def _tiny(like: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Spec, Arrays, RawFiles]:
+    """40 + 20 pictures of noise with a checksum of their own, under the name of a real data set."""
+    spec = replace(SPECS[like], train=40, test=20)
     rng = np.random.default_rng(0)
     arrays = Arrays(
         rng.integers(0, 256, (spec.train, *spec.shape), np.uint8),
@@ -30,9 +49,9 @@ def _tiny(like: str, names: list[str]) -> tuple[Spec, Arrays, RawFiles]:
         rng.integers(0, 256, (spec.test, *spec.shape), np.uint8),
         rng.integers(0, 10, spec.test, np.uint8),
     )
-    raw = pack(spec, arrays)
-    files = tuple(RawFile(name, len(raw[name]), hashlib.md5(raw[name]).hexdigest()) for name in names)
-    return replace(spec, files=files), arrays, raw
+    spec = replace(spec, sha256=digest(arrays))
+    monkeypatch.setitem(SPECS, like, spec)
+    return spec, arrays, pack(arrays)
 
 
 @pytest.fixture(autouse=True)
@@ -44,18 +63,18 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fashion(monkeypatch: pytest.MonkeyPatch) -> tuple[Spec, Arrays, RawFiles]:
-    """Under the name fashion-mnist: 40 + 20 pictures of noise with checksums of their own."""
-    tiny = _tiny("fashion-mnist", [file.name for file in SPECS["fashion-mnist"].files])
-    monkeypatch.setitem(SPECS, "fashion-mnist", tiny[0])
-    return tiny
+    return _tiny("fashion-mnist", monkeypatch)
 
 
 @pytest.fixture
 def cifar(monkeypatch: pytest.MonkeyPatch) -> tuple[Spec, Arrays, RawFiles]:
-    """Under the name cifar-10: two training batches of 20 pictures and a test batch."""
-    tiny = _tiny("cifar-10", ["data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"])
-    monkeypatch.setitem(SPECS, "cifar-10", tiny[0])
-    return tiny
+    return _tiny("cifar-10", monkeypatch)
+
+
+@pytest.fixture
+def packed() -> Callable[[Arrays], RawFiles]:
+    """Turns arrays back into the files that the authors publish."""
+    return pack
 
 
 @pytest.fixture
@@ -79,9 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self.send_error(404)
             return
-        claimed = len(content) + (100 if "short" in self.path else 0)
         self.send_response(200)
-        self.send_header("Content-Length", str(claimed))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 

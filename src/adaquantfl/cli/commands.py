@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ..errors import AdaQuantError, EngineError
+from ..errors import AdaQuantError
 from ..runs.config import load_config, parse_override
 
 
@@ -57,7 +57,9 @@ def compare(options: argparse.Namespace) -> int:
     plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
     if options.parallel > 1:
         with _repeatable():
-            failures = comparison.carry_out_in_parallel(plan, options.parallel, _silent if options.quiet else _tell)
+            failures = comparison.carry_out_in_parallel(
+                plan, options.parallel, lambda line: None if options.quiet else print(line, file=sys.stderr, flush=True)
+            )
     else:
         with progress.shown(options.quiet) as observer, _repeatable():
             failures = comparison.carry_out(plan, observer)
@@ -91,33 +93,15 @@ def reproduce(options: argparse.Namespace) -> int:
     from ..report import progress
 
     try:
-        from studies import reproduce, rivals, sensitivity
+        from studies import command
     except ModuleNotFoundError:
         _mistyped("reproduce runs the studies of the source checkout, which are not part of the installed package.")
 
     changes = dict(parse_override(item) for item in options.set)
-    if options.panel == sensitivity.NAME:
-        work, records = options.work or sensitivity.WORK, options.records or sensitivity.RECORDS
-        jobs = sensitivity.jobs(options.method, changes, work)
-    elif options.panel == rivals.NAME:
-        work, records = options.work or rivals.WORK, options.records or rivals.RECORDS
-        jobs = rivals.jobs(options.method, changes, work)
-    else:
-        work, records = options.work or reproduce.WORK, options.records or reproduce.RECORDS
-        jobs = reproduce.panel_jobs(options.panel, options.method, changes, work)
-    failed = False
-    for job in jobs:
-        name = job.out.relative_to(work)
-        try:
-            with progress.shown(options.quiet) as observer, _repeatable():
-                record = reproduce.carry_out(job, records, work, observer)
-        except EngineError as error:  # a training that diverges is a result, and does not take the others with it
-            failed = True
-            reproduce.record_failure(records / name, job.out, str(error))
-            print(f"adaquantfl: {name} did not finish: {error}", file=sys.stderr, flush=True)
-            continue
-        print(f"{name}: recorded in {record}" if record else f"{name}: has a record already", flush=True)
-    return 1 if failed else 0
+    with _repeatable():
+        return command.run(
+            options.panel, options.method, changes, options.records, options.work, lambda: progress.shown(options.quiet)
+        )
 
 
 def report(options: argparse.Namespace) -> int:
@@ -154,10 +138,10 @@ def data_list(options: argparse.Namespace) -> int:
 def data_get(options: argparse.Namespace) -> int:
     """Fetch a data set."""
     from ..report import progress
-    from ..training import datasets
+    from ..training import download
 
     with progress.download() as show:
-        path = datasets.get(options.name, progress=show, force=options.force)
+        path = download.get(options.name, progress=show, force=options.force)
     print(f"{options.name} is in {path}")
     return 0
 
@@ -219,14 +203,6 @@ def _starting(options: argparse.Namespace) -> None:
     """Something to see at once: importing PyTorch takes seconds."""
     if not options.quiet:
         print("Starting: loading PyTorch, the data and the model.", file=sys.stderr, flush=True)
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 @contextmanager

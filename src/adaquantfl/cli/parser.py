@@ -53,30 +53,32 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _command(
+    to: Commands, name: str, function: Any, help: str, description: str | None = None, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    """The parser of one command, and the function that carries it out."""
+    parser = to.add_parser(name, help=help, description=description, epilog=epilog)
+    parser.set_defaults(command=function)
+    return parser
+
+
 def _add_run(to: Commands) -> None:
-    run = to.add_parser(
-        "run",
-        help="train one configuration",
-        description="Train one configuration.",
-        epilog=f"presets: {', '.join(preset_names())}. Their keys are explained in docs/configuration.md.",
-    )
+    epilog = f"presets: {', '.join(preset_names())}. Their keys are explained in docs/configuration.md."
+    run = _command(to, "run", commands.run, "train one configuration", "Train one configuration.", epilog)
     run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
     _add_set(run)
     run.add_argument(
         "--engine", default="local", choices=ENGINES.names(), help="what carries the messages (default: %(default)s)"
     )
-    run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/PRESET-METHOD-seedN)")
-    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
+    _add_folder(run, "--out", "the run's folder (default: runs/PRESET-METHOD-seedN)")
+    _add_folder(run, "--resume", "go on with the run in this folder")
     _add_quiet(run)
-    run.set_defaults(command=commands.run)
 
 
 def _add_compare(to: Commands) -> None:
-    compare = to.add_parser(
-        "compare",
-        help="train several methods and compare the bits they need",
-        description="Train several methods on one preset; finished runs are kept, interrupted ones go on.",
-    )
+    help = "train several methods and compare the bits they need"
+    about = "Train several methods on one preset; finished runs are kept, interrupted ones go on."
+    compare = _command(to, "compare", commands.compare, help, about)
     compare.add_argument("preset", metavar=_SOURCE, help=_SOURCE_HELP)
     compare.add_argument(
         "--methods",
@@ -85,88 +87,57 @@ def _add_compare(to: Commands) -> None:
         help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them "
         "(default: %(default)s)",
     )
-    compare.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
-    compare.add_argument(
-        "--parallel", type=int, default=1, metavar="N", help="runs at a time, each on one core (default: %(default)s)"
-    )
+    _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
+    _add_number(compare, "--parallel", "runs at a time, each on one core (default: %(default)s)", default=1)
     _add_set(compare)
-    compare.add_argument(
-        "--out", type=Path, metavar="DIR", help="the comparison's folder (default: runs/compare-PRESET)"
-    )
+    _add_folder(compare, "--out", "the comparison's folder (default: runs/compare-PRESET)")
     _add_quiet(compare)
-    compare.set_defaults(command=commands.compare)
 
 
 def _add_methods(to: Commands) -> None:
-    methods = to.add_parser(
-        "methods", help="the rules, quantizers and codecs by name", description="All that can be compared, by name."
-    )
-    methods.set_defaults(command=commands.methods)
+    help = "the rules, quantizers and codecs by name"
+    _command(to, "methods", commands.methods, help, "All that can be compared, by name.")
 
 
 def _add_reproduce(to: Commands) -> None:
-    reproduce = to.add_parser(
-        "reproduce",
-        help="run the paper's experiments and record them",
-        description="Run a panel of the paper's figures 2 and 3, or one of our own studies. What has a "
-        "record is skipped; what was interrupted goes on. Hours of work: it can be stopped and started at any time.",
+    about = (
+        "Run a panel of the paper's figures 2 and 3, or one of our own studies. What has a record is skipped; what was "
+        "interrupted goes on. Hours of work: it can be stopped and started at any time."
     )
+    help = "run the paper's experiments and record them"
+    reproduce = _command(to, "reproduce", commands.reproduce, help, about)
     reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all, sensitivity, or rivals")
-    reproduce.add_argument(
-        "--method",
-        action="append",
-        default=[],
-        metavar="M",
-        help="only this method; may be repeated (default: all six)",
-    )
+    only = "only this method; may be repeated (default: all six)"
+    reproduce.add_argument("--method", action="append", default=[], metavar="M", help=only)
     _add_set(reproduce)
-    reproduce.add_argument(
-        "--records",
-        type=Path,
-        metavar="DIR",
-        help="finished runs (default: results/paper, .../sensitivity, .../rivals)",
-    )
-    reproduce.add_argument(
-        "--work",
-        type=Path,
-        metavar="DIR",
-        help="runs in progress (default: runs/paper, .../sensitivity, .../rivals)",
-    )
+    _add_folder(reproduce, "--records", "finished runs (default: results/paper, .../sensitivity, .../rivals)")
+    _add_folder(reproduce, "--work", "runs in progress (default: runs/paper, .../sensitivity, .../rivals)")
     _add_quiet(reproduce)
-    reproduce.set_defaults(command=commands.reproduce)
 
 
 def _add_report(to: Commands) -> None:
-    report = to.add_parser(
-        "report",
-        help="figures, tables and a page from finished or running runs",
-        description="Write figures, the table of bits to each loss, and a self-contained HTML page.",
-    )
-    report.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
-    report.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: the first RUN_DIR)")
-    report.set_defaults(command=commands.report)
+    help = "figures, tables and a page from finished or running runs"
+    about = "Write figures, the table of bits to each loss, and a self-contained HTML page."
+    report = _command(to, "report", commands.report, help, about)
+    _add_runs(report)
+    _add_folder(report, "--out", "where to write (default: the first RUN_DIR)")
 
 
 def _add_watch(to: Commands) -> None:
-    watch = to.add_parser(
-        "watch",
-        help="the page of a run that is going on, in the browser",
-        description="Serve the report of runs on this machine's loopback, up to date while they go on. Ctrl-C ends it.",
-    )
-    watch.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
-    watch.add_argument("--port", type=int, metavar="N", help="0 takes any free one (default: 8640)")
-    watch.set_defaults(command=commands.watch)
+    help = "the page of a run that is going on, in the browser"
+    about = "Serve the report of runs on this machine's loopback, up to date while they go on. Ctrl-C ends it."
+    watch = _command(to, "watch", commands.watch, help, about)
+    _add_runs(watch)
+    _add_number(watch, "--port", "0 takes any free one (default: 8640)")
 
 
 def _add_data(to: Commands) -> None:
     data = to.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
     actions = data.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="what there is, and what is on this machine")
-    listing.set_defaults(command=commands.data_list)
-    get = actions.add_parser("get", help="fetch a data set, check it and keep it in the cache")
+    _command(actions, "list", commands.data_list, "what there is, and what is on this machine")
+    get = _command(actions, "get", commands.data_get, "fetch a data set, check it and keep it in the cache")
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
     get.add_argument("--force", action="store_true", help="fetch it anew even if it is there")
-    get.set_defaults(command=commands.data_get)
 
 
 def _add_flower(to: Commands) -> None:
@@ -176,10 +147,10 @@ def _add_flower(to: Commands) -> None:
         description="The parts of a Flower deployment on several hosts: docs/flower-engine.md has the steps.",
     )
     parts = flower.add_subparsers(metavar="PART", required=True)
-    app = parts.add_parser("app", help="write the folder that 'flwr run' takes")
+    app = _command(parts, "app", commands.flower_app, "write the folder that 'flwr run' takes")
     app.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
-    app.set_defaults(command=commands.flower_app)
-    node = parts.add_parser("node", help="be one client: a SuperNode that keeps its data and model between rounds")
+    help = "be one client: a SuperNode that keeps its data and model between rounds"
+    node = _command(parts, "node", commands.flower_node, help)
     node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's SuperLink")
     node.add_argument("--client", required=True, type=int, metavar="I", help="this client's number, from 0")
     node.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
@@ -188,33 +159,33 @@ def _add_flower(to: Commands) -> None:
     secured.add_argument("--insecure", action="store_true", help="no TLS: for a trusted network only")
     node.add_argument("--task", default="", metavar="FILE.py:FUNCTION", help="the task of your own that runs here")
     node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
-    node.add_argument(
-        "--poll",
-        type=float,
-        default=0.5,
-        metavar="SECONDS",
-        help="between questions for messages; more where hundreds of nodes share a SuperLink (default: %(default)s)",
-    )
-    node.set_defaults(command=commands.flower_node)
+    often = "between questions for messages; more where hundreds of nodes share a SuperLink (default: %(default)s)"
+    node.add_argument("--poll", type=float, default=0.5, metavar="SECONDS", help=often)
 
 
 def _add_bench(to: Commands) -> None:
-    bench = to.add_parser(
-        "bench",
-        help="this machine's codec speed",
-        description="Measure every codec, beside copying the vector and plain NumPy and PyTorch versions.",
-    )
+    about = "Measure every codec, beside copying the vector and plain NumPy and PyTorch versions."
+    bench = _command(to, "bench", commands.bench, "this machine's codec speed", about)
     bench.add_argument("--quick", action="store_true", help="the smallest dimension only: seconds instead of minutes")
-    bench.add_argument("--threads", type=int, metavar="N", help="threads that kernels use (default: all cores)")
-    bench.set_defaults(command=commands.bench)
+    _add_number(bench, "--threads", "threads that kernels use (default: all cores)")
 
 
 def _add_inspect(to: Commands) -> None:
-    inspect = to.add_parser(
-        "inspect", help="what is in a message", description="Show a frame's header and what its levels look like."
-    )
+    about = "Show a frame's header and what its levels look like."
+    inspect = _command(to, "inspect", commands.inspect, "what is in a message", about)
     inspect.add_argument("frame", metavar="FRAME", help="a file that holds one frame; - for standard input")
-    inspect.set_defaults(command=commands.inspect)
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run folders, or folders of run folders")
+
+
+def _add_folder(parser: argparse.ArgumentParser, option: str, help: str) -> None:
+    parser.add_argument(option, type=Path, metavar="DIR", help=help)
+
+
+def _add_number(parser: argparse.ArgumentParser, option: str, help: str, default: int | None = None) -> None:
+    parser.add_argument(option, type=int, default=default, metavar="N", help=help)
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,8 +14,6 @@ from ..runs.records import RunRecord
 
 FILE, PICTURE = "partition.json", "partition.png"
 MOST_CLIENTS = 40  # in the table; beyond that it tells a reader nothing
-
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:
@@ -37,35 +34,16 @@ def read(folder: Path) -> tuple[list[str], list[list[int]]] | None:
 
 
 def section(runs: Sequence[RunRecord], names: Mapping[Path, str]) -> str:
-    """Each distinct partition once, as a table with bars; of old runs the picture. "" where no run has either."""
-    holders: dict[bytes, list[str]] = {}
-    folders: dict[bytes, Path] = {}
+    """Each distinct partition once, as a table with bars; "" where no run has one."""
+    holders: dict[str, list[str]] = {}
     for run in runs:
-        if (content := _content(run.path)) is not None:
-            folders.setdefault(content, run.path)
-            holders.setdefault(content, []).append(names[run.path])
-    return "\n".join(_shown(folder, content, "; ".join(holders[content])) for content, folder in folders.items())
+        if (partition := read(run.path)) is not None:
+            holders.setdefault(json.dumps(partition), []).append(names[run.path])
+    return "\n".join(_table("; ".join(who), *json.loads(partition)) for partition, who in holders.items())
 
 
-def _content(folder: Path) -> bytes | None:
-    """The bytes of what is shown: equal for equal partitions."""
-    if read(folder) is not None:
-        return (folder / FILE).read_bytes()
-    path = folder / PICTURE
-    return data if path.is_file() and (data := path.read_bytes()).startswith(_PNG) else None
-
-
-def _shown(folder: Path, content: bytes, names: str) -> str:
-    partition = read(folder)
-    of_each = "" if partition and not partition[0] else "of each class "
-    caption = escape(f"Samples {of_each}that a client holds: {names}")
-    if partition is not None:
-        return _table(caption, *partition)
-    image = f'<img src="data:image/png;base64,{base64.b64encode(content).decode()}" alt="{caption}">'
-    return f'<figure class="card">{image}<figcaption>{caption}</figcaption></figure>'
-
-
-def _table(caption: str, classes: list[str], counts: list[list[int]]) -> str:
+def _table(names: str, classes: list[str], counts: list[list[int]]) -> str:
+    caption = escape(f"Samples {'of each class ' if classes else ''}that a client holds: {names}")
     most = max(1, max(map(max, counts)))
     columns = ("Client", *classes, "all") if classes else ("Client", "samples")
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)

@@ -44,10 +44,9 @@ def download() -> Iterator[Callable[[str, int, int], None]]:
             if total == 0:
                 display.console.print(what)
                 return
-            bar = bars.setdefault(what, TaskID(-1))
-            if bar == -1:
-                bar = bars[what] = display.add_task(what, total=total)
-            display.update(bar, completed=done)
+            if what not in bars:
+                bars[what] = display.add_task(what, total=total)
+            display.update(bars[what], completed=done)
 
         yield show
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any, Protocol
 from ..errors import ConfigError
 from ..runs.columns import COLUMNS, flat
 from ..runs.config import Config
-from .event_file import EventFile
 
 FOLDER = "tensorboard"  # of the event files, in the run's folder
 
@@ -29,6 +29,34 @@ class Tracker(Protocol):
     def add(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
     def close(self) -> None: ...
+
+
+class TensorBoard:
+    """Event files in the run's folder. TensorBoard drops what it has there from `first_step` on: it is played again."""
+
+    def __init__(self, config: Config, out: Path, first_step: int) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+
+        (out / FOLDER).mkdir(parents=True, exist_ok=True)
+        # A run may resume within a second, and TensorBoard reads the files of a folder in the order of their names.
+        suffix = f".{time.time_ns() % 10**9:09d}.adaquantfl"
+        self._file = EventsWriter(str(out / FOLDER / "events"), suffix)
+        self._write(first_step, session_log={"status": event_pb2.SessionLog.START})
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        values = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
+        self._write(step, summary={"value": values})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, step: int, **content: Any) -> None:
+        """Write one event; other processes can read it at once."""
+        from tensorboardX.proto.event_pb2 import Event
+
+        self._file.write_event(Event(wall_time=time.time(), step=step, **content))
+        self._file.flush()
 
 
 class MLflow:
@@ -60,7 +88,7 @@ class WandB:
 
 
 TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {
-    "tensorboard": lambda config, out, first_step: EventFile(out / FOLDER, first_step),
+    "tensorboard": TensorBoard,
     "mlflow": MLflow,
     "wandb": WandB,
 }
@@ -81,8 +109,8 @@ def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
 
 def check(config: Config) -> None:
     """Refuse a tracker whose package is missing, before anything is done."""
-    if config.tracking in ("mlflow", "wandb"):
-        _package(config.tracking)
+    if config.tracking:
+        _package("tensorboardX" if config.tracking == "tensorboard" else config.tracking)
 
 
 @contextmanager
@@ -134,4 +162,5 @@ def _package(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise ConfigError(f"tracking = {name!r} needs the package {name}: pip install {name}") from None
+        wanted = "'adaquantfl[tensorboard]'" if name == "tensorboardX" else name
+        raise ConfigError(f"This `tracking` needs the package {name}: pip install {wanted}") from None

@@ -1,6 +1,7 @@
 """Tasks: data sets, who holds which part of them, and tasks of your own. What needs PyTorch is not imported here."""
 
-from .datasets import Dataset, DatasetInfo, available, get, load
+from .datasets import Dataset, DatasetInfo, available, load
+from .download import get
 from .own import OwnTask
 from .partitions import draw, label_counts, partition
 

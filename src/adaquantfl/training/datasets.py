@@ -1,16 +1,33 @@
-"""The data sets by name: load one, list them all, fetch one (`get`, in download.py)."""
+"""The data sets by name, and the cache that holds them. `get` in download.py fetches one.
 
+A data set is one .npz file of pixels and labels. It is written whole or not at all; reading checks its content against
+the catalogue.
+"""
+
+import hashlib
+import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from . import cache
-from .catalogue import SPECS, find
-from .download import get
+from ..errors import DataError
+from .catalogue import SPECS, Spec, find
 
-__all__ = ["Dataset", "DatasetInfo", "available", "get", "load"]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+PARTIAL = ".partial-"  # prefix of folders that hold unfinished work
+
+
+class Arrays(NamedTuple):
+    """A data set as it is cached: pixels (N, C, H, W) and labels (N,), all uint8."""
+
+    train_x: Bytes
+    train_y: Bytes
+    test_x: Bytes
+    test_y: Bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,33 +66,73 @@ def load(name: str) -> Dataset:
     A missing or damaged one is a DataError that says how to get it.
     """
     spec = find(name)
-    arrays = cache.read(spec)
-    return Dataset(
-        name=spec.name,
-        train_x=arrays.train_x,
-        train_y=arrays.train_y.astype(np.int64),
-        test_x=arrays.test_x,
-        test_y=arrays.test_y.astype(np.int64),
-        classes=spec.classes,
-        mean=spec.mean,
-        std=spec.std,
-    )
+    train_x, train_y, test_x, test_y = read(spec)
+    labels = train_y.astype(np.int64), test_y.astype(np.int64)
+    return Dataset(spec.name, train_x, labels[0], test_x, labels[1], spec.classes, spec.mean, spec.std)
 
 
 def available() -> list[DatasetInfo]:
     """Every data set that `load` knows, present on this machine or not."""
     infos = []
     for spec in SPECS.values():
-        path = cache.path_of(spec)
-        present = path.is_file()
-        infos.append(
-            DatasetInfo(
-                name=spec.name,
-                description=spec.description,
-                licence=spec.licence,
-                present=present,
-                where=path if present else None,
-                size=path.stat().st_size if present else spec.size,
-            )
-        )
+        path = path_of(spec)
+        where, size = (path, path.stat().st_size) if path.is_file() else (None, spec.size)
+        infos.append(DatasetInfo(spec.name, spec.description, spec.licence, where is not None, where, size))
     return infos
+
+
+def folder() -> Path:
+    """ADAQUANTFL_DATA, or the user's cache folder by the XDG rules (a relative XDG path does not count)."""
+    if chosen := os.environ.get("ADAQUANTFL_DATA"):
+        return Path(chosen).expanduser()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "adaquantfl"
+
+
+def path_of(spec: Spec) -> Path:
+    """The file that holds this data set, whether or not it is there."""
+    if spec.bundled:
+        return Path(__file__).parent / "data" / f"{spec.name.replace('-', '_')}.npz"
+    return folder() / f"{spec.name}.npz"
+
+
+def digest(arrays: Arrays) -> str:
+    """SHA-256 of the types, shapes and bytes of all arrays."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.dtype.str}{array.shape}".encode())
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def read(spec: Spec) -> Arrays:
+    """The cached arrays; DataError if they are missing or are not the published ones."""
+    path = path_of(spec)
+    remedy = f"run: adaquantfl data get {spec.name}"
+    if spec.bundled:
+        remedy = "install adaquantfl again, which brings it."
+    if not path.is_file():
+        raise DataError(f"The data set {spec.name} is not on this machine ({path} is missing). To get it, {remedy}")
+    try:
+        with np.load(path, allow_pickle=False) as members:
+            arrays = Arrays(*(members[name] for name in Arrays._fields))
+        damage = "" if digest(arrays) == spec.sha256 else "its content has another SHA-256 than the published data"
+    except Exception as error:  # damaged bytes break zipfile and NumPy in many ways
+        damage = f"{type(error).__name__}: {error}"
+    if damage:
+        raise DataError(f"The data file {path} is damaged ({damage}). To fetch it anew, {remedy}")
+    return arrays
+
+
+def write(path: Path, arrays: Arrays, compressed: bool = False) -> None:
+    """Write the arrays to `path` in one step: a reader sees the old file or the new one, never a part.
+
+    The bytes depend on the arrays only, so the same data give the same file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=path.parent) as work:
+        whole = Path(work) / path.name
+        save = np.savez_compressed if compressed else np.savez
+        with whole.open("wb") as file:
+            save(file, **arrays._asdict())
+        os.replace(whole, path)

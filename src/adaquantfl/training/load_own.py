@@ -14,18 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
+from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from ..errors import AdaQuantError, TaskError
 from ..names import unknown
 from ..runs.config import Config
 from ..runs.task_file import TaskFile, digest
-from . import check_own
 from .chance import repeatable
 from .own import OwnTask
 from .own_data import Joined, examples_of
-from .task import Examples, Task, largest_is_right
+from .task import Examples, Indices, Task, largest_is_right
 
 
 def load_own(config: Config) -> Task:
@@ -50,7 +52,7 @@ def load_own(config: Config) -> Task:
         classes=tuple(map(str, own.classes)),
         accuracy=own.accuracy or (largest_is_right if own.classes else None),
     )
-    check_own.check(task, config.batch_size, lambda what: blamed(file.path, what))
+    _check(task, config.batch_size, file.path)
     return task
 
 
@@ -132,3 +134,91 @@ def _build(own: OwnTask, file: TaskFile, seed: int) -> nn.Module:
 
 def _kind(value: object) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def _check(task: Task, batch_size: int, path: Path) -> None:
+    """Refuse a task that cannot be trained, before the first round: one batch goes all the way through."""
+    with repeatable(0):
+        _check_shapes(task, path)
+        net = task.build()
+        _check_parameters(net)
+        batch = np.resize(task.parts[0], batch_size)
+        inputs, targets, outputs = _through(net.train(), task.train, batch, path)
+        _check_loss(task, inputs, targets, outputs, path)
+        if task.test is not None:
+            with torch.no_grad():
+                sample = np.arange(min(len(task.test), batch_size))
+                _, targets, outputs = _through(net.eval(), task.test, sample, path)
+                _check_accuracy(task, targets, outputs, path)
+
+
+def _check_shapes(task: Task, path: Path) -> None:
+    """The first examples of all clients must look alike."""
+    with blamed(path, "The data cannot be read"):
+        firsts = [task.train.batch(part[:1]) for part in task.parts]
+    for client, example in enumerate(firsts):
+        for what, value, expected in zip(("inputs", "targets"), example, firsts[0], strict=True):
+            if value.shape != expected.shape or value.dtype != expected.dtype:
+                raise TaskError(
+                    f"The {what} of client {client} are {_look(value)}, those of client 0 {_look(expected)}: "
+                    "expected the same shape and kind from all clients."
+                )
+
+
+def _check_parameters(net: nn.Module) -> None:
+    parameters = list(net.parameters())
+    if any(nn.parameter.is_lazy(p) for p in parameters):
+        raise TaskError("The model has lazy layers without a shape: pass one batch through it before you return it.")
+    if not any(p.requires_grad for p in parameters):
+        why = "all of its parameters have requires_grad = False" if parameters else "it has no parameters"
+        raise TaskError(f"The model has nothing to train: {why}.")
+    if other := [p.dtype for p in parameters if p.dtype != torch.float32]:
+        raise TaskError(f"The model has a parameter of {other[0]}, expected float32 throughout.")
+
+
+def _through(net: nn.Module, data: Examples, indices: Indices, path: Path) -> tuple[Tensor, Tensor, Any]:
+    with blamed(path, "The data cannot be read"):
+        inputs, targets = data.batch(indices)
+    with blamed(path, f"The model failed on a batch of inputs that are {_look(inputs[:1])}"):
+        return inputs, targets, net(inputs)
+
+
+def _check_loss(task: Task, inputs: Tensor, targets: Tensor, outputs: Any, path: Path) -> None:
+    seen = f"outputs that are {_look(outputs)} and targets that are {_look(targets)}"
+    with blamed(path, f"The loss failed on {seen}"):
+        loss = task.loss(outputs, targets)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        look = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise TaskError(
+            f"The loss returned {look} for {seen}, expected a tensor with one number: the mean over the batch."
+        )
+    if not torch.isfinite(loss).all():
+        why = "its data is finite, but the outputs or the loss are not"
+        for what, values in (("targets", targets), ("inputs", inputs)):
+            if not torch.isfinite(values).all():
+                why = f"the {what} of client 0 have NaN or infinite values"
+        raise TaskError(
+            f"The loss is {loss.item()} before the first step: {why}. Look at the data and the model's start."
+        )
+    if not loss.requires_grad:
+        raise TaskError("The loss does not depend on the model's parameters: was it detached, or turned into a number?")
+    with blamed(path, "The loss has no gradient"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def _check_accuracy(task: Task, targets: Tensor, outputs: Any, path: Path) -> None:
+    if task.accuracy is None:
+        return
+    with blamed(path, f"accuracy failed on outputs that are {_look(outputs)} and targets that are {_look(targets)}"):
+        right = task.accuracy(outputs, targets)
+    if not isinstance(right, Tensor) or right.dtype != torch.bool or right.shape != (len(targets),):
+        raise TaskError(
+            f"accuracy returned {_look(right)}, expected {len(targets)} bools: whether each example of the batch is "
+            "right."
+        )
+
+
+def _look(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"

@@ -24,7 +24,6 @@ class ModelInfo:
     """A model that `build` knows. `parameters` is the paper's d; `input_shape` is (C, H, W)."""
 
     name: str
-    description: str
     input_shape: tuple[int, int, int]
     parameters: int
     make: Callable[[], nn.Module]
@@ -35,11 +34,6 @@ def build(name: str, seed: int) -> nn.Module:
     info = _find(name)
     with repeatable(seed):
         return info.make()
-
-
-def parameter_count(model: nn.Module) -> int:
-    """The number of trained parameters, d. Buffers (BatchNorm statistics) do not count."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def check_fits(model: str, data: str | tuple[int, ...]) -> None:
@@ -126,9 +120,9 @@ def _resnet18() -> nn.Module:
 MODELS: dict[str, ModelInfo] = {
     info.name: info
     for info in (
-        ModelInfo("cnn", "the paper's CNN for Fashion-MNIST", (1, 28, 28), 1_663_370, _cnn),
-        ModelInfo("resnet18", "ResNet-18, the paper's model for CIFAR-10", (3, 32, 32), 11_181_642, _resnet18),
-        ModelInfo("mlp", "one hidden layer of 32, for tests and many clients", (1, 28, 28), 25_450, _mlp),
+        ModelInfo("cnn", (1, 28, 28), 1_663_370, _cnn),  # the paper's CNN for Fashion-MNIST
+        ModelInfo("resnet18", (3, 32, 32), 11_181_642, _resnet18),  # the paper's model for CIFAR-10
+        ModelInfo("mlp", (1, 28, 28), 25_450, _mlp),  # one hidden layer of 32, for tests and many clients
     )
 }
 

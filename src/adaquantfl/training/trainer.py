@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..protocol.arrays import AnyArray
 from ..quantizers.streams import stream_key
 from ..runs.config import Config
 from .chance import repeatable
-from .task import Examples, Task
+from .task import Examples, Indices, Task
 
 Arrays = Mapping[str, AnyArray]
 
@@ -41,7 +40,7 @@ class Trainer:
         self._pieces = _pieces(named)
         self._buffers = dict(self._net.named_buffers())
         self._optimizer = torch.optim.SGD(list(named.values()), lr=config.eta, foreach=True)
-        self._pool: npt.NDArray[np.int64] | None = None
+        self._pool: Indices | None = None
 
     @property
     def examples(self) -> tuple[int, ...]:
@@ -114,7 +113,7 @@ class Trainer:
             total += loss.item()
         return total / self.config.tau
 
-    def _batches(self, client: int, round: int) -> Iterator[npt.NDArray[np.int64]]:
+    def _batches(self, client: int, round: int) -> Iterator[Indices]:
         """tau mini-batches, drawn without replacement until the client's data is used up, then anew."""
         part, size = self.task.parts[client], self.config.batch_size
         rng = self._rng(round, client)
@@ -127,17 +126,13 @@ class Trainer:
         key = np.array([stream_key(self.config.seed, round, client), _BATCHES], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key))
 
-    def _total_loss(self, weights: Arrays, data: Examples, indices: npt.NDArray[np.int64]) -> float:
+    def _total_loss(self, weights: Arrays, data: Examples, indices: Indices) -> float:
         loss = self.task.loss
         return self._evaluate(weights, data, indices, lambda output, y: loss(output, y).item() * len(y))
 
     @torch.no_grad()
     def _evaluate(
-        self,
-        weights: Arrays,
-        data: Examples,
-        indices: npt.NDArray[np.int64],
-        measure: Callable[[Any, torch.Tensor], Any],
+        self, weights: Arrays, data: Examples, indices: Indices, measure: Callable[[Any, torch.Tensor], Any]
     ) -> float:
         """The sum of a measure over batches of these examples."""
         with one_thread(), repeatable(self.config.seed):
