@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import Error, Message
 from flwr.app.message.message import make_message
 from flwr.common.constant import ErrorCode
 
-from ..codecs.coding import check_frame
 from ..errors import AdaQuantError, Refused
-from ..protocol.arrays import AnyArray, Layout
+from ..protocol.arrays import AnyArray
 from ..protocol.limits import NormLimit
-from ..protocol.messages import Reply
 from ..protocol.server import Server
 from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
 
@@ -76,7 +74,7 @@ class Received:
 
 def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, int]) -> Received:
     """Hand a round's replies to the server, and back to plain arrays. clients: node -> client."""
-    received, packed, plain = Received(), dict[int, tuple[Message, str, bytes]](), list[Message]()
+    received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
     for reply in replies:
         if reply.has_error():
             received.take(reply)
@@ -92,26 +90,20 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             if len(names) > 1 or reply.content.array_records:
                 raise Refused("its message was refused. It has more than one update, or arrays next to it.")
             server.receive(client, data)
-            packed[client] = reply, names[0], data
+            packed[client] = reply, names[0]
         except (TypeError, Refused) as error:
             received.refuse(reply, str(error))
-    reasons = _too_large(server, plain, [data for _, _, data in packed.values()])
+    too_large = _too_large(server, plain)
     for number, reply in enumerate(plain):
-        if number in reasons:
-            received.refuse(reply, reasons[number])
+        if number in too_large:
+            received.refuse(reply, too_large[number])
         else:
             received.plain += 1
             received.take(reply)
-    _unpack(server, packed, received)
-    return received
-
-
-def _unpack(server: Server, packed: Mapping[int, tuple[Message, str, bytes]], received: Received) -> None:
     weights: Mapping[int, Any] = server.heard()
-    missing = server.state()["open"]["missing"]
-    for client, (reply, name, _) in packed.items():
+    for client, (reply, name) in packed.items():
         if client not in weights:
-            received.refuse(reply, missing[str(client)])
+            received.refuse(reply, server.missing[client])
         elif infinite := [key for key, array in weights[client].items() if not _finite(array)]:
             kind = weights[client][infinite[0]].dtype
             received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
@@ -120,32 +112,22 @@ def _unpack(server: Server, packed: Mapping[int, tuple[Message, str, bytes]], re
             put(reply, name, array_record(weights[client]))
             received.heard += 1
             received.take(reply, partition)
+    return received
 
 
-def _too_large(server: Server, plain: Sequence[Message], updates: Sequence[bytes]) -> dict[int, str]:
-    """Which replies with plain weights are beyond `max_update_norm`, and why. updates: replies of the other clients."""
+def _too_large(server: Server, plain: Sequence[Message]) -> dict[int, str]:
+    """Which replies with plain weights are beyond `max_update_norm`, and why. The median is that of all replies."""
     limit, layout = server.stages.limit, server.current.layout
     if not plain or limit == NormLimit():
         return {}
-    frames = (Reply.unpack(data).frame for data in updates)
-    norms = {-1 - n: check_frame(frame, 1.0, layout.dimension).norm for n, frame in enumerate(frames)}
+    norms = {-1 - number: norm for number, norm in enumerate(server.norms.values())}
     for number, reply in enumerate(plain):
         norms[number] = math.inf  # where it cannot be told
         with suppress(AdaQuantError, ValueError):
             (record,) = reply.content.array_records.values()
             norm = float(np.linalg.norm(layout.split(arrays_in(record)).weights - server.model.weights))
             norms[number] = norm if math.isfinite(norm) else math.inf
-    return limit.refused(norms)
-
-
-def typed(record: ArrayRecord, layout: Layout) -> dict[str, AnyArray]:
-    """What a strategy has aggregated in the types of the model: FedAvg turns integers into floats."""
-    types, arrays = {entry.name: np.dtype(entry.dtype) for entry in layout.entries}, arrays_in(record)
-    out = {}
-    for name, array in arrays.items():
-        whole = types[name].kind in "iub" and array.dtype.kind == "f" if name in types else False
-        out[name] = (np.rint(array) if whole else array).astype(types.get(name, array.dtype))
-    return out
+    return {number: reason for number, reason in limit.refused(norms).items() if number >= 0}
 
 
 def positive(value: object) -> float | None:

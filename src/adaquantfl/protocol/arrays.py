@@ -113,6 +113,16 @@ class Layout:
         vector, buffers = (self._vector(arrays, kind) for kind in (QUANTIZED, EXACT))
         return Model(vector, buffers, others)
 
+    def typed(self, weights: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        """Arrays in the types of the model: who aggregates often turns integers into floats."""
+        types = {entry.name: _dtype(entry.dtype) for entry in self.entries}
+        out = {}
+        for name, array in weights.items():
+            dtype = types.get(name, array.dtype)
+            rounded = np.rint(array) if dtype.kind in "iub" and array.dtype.kind == "f" else array
+            out[name] = rounded.astype(dtype)
+        return out
+
     def join(self, model: Model, copy: bool = True) -> Weights:
         """A model in the form of the user's weights; copy = False gives read-only views where types allow it."""
         out: dict[str, AnyArray] = {}

@@ -82,7 +82,7 @@ def end(
         rule=rule,
         log=log,
         ledger=ledger,
-        loss=state.loss if verdict is Verdict.ROLL_BACK else _smoothed(state.loss, total.loss, stages.loss_smoothing),
+        loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, total.loss, stages.loss_smoothing),
         survey=None if verdict is Verdict.ROLL_BACK else survey,
         **facts.remembered(state, opened, verdict, stages.uplink.feedback),
     )
@@ -104,5 +104,6 @@ def _step(
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
 
 
-def _smoothed(before: float | None, loss: float, smoothing: float) -> float:
+def smoothed(before: float | None, loss: float, smoothing: float) -> float:
+    """The rounds' loss with this round's: an exponential average."""
     return loss if before is None else smoothing * before + (1 - smoothing) * loss

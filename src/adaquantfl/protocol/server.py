@@ -155,6 +155,16 @@ class Server:
         opened.apply_limit(self.stages.limit)
         return {client: layout.join(one.decoded(model)) for client, one in sorted(opened.heard.items())}
 
+    @property
+    def norms(self) -> dict[int, float]:
+        """The norms of the updates that were accepted in the open round."""
+        return {client: one.frame.norm for client, one in self._opened().heard.items()}
+
+    @property
+    def missing(self) -> dict[int, str]:
+        """Who was asked in the open round and does not count so far, with the reason."""
+        return self._opened().missing_clients
+
     def close(self, weights: Weights | None = None) -> Round:
         """End the round with the replies that came. EngineError where they are too few; the round stays open.
 
