@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import CheckpointError, ConfigError, EngineError
 from ..protocol.arrays import EXACT_NAMES, Weights
-from ..protocol.downlink import Log, digest_of, held_parcel
+from ..protocol.downlink import digest_of, held_parcel
 from ..protocol.messages import Order
 from ..protocol.round import smoothed
 from ..protocol.server import Server
@@ -229,21 +230,12 @@ class AdaQuantStrategy(Strategy):
 
     def _server_at(self, weights: Weights) -> Server:
         """The server with this model: the one that it made last, or another where somebody has changed it since."""
-        server = self.server
-        try:
-            if server is None:
-                raise ConfigError("There is no server yet.")
-            state = server.current
-            model = state.layout.split(weights)
-        except ConfigError:  # the first round, or another model
-            self.server = server = Server(weights, exact=self._exact, stages=self._stages)
-            return server
-        given, ours = digest_of(model), state.layout.split(server.weights) if state.layout.narrow else server.model
-        if given not in (state.log.digest, digest_of(ours)):
-            trajectory = replace(state.trajectory, model=model, downlink=self._stages.downlink.init(model))
-            log = Log(state.log.round + 1, given)
-            server.return_to(replace(state, trajectory=trajectory, earlier=None, log=log))
-        return server
+        if self.server is not None:
+            with suppress(ConfigError):  # another model, with other arrays
+                self.server.adopt(weights)
+                return self.server
+        self.server = Server(weights, exact=self._exact, stages=self._stages)
+        return self.server
 
     def _close(
         self, server: Server, before: ServerState, received: Received, arrays: ArrayRecord | None, loss: float | None

@@ -178,6 +178,16 @@ class Server:
         self._state, self._round = after, None
         return Round(after.layout, after.trajectory.model, facts)
 
+    def adopt(self, weights: Weights) -> None:
+        """Continue with these weights where somebody else has changed the model. ConfigError where they do not fit."""
+        state = self._state
+        model = state.layout.split(weights)
+        ours = state.layout.split(self.weights) if state.layout.narrow else self.model
+        digest = digest_of(model)
+        if digest not in (state.log.digest, digest_of(ours)):
+            trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
+            self.return_to(replace(state, trajectory=trajectory, earlier=None, log=Log(state.log.round + 1, digest)))
+
     def return_to(self, earlier: ServerState) -> None:
         """Forget what came after this state, an open round included."""
         self._state, self._round = earlier, None
