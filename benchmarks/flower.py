@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adaquantfl.engines.flower.processes import QUIET
 from flwr.app import Context
 from flwr.common.serde import run_from_proto
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
@@ -36,9 +35,9 @@ import engines
 from adaquantfl.engines.flower.client import app as client_app
 from adaquantfl.engines.flower.engine import FlowerEngine
 from adaquantfl.engines.flower.launch import Deployment
-from adaquantfl.engines.flower.local_processes import Home, free_ports
-from adaquantfl.engines.flower.node import runtime_client
-from adaquantfl.engines.flower.simulation import start_ray
+from adaquantfl.engines.flower.local_processes import QUIET, LocalProcesses, free_ports
+from adaquantfl.engines.flower.resident import runtime_client
+from adaquantfl.engines.flower.server_app import start_ray
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
 from adaquantfl.threads import cores
@@ -49,8 +48,8 @@ from proxy import Proxy
 class Measured(Deployment):
     """Nodes that reach their SuperLink through a proxy each."""
 
-    def __init__(self, home: Home, clients: int) -> None:
-        super().__init__(home, clients)
+    def __init__(self, processes: LocalProcesses, clients: int) -> None:
+        super().__init__(processes, clients)
         host, port = self.address.split(":")
         self.proxies = [Proxy((host, int(port))) for _ in range(clients)]
 
@@ -95,8 +94,8 @@ def simulated() -> dict[str, Any]:
 def deployed(kind: type[Measured]) -> Iterator[tuple[FlowerEngine, Measured]]:
     """An engine in this process, and the deployment that it is on."""
     config = engines.preset()
-    with Home() as home:
-        deployment = kind(home, config.clients)
+    with LocalProcesses() as processes:
+        deployment = kind(processes, config.clients)
         deployment.start({}, isolation="process")
         with server_app_grid(deployment.address) as grid:
             yield FlowerEngine(config, grid), deployment

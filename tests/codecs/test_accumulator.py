@@ -94,9 +94,50 @@ def test_a_refused_frame_leaves_the_sum_as_it_was(rng: np.random.Generator) -> N
 
 
 def test_a_scale_that_leaves_float32_is_refused() -> None:
-    frame = aq.compress(np.array([3e38], dtype=np.float32), 1, 0)
+    frame = aq.compress(np.array([1e38], dtype=np.float32), 1, 0)
     with pytest.raises(aq.FrameError, match="beyond float32"):
         aq.Accumulator(1).add(frame, 10.0)
+
+
+def test_no_sum_of_finite_frames_is_infinite() -> None:
+    frames = [aq.compress(np.array([1e38], np.float32), 25, 0), aq.encode_float32(np.array([1e38], np.float32))]
+    for frame in frames:
+        total = aq.Accumulator(1)
+        total.add(frame)
+        with pytest.raises(aq.FrameError, match="beyond float32"):
+            total.add(frame)
+        assert total.result()[0] == np.float32(1e38)
+
+
+def test_a_checked_frame_of_another_dimension_is_refused() -> None:
+    checked = aq.Accumulator(5000).check(aq.compress(np.ones(5000, np.float32), 3, 0), 1.0)
+    with pytest.raises(aq.FrameError, match="dimension 5,000, expected 2"):
+        aq.Accumulator(2).add(checked)
+
+
+def test_a_few_bytes_do_not_ask_for_much_memory() -> None:
+    from adaquantfl.codecs.inspection import describe
+
+    frame = bytearray(aq.compress(np.ones(70_000, np.float32) * 0, 1, 0, "sparse"))
+    frame[16:24] = (2**32).to_bytes(8, "little")  # the dimension
+    import zlib
+
+    frame[-4:] = zlib.crc32(frame[:-4]).to_bytes(4, "little")
+    with pytest.raises(aq.FrameError, match=r"67,108,864 are decoded at most|chunks|body"):
+        aq.decode(bytes(frame))
+    with pytest.raises(aq.FrameError):
+        aq.decode(bytes(frame), most=2**33)
+    describe(bytes(frame))
+
+
+def test_many_short_segments_are_read_at_once() -> None:
+    from adaquantfl.codecs.frame import read_frame, varint
+
+    lengths = np.array([1, 127, 128, 16_384, 2_000_000, 1] * 500)
+    x = np.zeros(1, np.float32)
+    frame = aq.compress(np.broadcast_to(x, lengths.sum()).copy(), 1, 0, "sparse", segments=lengths)
+    assert b"".join(varint(int(n)) for n in lengths) in bytes(frame)
+    np.testing.assert_array_equal(read_frame(frame).header.segments, lengths)
 
 
 def test_memory_does_not_grow_with_the_number_of_frames(rng: np.random.Generator) -> None:

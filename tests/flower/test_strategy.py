@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -624,7 +625,7 @@ TAMPERED = {
     "another round": (lying(round=5), "round 5"),
     "no examples": (lying(examples=0), "no examples"),
     "no statistics": (lying(buffers=b""), "buffers"),
-    "too many integers": (lying(others=bytes(99)), "buffers"),
+    "too many integers": (lying(others=bytes(99)), "have 99 bytes, expected 8"),
     "dimension": (reframed(put(16, struct.pack("<Q", 99))), "dimension 99, expected 681"),
     "another s": (reframed(put(8, struct.pack("<I", 3))), "plan says s = 2|levels|bits"),
     "text": (lambda reply: _with(reply, "text"), "expected bytes"),
@@ -747,8 +748,10 @@ def test_giants_are_refused_with_or_without_the_mod(limit: float | str, mods: tu
 def test_a_limit_refuses_plain_weights_that_are_not_finite(bad: float) -> None:
     group = clients(mods=())
     group[0] = Client(lambda _, array: array * bad if array.dtype.kind == "f" else array, mods=())
-    strategy = AdaQuantStrategy(FedAvg(), max_update_norm="10x")
-    assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_refused_norm"] == 1
+    for limit in ("10x", 0):  # also without a limit
+        strategy = AdaQuantStrategy(FedAvg(), max_update_norm=limit)
+        assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_refused"] == 1
+        assert "NaN or infinite" in next(iter(strategy.refusals.values()))
 
 
 def test_too_few_updates_keep_the_model() -> None:
@@ -778,3 +781,66 @@ def test_wrong_settings_are_refused_with_a_sentence() -> None:
     ):
         with pytest.raises(error):
             AdaQuantStrategy(FedAvg(), **options)  # type: ignore[arg-type]
+
+
+def metrics_changed(**changes: Any) -> Callable[[Message], Message]:
+    def change(reply: Message) -> Message:
+        if reply.has_content() and reply.content.metric_records and "train_loss" in reply.content["metrics"]:
+            reply.content["metrics"].update(changes)  # type: ignore[union-attr]
+        return reply
+
+    return change
+
+
+def arrays_changed(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Message], Message]:
+    def apply(reply: Message) -> Message:
+        if reply.has_content() and reply.content.array_records:
+            reply.content["arrays"] = record(change(arrays_of(reply)))
+        return reply
+
+    return apply
+
+
+HOSTILE_METRICS = {
+    "negative weight": ({"num-examples": -33}, "num-examples is -33"),
+    "weight NaN": ({"num-examples": math.nan}, "num-examples is nan"),
+    "enormous weight": ({"num-examples": 1e30}, "num-examples"),
+    "weight as a list": ({"num-examples": [1, 2]}, "metrics are not those of the other"),
+    "a metric more": ({"extra": 1.0}, "metrics.extra"),
+    "a list in place of a number": ({"train_loss": [1.0, 2.0]}, "metrics.train_loss"),
+}
+
+
+@pytest.mark.parametrize("mods", [(quantize_mod,), ()], ids=["quantized", "plain"])
+@pytest.mark.parametrize("kind", HOSTILE_METRICS)
+def test_metrics_that_would_stop_or_turn_the_round_refuse_their_client(kind: str, mods: Any) -> None:
+    changes, reason = HOSTILE_METRICS[kind]
+    strategy, grid, honest = AdaQuantStrategy(FedAvg()), FakeGrid(clients(mods=mods)), FakeGrid(clients(mods=mods))
+    grid.tamper[1] = metrics_changed(**changes)
+    honest.tamper[1] = lambda reply: reply if not reply.has_content() else _failed(reply)
+    result = run(strategy, grid)
+    assert list(strategy.refusals) == [1001]
+    assert reason in strategy.refusals[1001]
+    assert same(result, run(AdaQuantStrategy(FedAvg()), honest))
+
+
+HOSTILE_ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "another shape that broadcasts": lambda arrays: {n: a[..., :1] if a.ndim else a for n, a in arrays.items()},
+    "long doubles": lambda arrays: {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in arrays.items()},
+    "integers": lambda arrays: {n: a.astype(np.int64) for n, a in arrays.items()},
+    "an array missing": lambda arrays: dict(list(arrays.items())[1:]),
+    "an array more": lambda arrays: {**arrays, "more": np.ones(3, np.float32)},
+    "NaN in a buffer": lambda arrays: {n: a * np.nan if "running" in n else a for n, a in arrays.items()},
+    "a buffer far away": lambda arrays: {n: a + 1e9 if "running" in n else a for n, a in arrays.items()},
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_ARRAYS)
+def test_plain_arrays_that_are_not_the_models_refuse_their_client(kind: str) -> None:
+    strategy, grid = AdaQuantStrategy(FedAvg(), max_update_norm=1e6), FakeGrid(clients(mods=()))
+    grid.tamper[1] = arrays_changed(HOSTILE_ARRAYS[kind])
+    honest = FakeGrid(clients(mods=()))
+    honest.tamper[1] = lambda reply: reply if not reply.has_content() else _failed(reply)
+    result = run(strategy, grid)
+    assert list(strategy.refusals) == [1001]
+    assert same(result, run(AdaQuantStrategy(FedAvg(), max_update_norm=1e6), honest))

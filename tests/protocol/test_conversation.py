@@ -416,3 +416,28 @@ def test_a_strategy_of_somebody_else_can_add_up() -> None:
         closed: Any = by_them.close({name: np.asarray(a, quadratic.start()[name].dtype) for name, a in mean.items()})
     for name, array in by_us.weights.items():  # type: ignore[union-attr]
         np.testing.assert_allclose(closed.weights[name], array, rtol=2e-5, atol=2e-6)
+
+
+def test_a_model_that_somebody_changed_is_adopted_and_reaches_the_clients() -> None:
+    server = aq.Server(np.zeros(3, np.float32), downlink="exact")
+    client = aq.Client(0)
+    server.receive(0, client.reply(client.open(server.open([0])[0]) + np.float32(1), loss=1.0))
+    server.close()
+    state = server.current
+    server.adopt(server.weights)
+    assert server.current is state, "its own model changes nothing"
+    server.adopt(np.full(3, 7, np.float32))
+    np.testing.assert_array_equal(client.open(server.open([0])[0]), np.full(3, 7, np.float32))
+    with pytest.raises(aq.ConfigError, match="expected"):
+        server.adopt(np.zeros(4, np.float32))
+
+
+def test_an_open_round_tells_the_norms_it_has_heard_and_who_is_missing() -> None:
+    server = aq.Server(np.zeros(4, np.float32), rule=aq.FullPrecision())
+    orders, client = server.open([0, 1, 2]), aq.Client(0)
+    server.receive(0, client.reply(client.open(orders[0]) + np.float32(1), loss=1.0))
+    with pytest.raises(aq.Refused):
+        server.receive(1, b"nothing")
+    assert server.norms == {0: pytest.approx(2.0)}
+    assert list(server.missing) == [1, 2]
+    assert "too short" in server.missing[1]

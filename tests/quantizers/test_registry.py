@@ -116,11 +116,37 @@ def test_vectors_that_are_none_are_refused(name: str, norm: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in names() if not find(name).linear])
 def test_scales_from_which_values_would_leave_float32_are_refused(name: str) -> None:
-    with pytest.raises(aq.QuantizeError, match="Scale the vector down"):
-        aq.quantize(np.full(64, 1e36, dtype=np.float32), 3, 1, quantizer=name)
+    with pytest.raises(aq.QuantizeError, match=r"Scale (the vector|it) down"):
+        aq.quantize(np.full(64, 1e38, dtype=np.float32), 3, 1, quantizer=name)
     levels = aq.quantize(np.ones(64, dtype=np.float32), 3, 1, quantizer=name)
     with pytest.raises(aq.FrameError, match="beyond"):
-        aq.encode(replace(levels, scale=levels.scale * np.float32(1e37)))
+        aq.encode(replace(levels, scale=levels.scale * np.float32(1.8e38 / levels.scales.max())))
+
+
+@pytest.mark.parametrize(("name", "norm"), EVERY)
+def test_no_element_decodes_to_more_than_the_bound_in_any_corner(name: str, norm: str) -> None:
+    kind = find(name)
+    rng = np.random.default_rng(4)
+    stretches = [1.0] if not kind.stretches else [1.0, 1.7, 2.0**20]
+    for d in (1, 2, 3, 64, 1000):
+        for s in {min(s, kind.most) for s in (1, 2, 3, kind.most)}:
+            for stretch in stretches:
+                x = rng.standard_normal(d).astype(np.float32)
+                levels = aq.quantize(x, s, 7, stretch=stretch, quantizer=name, norm=norm or None)
+                top = levels.top
+                corners = [np.full(d, top), np.full(d, -top), rng.integers(-top, top + 1, d)]
+                for scale in (np.float32(1.0), np.float32(2.0**90)):
+                    for values in corners:
+                        scales = np.broadcast_to(scale, levels.scales.shape).copy()
+                        numbers = None if levels.numbers is None else np.full_like(levels.numbers, kind.number.most)
+                        for given in (levels.numbers, numbers):
+                            each = scale if levels.segments is None else scales
+                            edge = replace(levels, scale=each, numbers=given)
+                            limit = edge.top
+                            edge = replace(edge, values=np.clip(values, -limit, limit).astype(np.int32))
+                            with np.errstate(over="raise"):
+                                largest = float(np.abs(edge.dequantize()).max())
+                            assert largest <= edge.bound * (1 + 1e-5)
 
 
 REFUSED = [

@@ -41,9 +41,10 @@ def quantize_mod(
         return call_next(message, context)
     plan = message.content.config_records[KEY]
     message.content = RecordDict({name: record for name, record in message.content.items() if name != KEY})
-    partition = str(context.node_config.get("partition-id", ""))
+    number = str(context.node_config.get("partition-id", ""))
+    partition = int(number) if number.isdecimal() else None
     try:
-        client = _open(message, plan, context, int(partition) if partition.isdecimal() else None)
+        client = _open(message, plan, context, partition)
     except (AdaQuantError, KeyError, TypeError) as error:
         reason = f"quantize_mod: {error}"
         if not isinstance(error, ModelNeeded):  # which is mended in the next round
@@ -65,8 +66,7 @@ def quantize_mod(
         return reply
     if plan["with_model"] or client.order.feedback:
         remember(client, context.state, with_model=bool(plan["with_model"]))
-    number = {"partition": int(partition)} if partition.isdecimal() else {}
-    put(reply, name, ConfigRecord({REPLY: data, **number}))
+    put(reply, name, ConfigRecord({REPLY: data} if partition is None else {REPLY: data, "partition": partition}))
     return reply
 
 

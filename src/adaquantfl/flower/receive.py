@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import Error, Message
 from flwr.app.message.message import make_message
 from flwr.common.constant import ErrorCode
 
-from ..codecs.coding import check_frame
-from ..errors import AdaQuantError, Refused
-from ..protocol.arrays import AnyArray, Layout
-from ..protocol.limits import NormLimit
-from ..protocol.messages import Reply
+from ..errors import AdaQuantError, ConfigError, Refused
+from ..protocol.arrays import AnyArray
 from ..protocol.server import Server
 from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
 
@@ -74,44 +72,46 @@ class Received:
         self.take(make_message(metadata=reply.metadata, error=error))
 
 
-def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, int]) -> Received:
-    """Hand a round's replies to the server, and back to plain arrays. clients: node -> client."""
-    received, packed, plain = Received(), dict[int, tuple[Message, str, bytes]](), list[Message]()
+def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, int], weight_key: str) -> Received:
+    """Hand a round's replies to the server, and back to plain arrays.
+
+    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs.
+    """
+    received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
+    differing = _differing([reply for reply in replies if not reply.has_error()], weight_key)
     for reply in replies:
         if reply.has_error():
             received.take(reply)
             continue
         received.wire_bytes += size_of(reply.content)
         names = [name for name, record in reply.content.config_records.items() if REPLY in record]
+        client = clients.get(reply.metadata.src_node_id, -1)
+        if reason := differing.get(reply.metadata.src_node_id):
+            received.refuse(reply, reason)
+            server.absent(client, reason)
+            continue
         if not names:
             plain.append(reply)
             continue
-        client = clients.get(reply.metadata.src_node_id, -1)
         try:
             data = bytes_in(reply.content.config_records[names[0]], REPLY)
             if len(names) > 1 or reply.content.array_records:
                 raise Refused("its message was refused. It has more than one update, or arrays next to it.")
             server.receive(client, data)
-            packed[client] = reply, names[0], data
+            packed[client] = reply, names[0]
         except (TypeError, Refused) as error:
             received.refuse(reply, str(error))
-    reasons = _too_large(server, plain, [data for _, _, data in packed.values()])
+    refused = _unusable(server, plain)
     for number, reply in enumerate(plain):
-        if number in reasons:
-            received.refuse(reply, reasons[number])
+        if number in refused:
+            received.refuse(reply, refused[number])
         else:
             received.plain += 1
             received.take(reply)
-    _unpack(server, packed, received)
-    return received
-
-
-def _unpack(server: Server, packed: Mapping[int, tuple[Message, str, bytes]], received: Received) -> None:
     weights: Mapping[int, Any] = server.heard()
-    missing = server.state()["open"]["missing"]
-    for client, (reply, name, _) in packed.items():
+    for client, (reply, name) in packed.items():
         if client not in weights:
-            received.refuse(reply, missing[str(client)])
+            received.refuse(reply, server.missing[client])
         elif infinite := [key for key, array in weights[client].items() if not _finite(array)]:
             kind = weights[client][infinite[0]].dtype
             received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
@@ -120,32 +120,54 @@ def _unpack(server: Server, packed: Mapping[int, tuple[Message, str, bytes]], re
             put(reply, name, array_record(weights[client]))
             received.heard += 1
             received.take(reply, partition)
+    return received
 
 
-def _too_large(server: Server, plain: Sequence[Message], updates: Sequence[bytes]) -> dict[int, str]:
-    """Which replies with plain weights are beyond `max_update_norm`, and why. updates: replies of the other clients."""
-    limit, layout = server.stages.limit, server.current.layout
-    if not plain or limit == NormLimit():
-        return {}
-    frames = (Reply.unpack(data).frame for data in updates)
-    norms = {-1 - n: check_frame(frame, 1.0, layout.dimension).norm for n, frame in enumerate(frames)}
+def _unusable(server: Server, plain: Sequence[Message]) -> dict[int, str]:
+    """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
+    finite, or an update beyond `max_update_norm`. The median is that of all replies."""
+    layout, model, limit, reasons, norms = server.current.layout, server.model, server.stages.limit, {}, {}
     for number, reply in enumerate(plain):
-        norms[number] = math.inf  # where it cannot be told
-        with suppress(AdaQuantError, ValueError):
-            (record,) = reply.content.array_records.values()
-            norm = float(np.linalg.norm(layout.split(arrays_in(record)).weights - server.model.weights))
-            norms[number] = norm if math.isfinite(norm) else math.inf
-    return limit.refused(norms)
+        try:
+            records = list(reply.content.array_records.values())
+            if len(records) != 1:
+                raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
+            arrays = arrays_in(records[0])
+            layout.check_types(arrays)
+            sent = layout.split(arrays)
+            if not layout.is_finite(sent):
+                raise ConfigError("An array has a value that is NaN or infinite.")
+            moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
+            norms[number] = float(np.linalg.norm(moved.astype(np.float64)))
+        except (AdaQuantError, ValueError, TypeError) as error:
+            reasons[number] = f"its arrays are not those of the model. {error}"
+    middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
+    return reasons | limit.refused(norms, middle)
 
 
-def typed(record: ArrayRecord, layout: Layout) -> dict[str, AnyArray]:
-    """What a strategy has aggregated in the types of the model: FedAvg turns integers into floats."""
-    types, arrays = {entry.name: np.dtype(entry.dtype) for entry in layout.entries}, arrays_in(record)
-    out = {}
-    for name, array in arrays.items():
-        whole = types[name].kind in "iub" and array.dtype.kind == "f" if name in types else False
-        out[name] = (np.rint(array) if whole else array).astype(types.get(name, array.dtype))
-    return out
+def _differing(replies: Sequence[Message], weight_key: str) -> dict[int, str]:
+    """Who reports other metrics than most clients do, or a weight that is none, and why: Flower would stop the run."""
+    kinds = {reply.metadata.src_node_id: _kinds(reply) for reply in replies}
+    common = Counter(kinds.values()).most_common(1)[0][0] if kinds else frozenset()
+    reasons = {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        weights = [metrics[weight_key] for metrics in reply.content.metric_records.values() if weight_key in metrics]
+        if kinds[node] != common:
+            names = sorted({f"{record}.{key}" for record, key, _ in kinds[node] ^ common})
+            reasons[node] = f"its metrics are not those of the other clients: {', '.join(names[:5])}."
+        elif any((weight := positive(value)) is None or weight >= 2**32 for value in weights):
+            reasons[node] = f"its {weight_key} is {weights[0]!r}; expected a number above 0 and below 2^32."
+    return reasons
+
+
+def _kinds(message: Message) -> frozenset[tuple[str, str, str]]:
+    """The metrics of a reply: record, name, and whether it is a number or a list of a certain length."""
+    return frozenset(
+        (name, key, f"list of {len(value)}" if isinstance(value, list) else "number")
+        for name, metrics in message.content.metric_records.items()
+        for key, value in metrics.items()
+    )
 
 
 def positive(value: object) -> float | None:

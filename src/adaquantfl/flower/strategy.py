@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -13,27 +14,20 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import CheckpointError, ConfigError, EngineError
 from ..protocol.arrays import EXACT_NAMES, Weights
-from ..protocol.downlink import Log, digest_of, held_parcel
+from ..protocol.downlink import digest_of, held_parcel
 from ..protocol.messages import Order
+from ..protocol.round import smoothed
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Rule
-from .receive import Received, positive, receive, typed
+from .receive import Received, positive, receive
 from .records import KEY, ORDER, PARCEL, array_record, arrays_in, put, size_of, split_order
 
 _log = logging.getLogger("flwr")
 _LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
 _FORMAT = 2  # of state_dict
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """A round that has been sent out. before: the server's state to return to. wire_bytes: of all its messages."""
-
-    before: ServerState
-    wire_bytes: int
 
 
 class AdaQuantStrategy(Strategy):
@@ -88,39 +82,39 @@ class AdaQuantStrategy(Strategy):
         self._lr_key = lr_key
         self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
         self._numbers: dict[int, int] = {}  # node -> client
-        self._sent: _Sent | None = None
+        self._before: ServerState | None = None  # the server's state before the round that is out, to return to
+        self._bytes_down = 0  # of that round's messages
         # The wrapped strategy's own steps: `start` puts ours in their place.
-        self._configure, self._aggregate, self._summary = (
-            strategy.configure_train,
-            strategy.aggregate_train,
-            strategy.summary,
-        )
+        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        self._summary = strategy.summary
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, with each client's order."""
         messages = list(self._configure(server_round, arrays, config, grid))
-        if self.server is not None and self._sent is not None:  # its replies were never aggregated
-            self.server.return_to(self._sent.before)
-        self._sent = self._open(messages) if messages else None
+        if self.server is not None and self._before is not None:  # its replies were never aggregated
+            self.server.return_to(self._before)
+        self._before = self._open(messages) if messages else None
+        self._bytes_down = sum(size_of(message.content) for message in messages) if self._before is not None else 0
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics."""
-        if self._sent is None or self.server is None:
+        if self._before is None or self.server is None:
             return self._aggregate(server_round, replies)
-        sent, self._sent = self._sent, None
-        received = receive(self.server, list(replies), self._numbers)
+        before, self._before = self._before, None
+        received = receive(self.server, list(replies), self._numbers, self._weight_key)
         self.refusals = received.refused
         for node, reason in received.refused.items():
             _log.warning("Refused the reply of node %d: %s", node, reason)
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         arrays, metrics = self._aggregate(server_round, received.messages)
-        arrays, facts = self._close(sent, received, arrays, loss)
-        return arrays, MetricRecord({**(metrics or {}), **facts})
+        arrays, facts = self._close(self.server, before, received, arrays, loss)
+        down = {"aq_wire_bytes_down": self._bytes_down}
+        return arrays, MetricRecord({**(metrics or {}), **received.metrics, **down, **facts})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -187,12 +181,13 @@ class AdaQuantStrategy(Strategy):
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
             self.server = Server.restore(state["server"], self._stages) if state["server"] else None
             self._numbers = {int(node): int(number) for node, number in state["clients"].items()}
-            self._sent = None
+            self._before = None
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
 
-    def _open(self, messages: list[Message]) -> _Sent | None:
-        """Open a round and write the orders. None where it cannot be: then the round is as it was without us."""
+    def _open(self, messages: list[Message]) -> ServerState | None:
+        """Open a round and write the orders; the state before it. None where it cannot be: then the round is as it was
+        without us."""
         models = [list(message.content.array_records.items()) for message in messages]
         try:
             if len(models[0]) != 1 or any(model != models[0] for model in models):
@@ -231,51 +226,40 @@ class AdaQuantStrategy(Strategy):
                 head, parcel = split_order(orders[client])
                 put(message, name, parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel})))
             put(message, KEY, ConfigRecord({ORDER: head, **settings}))  # type: ignore[dict-item]
-        return _Sent(before, sum(size_of(message.content) for message in messages))
+        return before
 
     def _server_at(self, weights: Weights) -> Server:
         """The server with this model: the one that it made last, or another where somebody has changed it since."""
-        server = self.server
-        try:
-            if server is None:
-                raise ConfigError("There is no server yet.")
-            state = server.current
-            model = state.layout.split(weights)
-        except ConfigError:  # the first round, or another model
-            self.server = server = Server(weights, exact=self._exact, stages=self._stages)
-            return server
-        given, ours = digest_of(model), state.layout.split(server.weights) if state.layout.narrow else server.model
-        if given not in (state.log.digest, digest_of(ours)):
-            trajectory = replace(state.trajectory, model=model, downlink=self._stages.downlink.init(model))
-            log = Log(state.log.round + 1, given)
-            server.return_to(replace(state, trajectory=trajectory, earlier=None, log=log))
-        return server
+        if self.server is not None:
+            with suppress(ConfigError):  # another model, with other arrays
+                self.server.adopt(weights)
+                return self.server
+        self.server = Server(weights, exact=self._exact, stages=self._stages)
+        return self.server
 
     def _close(
-        self, sent: _Sent, received: Received, arrays: ArrayRecord | None, loss: float | None
+        self, server: Server, before: ServerState, received: Received, arrays: ArrayRecord | None, loss: float | None
     ) -> tuple[ArrayRecord | None, dict[str, Any]]:
-        """End the round with what the wrapped strategy made of it: the model to continue with, and our metrics."""
-        server, before = self.server, sent.before
-        assert server is not None
-        metrics = {**received.metrics, "aq_wire_bytes_down": sent.wire_bytes}
+        """End the round with what the wrapped strategy made of it: the model to continue with, and what it took."""
         if (arrays is None) == bool(received.heard):  # only plain weights; or nothing was made of the updates
             server.return_to(before)
-            return arrays, metrics
+            return arrays, {}
         try:
-            closed = server.close(typed(arrays, before.layout) if arrays is not None else None)
+            closed = server.close(before.layout.typed(arrays_in(arrays)) if arrays is not None else None)
         except EngineError as error:
             _log.warning("The model stays as it is. %s", error)
             server.return_to(before)
-            return None, metrics
+            return None, {}
         after, facts = server.current, closed.facts
         if "undone" not in facts:
-            known = before.loss if loss is None else self._smoothed(before.loss, loss)
+            known = before.loss if loss is None else smoothed(before.loss, loss, self._stages.loss_smoothing)
             server.return_to(replace(after, loss=known))
-        metrics |= {} if facts["s"] is None else {"aq_s": facts["s"]}
-        metrics["aq_bits_per_element"] = facts["bits_per_element"]
-        metrics["aq_paper_bits"] = after.ledger.paper_bits - before.ledger.paper_bits
-        metrics["aq_payload_bytes"] = after.ledger.payload_bytes_up - before.ledger.payload_bytes_up
-        return array_record(closed.weights), metrics
+        return array_record(closed.weights), {
+            **({} if facts["s"] is None else {"aq_s": facts["s"]}),
+            "aq_bits_per_element": facts["bits_per_element"],
+            "aq_paper_bits": after.ledger.paper_bits - before.ledger.paper_bits,
+            "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
+        }
 
     def _learning_rate(self, message: Message) -> float:
         """eta_k from the train config; it matters only where it changes."""
@@ -283,7 +267,3 @@ class AdaQuantStrategy(Strategy):
             if eta := positive(config.get(self._lr_key)):
                 return eta
         return 1.0
-
-    def _smoothed(self, before: float | None, loss: float) -> float:
-        smoothing = self._stages.loss_smoothing
-        return loss if before is None else smoothing * before + (1 - smoothing) * loss

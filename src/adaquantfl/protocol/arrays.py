@@ -136,6 +136,22 @@ class Layout:
                 place += values.nbytes
                 yield entry, values
 
+    def check_types(self, weights: Mapping[str, AnyArray]) -> None:
+        """Refuse arrays of another type than the model's: ConfigError."""
+        for entry in self.entries:
+            if entry.name in weights and weights[entry.name].dtype.name != entry.dtype:
+                raise ConfigError(f"The array {entry.name!r} has type {weights[entry.name].dtype}, not {entry.dtype}.")
+
+    def typed(self, weights: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        """Arrays in the types of the model: who aggregates often turns integers into floats."""
+        types = {entry.name: _dtype(entry.dtype) for entry in self.entries}
+        out = {}
+        for name, array in weights.items():
+            dtype = types.get(name, array.dtype)
+            rounded = np.rint(array) if dtype.kind in "iub" and array.dtype.kind == "f" else array
+            out[name] = rounded.astype(dtype)
+        return out
+
     def join(self, model: Model, copy: bool = True) -> Weights:
         """A model in the form of the user's weights; copy = False gives read-only views where types allow it."""
         out: dict[str, AnyArray] = {}

@@ -54,8 +54,8 @@ class OpenRound:
 
     loss: f(w_k) as the rule saw it. shares: None where the replies say how much each client counts. planned_levels: the
     rule's s. secrets: of the clients that sign. order_bytes, parcel_bytes: of each client's order as it was sent, and
-    of the part that leads to the model. norms: of all usable updates, those above the limit too, where the limit is the
-    round's median.
+    of the part that leads to the model. norms: of all usable updates, those too that are above the round's limit, where
+    there is a limit.
     """
 
     eta: float
@@ -83,8 +83,18 @@ class OpenRound:
         silent = {client: "no answer." for client in self.orders if client not in self.heard}
         return {client: self.missing.get(client, reason) for client, reason in silent.items()}
 
-    def check(self, client: int, data: bytes, layout: Layout, stages: Stages) -> Heard:
-        """A reply, looked at from end to end before anything of it is used. Refused with the reason otherwise."""
+    @property
+    def largest(self) -> str:
+        """Who sent the largest updates, for a sentence."""
+        norms = {client: one.frame.norm for client, one in self.heard.items()}
+        largest = sorted(norms, key=lambda client: -norms[client])[:3]
+        return ", ".join(f"client {client} (norm {norms[client]:g})" for client in largest)
+
+    def check(self, client: int, data: bytes, layout: Layout, model: Model, stages: Stages) -> Heard:
+        """A reply, looked at from end to end before anything of it is used. Refused with the reason otherwise.
+
+        model: the round's; an update's norm is that of all its float32 parts.
+        """
         limit = stages.limit
         if client not in self.orders:
             raise Refused(f"Client {client} was not asked in this round.")
@@ -111,12 +121,15 @@ class OpenRound:
             if reply.survey and not order.candidates:
                 raise FrameError("It has a survey that the round's plan does not ask for.")
             seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
-            norm = frame.norm if limit.is_set else 0.0
+            norm = 0.0
+            if limit.is_set:
+                moved = 0.0 if buffers is None else np.linalg.norm(raw.values(buffers.frame) - model.buffers)
+                norm = math.hypot(frame.norm, float(moved))
             if reasons := limit.refused({0: norm}, median=math.inf):
                 raise FrameError(reasons[0])
         except FrameError as error:
             raise Refused(_refusal(client, str(error))) from error
-        if limit.needs_all:
+        if limit.is_set:
             self.norms[client] = norm
         return Heard(data, reply, frame, buffers, seen)
 

@@ -84,7 +84,7 @@ def end(
         rule=rule,
         log=log,
         ledger=ledger,
-        loss=state.loss if verdict is Verdict.ROLL_BACK else _smoothed(state.loss, total.loss, stages.loss_smoothing),
+        loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, total.loss, stages.loss_smoothing),
         survey=None if verdict is Verdict.ROLL_BACK else survey,
         **facts.remembered(state, opened, verdict, stages.uplink.feedback),
     )
@@ -105,18 +105,12 @@ def _step(
     if not state.layout.is_finite(wanted):
         raise EngineError(
             f"Round {state.round + 1}: the new model is not finite, so that it is not taken. The largest updates are "
-            f"those of {_largest(opened)}. Set max_update_norm, or lower the learning rate."
+            f"those of {opened.largest}. Set max_update_norm, or lower the learning rate."
         )
     change = Change(update, relay, state.round, stages.seed, opened.loss, opened.eta)
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
 
 
-def _largest(opened: OpenRound) -> str:
-    """Who sent the largest updates, for a sentence."""
-    norms = {client: one.frame.norm for client, one in opened.heard.items()}
-    largest = sorted(norms, key=lambda client: -norms[client])[:3]
-    return ", ".join(f"client {client} (norm {norms[client]:g})" for client in largest)
-
-
-def _smoothed(before: float | None, loss: float, smoothing: float) -> float:
+def smoothed(before: float | None, loss: float, smoothing: float) -> float:
+    """The rounds' loss with this round's: an exponential average."""
     return loss if before is None else smoothing * before + (1 - smoothing) * loss

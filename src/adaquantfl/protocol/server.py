@@ -166,7 +166,7 @@ class Server:
             raise Refused(f"The reply of client {client} is a {type(reply).__name__}, not bytes.")
         reply = bytes(reply)
         try:
-            heard = opened.check(client, reply, self._state.layout, self.stages)
+            heard = opened.check(client, reply, self._state.layout, self.model, self.stages)
         except Refused as refusal:
             opened.refuse(client, reply, str(refusal))
             raise
@@ -188,6 +188,16 @@ class Server:
         opened.apply_limit(self.stages.limit)
         return {client: layout.join(one.decoded(model)) for client, one in sorted(opened.heard.items())}
 
+    @property
+    def norms(self) -> dict[int, float]:
+        """The norms of the updates of the open round, where there is a limit."""
+        return dict(self._opened().norms)
+
+    @property
+    def missing(self) -> dict[int, str]:
+        """Who was asked in the open round and does not count so far, with the reason."""
+        return self._opened().missing_clients
+
     def close(self, weights: Weights | None = None) -> Round:
         """End the round with the replies that came. EngineError where they are too few; the round stays open.
 
@@ -200,6 +210,16 @@ class Server:
         after, facts = rounds.end(self.stages, self._state, opened, aggregated)
         self._state, self._round = after, None
         return Round(after.layout, after.trajectory.model, facts)
+
+    def adopt(self, weights: Weights) -> None:
+        """Continue with these weights where somebody else has changed the model. ConfigError where they do not fit."""
+        state = self._state
+        model = state.layout.split(weights)
+        ours = state.layout.split(self.weights) if state.layout.narrow else self.model
+        digest = digest_of(model)
+        if digest not in (state.log.digest, digest_of(ours)):
+            trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
+            self.return_to(replace(state, trajectory=trajectory, earlier=None, log=Log(state.log.round + 1, digest)))
 
     def return_to(self, earlier: ServerState) -> None:
         """Forget what came after this state, an open round included."""

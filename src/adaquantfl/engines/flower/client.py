@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from .identity import write_identity
+from .nodes import write_identity
 
 # The rest is imported where it is used: PyTorch takes seconds, and a node that only says who it is does not need it.
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from ...runs.config import Config
 from ..base import Engine
 from ..calls import SHARED, Call
 from .exchange import Exchange
-from .inbox import Inbox
-from .nodes import Nodes
+from .nodes import Inbox, Nodes
 from .polling import poll_replies_sooner
 from .records import Questions
 

@@ -12,9 +12,10 @@ from flwr.app import Message, MessageType
 from ...errors import FrameError
 from ...protocol.messages import Order
 from ..calls import Failure
-from .inbox import Inbox
-from .nodes import Nodes
-from .records import Questions, failure_of, read_answers
+from .nodes import Inbox, Nodes, reason_of_error
+from .records import Questions, read_answers
+
+Answers = Iterator[tuple[int, Any]]  # with the places of their calls
 
 _TTL_MARGIN = 5.0  # seconds; Flower's timeout is longer than ours, so that our error message is the one users see
 _MESSAGES_PER_WORKER = 2  # out at a time in a simulation: a worker never idles, and Flower has few of them to search
@@ -33,19 +34,14 @@ class _Pending:
 class Exchange:
     """The messages of one carry. Its owner calls `step` until it is `done`.
 
-    shares: client -> places of the calls that its node answers. workers: how many simulated clients work side by side;
-    None where every client has a host of its own.
+    shares: client -> places of the calls that its node answers. timeout: seconds for a client to answer. workers: how
+    many simulated clients work side by side; None where every client has a host of its own.
     """
 
     def __init__(
-        self,
-        inbox: Inbox,
-        nodes: Nodes,
-        questions: Questions,
-        shares: dict[int, list[int]],
-        timeout: float,
-        workers: int | None,
-    ) -> None:
+        self, inbox: Inbox, nodes: Nodes, questions: Questions, shares: dict[int, list[int]],
+        timeout: float, workers: int | None,
+    ) -> None:  # fmt: skip
         self._inbox, self._nodes, self._questions = inbox, nodes, questions
         self._unsent, self._out = dict(shares), dict[str, _Pending]()
         self._timeout, self._workers = timeout, workers
@@ -61,19 +57,20 @@ class Exchange:
             return False
         return not (self._unsent and self._nodes.asking and time.monotonic() < self._began + self._timeout)
 
-    def step(self) -> Iterator[tuple[int, Any]]:
-        """Send what can be sent; the answers that are there, and failures, with the places of their calls."""
+    def step(self) -> Answers:
+        """Send what can be sent; the answers that are there, and failures."""
         self._nodes.refresh()
         self._follow()
         yield from self._send()
         for number, reply in self._inbox.receive(self._out).items():
-            yield from self._open(reply, self._out.pop(number))
+            pending = self._out.pop(number)
+            yield from zip(pending.places, self._open(reply, pending), strict=True)
         yield from self._overdue()
 
-    def give_up(self) -> Iterator[tuple[int, Any]]:
+    def give_up(self) -> Answers:
         """Failures for the clients that have no node."""
         for client, places in self._unsent.items():
-            yield from ((place, Failure(self._nodes.lost(client))) for place in places)
+            yield from _failures(places, self._nodes.lost(client))
 
     def close(self) -> None:
         """Nobody waits for the rest."""
@@ -86,44 +83,49 @@ class Exchange:
                 self._inbox.forget([number])
                 self._unsent[pending.client] = self._out.pop(number).places
 
-    def _send(self) -> Iterator[tuple[int, Any]]:
+    def _send(self) -> Answers:
         """Send to the clients whose turn it is; failures where Flower does not take the message."""
-        room = len(self._unsent) if self._workers is None else _MESSAGES_PER_WORKER * self._workers - len(self._out)
-        ready = {c: self._nodes.of[c] for c in list(self._unsent) if c in self._nodes.of}
-        ready = dict(list(ready.items())[: max(0, room)])
-        contents = {
-            node: self._questions.write(self._unsent[c], self._nodes.holds.get(node, b"")) for c, node in ready.items()
-        }
-        seconds = self._timeout if self._workers is None else (_MESSAGES_PER_WORKER + 1) * self._timeout
+        room, seconds, begun = len(self._unsent), self._timeout, self._began
+        if self._workers is not None:
+            room = max(0, _MESSAGES_PER_WORKER * self._workers - len(self._out))
+            seconds = (_MESSAGES_PER_WORKER + 1) * self._timeout
+        ready = [client for client in self._unsent if client in self._nodes.of][:room]
+        contents = {}
+        for client in ready:
+            node = self._nodes.of[client]
+            contents[node] = self._questions.write(self._unsent[client], self._nodes.holds.get(node, b""))
         sent = self._inbox.send(self._kind, contents, seconds + _TTL_MARGIN, self._group) if contents else {}
-        for client, node in ready.items():
-            places = self._unsent.pop(client)
+        for client in ready:
+            node, places = self._nodes.of[client], self._unsent.pop(client)
             self._nodes.note(node, b"")  # until it has answered
             if node in sent:
-                self._out[sent[node]] = _Pending(client, node, places, self._began if self._workers is None else None)
+                self._out[sent[node]] = _Pending(client, node, places, None if self._workers else begun)
             else:
-                failure = Failure("Flower did not take the message to its SuperNode.")
-                yield from ((place, failure) for place in places)
+                yield from _failures(places, "Flower did not take the message to its SuperNode.")
 
-    def _open(self, reply: Message, pending: _Pending) -> Iterator[tuple[int, Any]]:
-        answers: list[Any]
+    def _open(self, reply: Message, pending: _Pending) -> list[Any]:
+        """The answers in a reply, or failures in their place."""
+        if reply.has_error():
+            return [Failure(reason_of_error(reply.error))] * len(pending.places)
         try:
-            if reply.has_error():
-                answers = [failure_of(reply.error)] * len(pending.places)
-            else:
-                answers = read_answers(reply.content, [self._questions.calls[place] for place in pending.places])
-                if not any(isinstance(answer, Failure) for answer in answers):
-                    self._nodes.note(pending.node, self._questions.digest)
+            answers = read_answers(reply.content, [self._questions.calls[place] for place in pending.places])
         except FrameError as error:
-            answers = [Failure(f"its message was refused. {error}")] * len(pending.places)
-        yield from zip(pending.places, answers, strict=True)
+            return [Failure(f"its message was refused. {error}")] * len(pending.places)
+        if not any(isinstance(answer, Failure) for answer in answers):
+            self._nodes.note(pending.node, self._questions.digest)
+        return answers
 
-    def _overdue(self) -> Iterator[tuple[int, Any]]:
+    def _overdue(self) -> Answers:
         now = time.monotonic()
         for pending in list(self._out.values())[: self._workers]:  # simulated workers take them in order
             pending.begun = pending.begun or now
         for number, pending in list(self._out.items()):
             if pending.begun is not None and now > pending.begun + self._timeout:
                 self._inbox.forget([number])
-                failure = Failure(f"no answer within round_timeout = {self._timeout:g} s.")
-                yield from ((place, failure) for place in self._out.pop(number).places)
+                yield from _failures(
+                    self._out.pop(number).places, f"no answer within round_timeout = {self._timeout:g} s."
+                )
+
+
+def _failures(places: list[int], reason: str) -> Answers:
+    return ((place, Failure(reason)) for place in places)

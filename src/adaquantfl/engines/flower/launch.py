@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,29 +20,31 @@ from .local_processes import LocalProcesses, free_ports
 _POLL_SECONDS = 0.2  # between a SuperNode's questions for messages
 _REVIVE_AFTER = 5.0  # seconds; a SuperNode that ends sooner than this would only end again
 
+# Starts what a run needs; environment: where the server app reports to. Returns a check that raises where it has ended.
+Start = Callable[[LocalProcesses, Config, dict[str, str]], Callable[[], None]]
+
 
 def simulate(request: Request, observer: Observer | None = None) -> dict[str, Any]:
     """Play a run on Flower's simulation engine: Ray's workers on this machine take turns at being the clients."""
-    prepared = _prepare(request)
-    if isinstance(prepared, dict):
-        return prepared
-    workers = min(prepared.workers or cores(), prepared.clients)
-    with LocalProcesses() as processes, closing(Command(processes.path, request)) as command:
-        module = "adaquantfl.engines.flower.simulation"
-        call = [sys.executable, "-m", module, str(prepared.clients), str(workers)]
-        processes.start("simulation", call, command.environment)
-        return command.follow(observer, check=lambda: processes.check("simulation"))
+
+    def start(processes: LocalProcesses, config: Config, environment: dict[str, str]) -> Callable[[], None]:
+        workers = min(config.workers or cores(), config.clients)
+        module = "adaquantfl.engines.flower.server_app"
+        processes.start("simulation", [sys.executable, "-m", module, str(config.clients), str(workers)], environment)
+        return lambda: processes.check("simulation")
+
+    return _play(request, observer, start)
 
 
 def deploy(request: Request, observer: Observer | None = None) -> dict[str, Any]:
     """Play a run on a SuperLink and a SuperNode for each client, all on this machine's loopback."""
-    prepared = _prepare(request)
-    if isinstance(prepared, dict):
-        return prepared
-    with LocalProcesses() as processes, closing(Command(processes.path, request)) as command:
-        deployment = Deployment(processes, prepared.clients)
-        deployment.start(command.environment)
-        return command.follow(observer, deployment.check)
+
+    def start(processes: LocalProcesses, config: Config, environment: dict[str, str]) -> Callable[[], None]:
+        deployment = Deployment(processes, config.clients)
+        deployment.start(environment)
+        return deployment.check
+
+    return _play(request, observer, start)
 
 
 class Deployment:
@@ -92,41 +96,15 @@ class Deployment:
 def write_app(folder: Path) -> None:
     """The folder that `flwr run` takes: only a pyproject.toml, for the code is in this package."""
     folder.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(_APP, encoding="utf-8")
+    shutil.copyfile(Path(__file__).with_name("app.toml"), folder / "pyproject.toml")
 
 
-_APP = """\
-[project]
-name = "adaquantfl-preset"
-version = "1.0.0"
-description = "A preset of AdaQuantFL on Flower."
-license = "Apache-2.0"
-dependencies = ["adaquantfl[train,flower]"]
-
-[tool.flwr.app]
-publisher = "adaquantfl"
-
-[tool.flwr.app.components]
-serverapp = "adaquantfl.engines.flower.server_app:app"
-clientapp = "adaquantfl.engines.flower.client:app"
-
-[tool.flwr.app.config]
-preset = "demo"
-set = ""
-out = ""
-resume = ""
-"""
+class _ClientsNeeded(Exception):
+    """The run needs its clients. Its argument is the configuration."""
 
 
-class _Needed(Exception):
-    """The run needs its clients."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-
-def _prepare(request: Request) -> Config | dict[str, Any]:
-    """The configuration of a run that can be played, or the summary of one that is finished. Nothing is started."""
+def _play(request: Request, observer: Observer | None, start: Start) -> dict[str, Any]:
+    """The summary of a run whose server app is another process. Nothing is started for a run that is finished."""
     try:
         from ...flower import requirement
     except ImportError as error:
@@ -134,9 +112,11 @@ def _prepare(request: Request) -> Config | dict[str, Any]:
     requirement.require_flwr()
 
     def connect(config: Config) -> NoReturn:
-        raise _Needed(config)
+        raise _ClientsNeeded(config)
 
     try:
         return request.play(connect=connect)
-    except _Needed as needed:
-        return needed.config
+    except _ClientsNeeded as needed:
+        config = needed.args[0]
+    with LocalProcesses() as processes, closing(Command(processes.path, request)) as command:
+        return command.follow(observer, start(processes, config, command.environment))

@@ -6,11 +6,11 @@ A socket in a folder that only this user can open, and a key on top: what comes 
 from __future__ import annotations
 
 import os
-import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...runs.config import Config
 from ...runs.loop import Observer, Request, RunState
 
 _ADDRESS, _KEY = "ADAQUANTFL_LAUNCHER", "ADAQUANTFL_LAUNCHER_KEY"
+_POLL_SECONDS = 0.2
 _START_WITHIN = 300.0  # seconds for the server app to report; Flower's processes start slowly on busy machines
 _STOP_WITHIN = 30.0  # seconds for it to end the run in good order
 
@@ -32,9 +33,8 @@ class Command:
         self._address, self._key = str(folder / "link"), secrets.token_bytes(32)
         self._listener = Listener(self._address, "AF_UNIX", authkey=self._key)
         self._request = replace(request, out=request.out.absolute())  # the server app may be in another folder
-        self._news: queue.Queue[tuple[Any, ...]] = queue.Queue()
         self._app: Connection | None = None
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -44,25 +44,26 @@ class Command:
     def follow(self, observer: Observer | None, check: Callable[[], None]) -> dict[str, Any]:
         """The run's summary. check: called now and then; it raises where there is nobody left to wait for."""
         deadline = time.monotonic() + _START_WITHIN
+        while self._app is None:
+            check()
+            if time.monotonic() > deadline:
+                raise EngineError(f"Flower did not start the server app within {_START_WITHIN:g} s.")
+            time.sleep(_POLL_SECONDS)
         try:
             while True:
-                try:
-                    kind, *content = self._news.get(timeout=0.2)
-                except queue.Empty:
+                while not self._app.poll(_POLL_SECONDS):
                     check()
-                    if self._app is None and time.monotonic() > deadline:
-                        raise EngineError(f"Flower did not start the server app within {_START_WITHIN:g} s.") from None
-                    continue
+                kind, content = _next(self._app)
                 if kind == "round" and observer:
                     observer(*content)
                 elif kind == "summary":
-                    return dict(content[0])
+                    return dict(content)
                 elif kind == "error":
-                    raise content[0]
-                elif kind == "end":
-                    raise EngineError("The server app ended in mid-run without a word: it was killed, or has crashed.")
-        except KeyboardInterrupt:
-            self._stop()
+                    raise content
+        except KeyboardInterrupt:  # ask the server app to stop, and give it the time to write its checkpoint
+            self._app.send("stop")
+            while self._app.poll(_STOP_WITHIN) and _next(self._app)[0] == "round":
+                pass
             raise
 
     def close(self) -> None:
@@ -70,46 +71,28 @@ class Command:
         if self._app is not None:
             self._app.close()
 
-    def _listen(self) -> None:
-        try:
-            self._app = self._listener.accept()
-            self._app.send(self._request)
-            while True:
-                self._news.put(self._app.recv())
-        except Exception:  # the other end is gone, or we are closing
-            self._news.put(("end",))
-
-    def _stop(self) -> None:
-        """Ask the server app to stop, and give it the time to write its checkpoint."""
-        if self._app is None:
-            return
-        self._app.send("stop")
-        deadline = time.monotonic() + _STOP_WITHIN
-        while time.monotonic() < deadline:
-            try:
-                if self._news.get(timeout=0.2)[0] in ("error", "summary", "end"):
-                    return
-            except queue.Empty:
-                continue
+    def _accept(self) -> None:
+        with suppress(Exception):  # we are closing
+            app = self._listener.accept()
+            app.send(self._request)
+            self._app = app
 
 
 class ServerEnd:
     """The server app's end."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.request: Request = connection.recv()
+    def __init__(self) -> None:
+        self._connection = Client(os.environ[_ADDRESS], "AF_UNIX", authkey=bytes.fromhex(os.environ[_KEY]))
+        self.request: Request = self._connection.recv()
 
     @staticmethod
-    def connect(environment: Mapping[str, str] = os.environ) -> ServerEnd | None:
+    def connect() -> ServerEnd | None:
         """None where the app was started by hand."""
-        if _ADDRESS not in environment:
-            return None
-        return ServerEnd(Client(environment[_ADDRESS], "AF_UNIX", authkey=bytes.fromhex(environment[_KEY])))
+        return ServerEnd() if _ADDRESS in os.environ else None
 
     def observe(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         """Pass a round on."""
-        self._connection.send(("round", config, state, line))
+        self._connection.send(("round", (config, state, line)))
 
     def stopped(self) -> bool:
         """Whether the command wants no more, or is gone."""
@@ -122,6 +105,16 @@ class ServerEnd:
         self._connection.send(("summary", summary))
 
     def fail(self, error: Exception) -> None:
-        """Pass on why the run ended."""
+        """Pass on why the run ended, if the command is still there."""
         ours = error if isinstance(error, AdaQuantError) else EngineError(f"The server app failed: {reason_of(error)}")
-        self._connection.send(("error", ours))
+        with suppress(OSError):
+            self._connection.send(("error", ours))
+
+
+def _next(app: Connection) -> tuple[str, Any]:
+    """The next news of the server app."""
+    try:
+        kind, content = app.recv()
+        return kind, content
+    except (EOFError, OSError):
+        return "error", EngineError("The server app ended in mid-run without a word: it was killed, or has crashed.")

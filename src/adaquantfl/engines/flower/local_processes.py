@@ -12,9 +12,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 
 from ...errors import EngineError
 
@@ -61,9 +60,7 @@ class LocalProcesses:
     def __enter__(self) -> LocalProcesses:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end_all()
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -93,10 +90,9 @@ class LocalProcesses:
 
     def check(self, name: str) -> None:
         """EngineError where this process has ended."""
-        if not self.alive(name):
-            raise EngineError(
-                f"{name} has ended (exit code {self._processes[name].returncode}). {self.last_words(name)}"
-            )
+        code = self._processes[name].poll()
+        if code is not None:
+            raise EngineError(f"{name} has ended (exit code {code}). {self.last_words(name)}")
 
     def printed(self, name: str) -> str:
         """What a process has printed, without colours."""
@@ -148,11 +144,8 @@ class LocalProcesses:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody uses at the moment, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

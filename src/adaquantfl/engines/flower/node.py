@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -51,8 +50,3 @@ def _resident() -> Callable[[str, Callable[[], bool]], None] | None:
         _log.warning("This version of Flower takes no resident client: it starts a process per message. (%s)", error)
         return None
     return serve
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))

@@ -8,13 +8,14 @@ python -m adaquantfl.engines.flower.polling SECONDS ARGUMENTS is Flower's SuperN
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 _FIRST_RETRY, _LONGEST_RETRY = 0.02, 1.0  # seconds until a part of a reply that is on its way is asked for again
 _log = logging.getLogger("flwr")
@@ -22,30 +23,25 @@ _log = logging.getLogger("flwr")
 
 def poll_messages_sooner(seconds: float) -> ModuleType | None:
     """A SuperNode asks for messages, and for its client's answer, at least every `seconds` (3 and 0.5)."""
-    if (loop := _module("flwr.supernode.start_client_internal", "time")) is not None:
-        loop.__dict__["time"] = SimpleNamespace(sleep=lambda interval: time.sleep(min(interval, seconds)))
-    return loop
+    clock = SimpleNamespace(sleep=lambda interval: time.sleep(min(interval, seconds)))
+    return _replace("flwr.supernode.start_client_internal", "time", lambda _: clock)
 
 
 def poll_replies_sooner() -> ModuleType | None:
     """A server app that finds a reply whose parts are still on their way asks again soon (1 s)."""
-    if (grid := _module("flwr.superlink.grid.http_grid", "pull_objects", "initial_backoff", "backoff_cap")) is not None:
-        pull = import_module("flwr.supercore.inflatable.inflatable_utils").pull_objects
-        grid.__dict__["pull_objects"] = partial(pull, initial_backoff=_FIRST_RETRY, backoff_cap=_LONGEST_RETRY)
-    return grid
+    sooner = {"initial_backoff": _FIRST_RETRY, "backoff_cap": _LONGEST_RETRY}
+    return _replace("flwr.superlink.grid.http_grid", "pull_objects", lambda pull: partial(pull, **sooner))
 
 
-def _module(path: str, name: str, *parameters: str) -> ModuleType | None:
-    """A module of Flower that has this name, a function with these parameters; None otherwise."""
+def _replace(path: str, name: str, change: Callable[[Any], Any]) -> ModuleType | None:
+    """A module of Flower with this name changed; None where it has no such name."""
     try:
         module = import_module(path)
-        found = getattr(module, name)
-        if not parameters or isinstance(found, partial) or set(parameters) <= set(inspect.signature(found).parameters):
-            return module
+        module.__dict__[name] = change(getattr(module, name))
+        return module
     except (ImportError, AttributeError):
-        pass
-    _log.warning("This version of Flower has no %s in %s: its own polling intervals stay.", name, path)
-    return None
+        _log.warning("This version of Flower has no %s in %s: its own polling intervals stay.", name, path)
+        return None
 
 
 if __name__ == "__main__":

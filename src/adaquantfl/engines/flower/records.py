@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from flwr.app import ConfigRecord, Error, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.app import ConfigRecord, RecordDict
 
 from ...errors import FrameError
 from ...flower.records import KEY, ORDER, PARCEL, REPLY, bytes_in, split_order
@@ -16,15 +15,7 @@ from ...protocol.downlink import digest_in, held_parcel
 from ...protocol.messages import Order
 from ...protocol.server import Server
 from ..calls import Call, Failure, Trained
-
-_LONGEST_REASON = 500  # characters
-_REASONS = {
-    ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its ClientApp cannot be loaded: is adaquantfl[train,flower] installed there?",
-    ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time: Flower gave the message up.",
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "no answer in time: Flower gave the message up.",
-    ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone: it gave no sign of life for a minute.",
-    ErrorCode.CLIENT_APP_CRASHED: "its ClientApp ended in mid-round; out of memory is the usual cause.",
-}
+from .nodes import printable
 
 
 class Questions:
@@ -88,21 +79,6 @@ def read_answers(content: RecordDict, calls: Sequence[Call]) -> list[Any]:
         return [_answer(call, line, record, n) for n, (call, line) in enumerate(zip(calls, lines, strict=True))]
     except Exception as error:
         raise FrameError(f"It cannot be read ({printable(f'{type(error).__name__}: {error}')}).") from error
-
-
-def failure_of(error: Error) -> Failure:
-    """Why there is no reply, where Flower reports an error in its place."""
-    told = f"Flower reports error {error.code}: {printable(error.reason or 'no reason given')}"
-    return Failure(_REASONS.get(error.code, told))
-
-
-def printable(text: str) -> str:
-    """What another host says, fit for a terminal and a history.
-
-    >>> printable("no data\\x1b[2J today")
-    'no data [2J today'
-    """
-    return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_REASON]).strip()
 
 
 def _answer(call: Call, line: dict[str, Any], record: ConfigRecord, number: int) -> Any:

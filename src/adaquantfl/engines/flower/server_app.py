@@ -1,27 +1,34 @@
-"""A preset as a Flower app: the ServerApp plays the run on the grid that Flower gives it."""
+"""A preset as a Flower app: the ServerApp plays the run on the grid that Flower gives it.
+
+python -m adaquantfl.engines.flower.server_app CLIENTS WORKERS is the process of a simulated run: Flower's simulation
+engine, and Ray under it, for as long as one run takes.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import shlex
-from contextlib import suppress
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, UserConfig
 from flwr.serverapp import Grid, ServerApp
 
-from ...errors import ConfigError
+from ...errors import ConfigError, EngineError
 from ...report import progress
 from ...runs.config import Config, load_config, parse_override
-from ...runs.loop import Observer, Request, RunState
+from ...runs.loop import Request, RunState
 from .engine import FlowerEngine
 from .launch_link import ServerEnd
 
+_RAY_ATTEMPTS = 3  # at starting Ray, which gives its own processes 30 s: too few on a busy machine
 _log = logging.getLogger("flwr")  # Flower shows what is logged here, and `flwr log` fetches it
 
 
-def server_app(link: ServerEnd | None = None, workers: int | None = None) -> ServerApp:
+def server_app(command: ServerEnd | None = None, workers: int | None = None) -> ServerApp:
     """A ServerApp that plays what the command asks for, or what Flower's run config says.
 
     workers: how many simulated clients work side by side; None in a deployment.
@@ -30,26 +37,18 @@ def server_app(link: ServerEnd | None = None, workers: int | None = None) -> Ser
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        command = link or ServerEnd.connect()
-        if command is None:
-            play(request_of(context.run_config), grid, _say, workers)
+        engine = partial(FlowerEngine, grid=grid, workers=workers)
+        link = command or ServerEnd.connect()
+        if link is None:
+            request_of(context.run_config).play(_say, engine)
             return
         try:
-            command.finish(play(command.request, grid, command.observe, workers, command))
+            link.finish(link.request.play(link.observe, partial(engine, stopped=link.stopped)))
         except Exception as error:
-            with suppress(OSError):
-                command.fail(error)
+            link.fail(error)
             raise
 
     return app
-
-
-def play(
-    request: Request, grid: Grid, observer: Observer, workers: int | None = None, command: ServerEnd | None = None
-) -> dict[str, Any]:
-    """Play a run on this grid; returns its summary."""
-    stopped = command.stopped if command else lambda: False
-    return request.play(observer, connect=lambda config: FlowerEngine(config, grid, workers, stopped))
 
 
 def request_of(run_config: UserConfig) -> Request:
@@ -66,8 +65,42 @@ def request_of(run_config: UserConfig) -> Request:
     return Request(Path(out), load_config(preset, changes))
 
 
+def simulate(clients: int, workers: int) -> None:
+    """Play what the command asks for with `clients` nodes, `workers` of them at a time."""
+    from flwr.simulation import run_simulation
+
+    from .client import app as client_app
+
+    link = ServerEnd()
+    try:
+        start_ray(workers)
+        one_each = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+        run_simulation(server_app(link, workers), client_app, clients, backend_config=one_each)  # type: ignore[arg-type]
+    except Exception as error:
+        link.fail(error)
+        os._exit(1)  # Flower's threads would wait for nodes that never come
+
+
+def start_ray(workers: int) -> None:
+    """Ray on this machine's loopback, with nothing but what Flower needs."""
+    import ray
+
+    for attempt in range(1, _RAY_ATTEMPTS + 1):
+        try:
+            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+            return
+        except Exception as error:
+            ray.shutdown()
+            if attempt == _RAY_ATTEMPTS:
+                raise EngineError(f"Ray does not start on this machine: {error}") from error
+
+
 def _say(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
     _log.info("round %d of %d: %s", state.round, config.rounds, progress.numbers(state, line))
 
 
 app = server_app()
+
+
+if __name__ == "__main__":
+    simulate(int(sys.argv[1]), int(sys.argv[2]))
