@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TaskError,
     )
     from .protocol.client import Client
+    from .protocol.cohort import Cohort
     from .protocol.server import Server
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
@@ -59,6 +60,7 @@ _HOME = {
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
     "protocol.client": ("Client",),
+    "protocol.cohort": ("Cohort",),
     "protocol.server": ("Server",),
     "rules": ("AdaQuant", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
     "training.own": ("OwnTask",),
@@ -73,6 +75,7 @@ __all__ = [
     "AdaQuantError",
     "CheckpointError",
     "Client",
+    "Cohort",
     "ConfigError",
     "DataError",
     "EngineError",
