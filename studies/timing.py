@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from adaquantfl.codecs.raw import frame_size
 from adaquantfl.report import figures, tables
 from adaquantfl.runs.config import Link
-from adaquantfl.runs.link import Heard, round_seconds
+from adaquantfl.runs.link import ReplyTiming, round_seconds
 from adaquantfl.runs.records import RunRecord, group_runs
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
@@ -55,7 +55,7 @@ def over(link: Link, run: RunRecord, work: Work) -> RunRecord:
         n = line["clients"]
         each_up, each_down = (line["wire_bytes_up"] - up) // n, (line["wire_bytes_down"] - down) // n
         up, down = line["wire_bytes_up"], line["wire_bytes_down"]
-        heard = [Heard(client, each_up, 0.0, 0.0) for client in range(n)]
+        heard = [ReplyTiming(client, each_up, 0.0, 0.0) for client in range(n)]
         total += work.server + round_seconds(timed, run.seed, heard, dict.fromkeys(range(n), each_down))
         history.append({**line, "simulated_seconds": total})
     return replace(run, history=history)

@@ -33,14 +33,14 @@ def run(make_run: MakeRun) -> Path:
 
 
 @pytest.fixture
-def server(run: Path) -> Iterator[watch.Server]:
+def server(run: Path) -> Iterator[watch.PageServer]:
     with watch.serve([run], port=0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def ask(server: watch.Server, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+def ask(server: watch.PageServer, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=HANG_SECONDS)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
@@ -49,7 +49,7 @@ def ask(server: watch.Server, path: str, method: str = "GET", **headers: str) ->
     return answer.status, text
 
 
-def test_the_page_and_its_data_are_served(server: watch.Server) -> None:
+def test_the_page_and_its_data_are_served(server: watch.PageServer) -> None:
     code, page = ask(server, "/")
     assert code == 200
     assert 'data-live="/data.json"' in page
@@ -63,7 +63,7 @@ def test_the_page_and_its_data_are_served(server: watch.Server) -> None:
     assert ask(server, "/../run/config.toml")[0] == 404
 
 
-def test_only_what_is_new_is_sent(server: watch.Server, run: Path) -> None:
+def test_only_what_is_new_is_sent(server: watch.PageServer, run: Path) -> None:
     first = json.loads(ask(server, "/data.json?since=")[1])
     assert ask(server, f"/data.json?since={first['version']}") == (204, "")
     grow(run, 4)
@@ -73,7 +73,7 @@ def test_only_what_is_new_is_sent(server: watch.Server, run: Path) -> None:
     assert "round 4 of 9" in json.loads(text)["status"]
 
 
-def test_a_half_written_line_waits_until_it_is_whole(server: watch.Server, run: Path) -> None:
+def test_a_half_written_line_waits_until_it_is_whole(server: watch.PageServer, run: Path) -> None:
     line = next_line(run, 4)
     with (run / "history.jsonl").open("a") as history:
         history.write(line[:20])
@@ -83,7 +83,7 @@ def test_a_half_written_line_waits_until_it_is_whole(server: watch.Server, run: 
     assert "round 4 of 9" in json.loads(ask(server, "/data.json")[1])["status"]
 
 
-def test_a_folder_that_cannot_be_read_for_a_while_keeps_the_last_page(server: watch.Server, run: Path) -> None:
+def test_a_folder_that_cannot_be_read_for_a_while_keeps_the_last_page(server: watch.PageServer, run: Path) -> None:
     text = (run / "history.jsonl").read_text()
     (run / "history.jsonl").write_text("damaged\n" + text)
     data = json.loads(ask(server, "/data.json")[1])
@@ -112,20 +112,20 @@ def test_a_history_beyond_bounds_is_not_read(run: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""])
-def test_another_name_for_this_machine_is_refused(server: watch.Server, host: str) -> None:
+def test_another_name_for_this_machine_is_refused(server: watch.PageServer, host: str) -> None:
     code, text = ask(server, "/data.json", Host=host.format(port=server.server_port))
     assert code == 403
     assert "paper_bits" not in text
     assert ask(server, "/", Host=f"localhost:{server.server_port}")[0] == 200
 
 
-def test_nothing_can_be_changed_and_nobody_else_can_connect(server: watch.Server) -> None:
+def test_nothing_can_be_changed_and_nobody_else_can_connect(server: watch.PageServer) -> None:
     assert ask(server, "/", method="POST")[0] == 501
     assert server.socket.getsockname()[0] == "127.0.0.1"
 
 
 def test_a_port_in_use_and_a_folder_without_a_run_get_a_sentence(
-    server: watch.Server, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: watch.PageServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(EngineError, match=f"Port {server.server_port} is in use"):
         watch.serve([run], server.server_port)

@@ -18,7 +18,7 @@ from adaquantfl.protocol.messages import Reply
 from adaquantfl.report.progress import numbers
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, Link, load_config
-from adaquantfl.runs.link import Heard, round_seconds, speeds
+from adaquantfl.runs.link import ReplyTiming, round_seconds, speeds
 from adaquantfl.training import models
 from support.histories import interrupt_after
 from support.rounds import Played, altered
@@ -200,7 +200,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words:
 
 def test_a_round_takes_as_long_as_its_slowest_client() -> None:
     link = Link(up_mbps=8, down_mbps=80, latency_ms=100, compute_seconds=0.5)
-    heard = [Heard(0, 1_000_000, 9, 9), Heard(1, 2_000_000, 9, 9)]
+    heard = [ReplyTiming(0, 1_000_000, 9, 9), ReplyTiming(1, 2_000_000, 9, 9)]
     assert round_seconds(link, 0, heard, {0: 10_000_000, 1: 1_000_000}) == pytest.approx(0.2 + 0.1 + 2.0 + 0.5)
     measured = replace(link, compute_seconds=0.0)
     assert round_seconds(measured, 0, heard[:1], {0: 0}) == pytest.approx(0.2 + 1.0 + 18)

@@ -15,7 +15,7 @@ from ..errors import FrameError
 from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
-from .dense_table import Counts, Reader, Table
+from .dense_table import Counts, LevelTable, Reader
 from .frame import TILE, Frame, Header, seal, varint, write_frame
 from .kernels import dense as kernels
 from .kernels.dense import LANES, STATE_WORDS
@@ -52,7 +52,7 @@ def estimate_size(counts: Counts, dimension: int) -> float:
     >>> round(estimate_size(counts, dimension=100_000))
     11585
     """
-    table, content = Table.of(counts)
+    table, content = LevelTable.of(counts)
     tiles = -(-dimension // TILE)
     # A final state holds between 31 and 63 bits, 16 of them content on average.
     states = max(content / 8 - 2 * LANES * tiles, 0.0) + 4 * STATE_WORDS * tiles
@@ -63,7 +63,7 @@ def encode(levels: Levels, counts: Counts | None = None) -> bytes:
     """Levels to a frame. counts: their histogram, where the caller has it already."""
     top, d = levels.top, levels.dimension
     values = np.ascontiguousarray(levels.values, dtype=level_dtype(top))
-    table, _ = Table.of(histogram(values, top) if counts is None else counts)
+    table, _ = LevelTable.of(histogram(values, top) if counts is None else counts)
     lowest, index, rows = table.for_writing()
     tiles = -(-d // TILE)
     streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
@@ -100,7 +100,7 @@ def open_body(frame: Frame) -> DenseBody:
     if len(body) < 4 * STATE_WORDS * tiles:
         raise FrameError(f"The body has {len(body):,} bytes; d = {d:,} needs at least {4 * STATE_WORDS * tiles:,}.")
     reader = Reader(body)
-    table = Table.read(reader, top)
+    table = LevelTable.read(reader, top)
     lengths = np.array([reader.varint() for _ in range(tiles)], dtype=np.int64) + STATE_WORDS
     reader.skip_padding()
     edges = np.concatenate([[0], np.cumsum(lengths)])

@@ -1,6 +1,6 @@
 """The dense codec's table: which interval of 2^e levels has which share of the 4096 slots.
 
-`Table.of` chooses it for a histogram, `to_bytes` and `read` are its wire form, and `for_writing` and `for_reading` are
+`LevelTable.of` chooses it for a histogram, `to_bytes` and `read` are its wire form, and `for_writing` and `for_reading` are
 the shapes that the kernels take.
 """
 
@@ -24,7 +24,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Table:
+class LevelTable:
     """Disjoint intervals of levels, ascending: `lowest` up to lowest + 2^width - 1 has `frequency` of the slots."""
 
     lowest: npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class Table:
     frequencies: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(counts: Counts) -> tuple[Table, float]:
+    def of(counts: Counts) -> tuple[LevelTable, float]:
         """The table for a histogram, and the bits that the histogram's levels take with it."""
         price = 1.0
         while True:
@@ -42,7 +42,7 @@ class Table:
             price *= 4
         frequencies = _frequencies(inside)
         content = float((inside * (widths + SCALE_BITS - np.log2(frequencies))).sum())
-        return Table(lowest, widths, frequencies), content
+        return LevelTable(lowest, widths, frequencies), content
 
     @property
     def largest(self) -> int:
@@ -63,7 +63,7 @@ class Table:
         return bytes(out)
 
     @staticmethod
-    def read(reader: Reader, s: int) -> Table:
+    def read(reader: Reader, s: int) -> LevelTable:
         """The reverse of to_bytes; the table ends where the frequencies add up to 4096."""
         lowest: list[int] = []
         widths: list[int] = []
@@ -84,7 +84,7 @@ class Table:
             frequencies += shares
             position, left = position + (count << width), left - sum(shares)
         as_array = [np.array(column, dtype=np.int64) for column in (lowest, widths, frequencies)]
-        return Table(*as_array)
+        return LevelTable(*as_array)
 
     def for_reading(self) -> npt.NDArray[np.void]:
         """Each slot's interval, as decode_tile takes it."""

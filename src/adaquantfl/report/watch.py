@@ -77,11 +77,11 @@ def status(runs: Sequence[RunRecord]) -> str:
     return f"Under way: {'; '.join(parts[:4])}{'; and more' if len(parts) > 4 else ''}{done}."
 
 
-def serve(folders: Sequence[Path], port: int = PORT) -> Server:
+def serve(folders: Sequence[Path], port: int = PORT) -> PageServer:
     """A server of these folders' page; `serve_forever` starts it. Port 0 takes one that is free."""
     watched = Watched(folders)
     try:
-        return Server(watched, port)
+        return PageServer(watched, port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
@@ -89,7 +89,7 @@ def serve(folders: Sequence[Path], port: int = PORT) -> Server:
         raise EngineError(f"Port {port} {taken}. Choose another with --port, or --port 0 for any free one.") from None
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """Serves one `Watched` on the loopback."""
 
     daemon_threads = True
@@ -110,7 +110,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: PageServer
     timeout = 20  # seconds that a connection may be silent
     server_version, sys_version = "adaquantfl", ""
 

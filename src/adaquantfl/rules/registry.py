@@ -26,7 +26,7 @@ _JHUNJHUNWALA = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of 
 
 
 @dataclass(frozen=True)
-class Method:
+class RuleEntry:
     """A rule that the key `method` may name. build: from the configuration. line, reference: for people."""
 
     build: Callable[[Any], Rule]
@@ -34,19 +34,19 @@ class Method:
     reference: str
 
 
-def _fixed(bits: int) -> Method:
+def _fixed(bits: int) -> RuleEntry:
     # Not a lambda in a loop: each has its own bits.
-    return Method(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
+    return RuleEntry(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
 
 
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
-_METHODS: dict[str, Method] = {
-    "adaquant": Method(
+_METHODS: dict[str, RuleEntry] = {
+    "adaquant": RuleEntry(
         lambda c: AdaQuant(c.s0, c.interval, c.guard, c.rounding),
         "the paper's: s grows with the square root of how far the loss has fallen",
         _JHUNJHUNWALA,
     ),
-    "cost-aware": Method(
+    "cost-aware": RuleEntry(
         lambda c: CostAware(
             c.rule_s0 or find_quantizer(c.quantizer).start_levels or CostAware.s0,
             c.survey_every,
@@ -57,30 +57,30 @@ _METHODS: dict[str, Method] = {
         "ours: the paper's bound with what a round really costs and really loses",
         "docs/theory.md",
     ),
-    "dadaquant": Method(
+    "dadaquant": RuleEntry(
         lambda c: DAdaQuant(c.rule_s0 or 1, c.patience), "s doubles on a plateau, and follows the clients' data", _HONIG
     ),
-    "dadaquant-time": Method(
+    "dadaquant-time": RuleEntry(
         lambda c: DAdaQuant(c.rule_s0 or 1, c.patience, clients=False), "s doubles on a plateau of the loss", _HONIG
     ),
-    "dadaquant-clients": Method(
+    "dadaquant-clients": RuleEntry(
         lambda c: DAdaQuant(c.rule_s0 or 1, c.patience, time=False),
         "the same s in every round, more for clients with more data",
         _HONIG,
     ),
-    "feddq": Method(
+    "feddq": RuleEntry(
         lambda c: FedDQ(c.resolution),
         "each client takes the bits that its update's range needs; for norm = linf",
         "Qu, Song, Tsui: FedDQ, 2022",
     ),
-    "fixed-step": Method(
+    "fixed-step": RuleEntry(
         lambda c: FixedStep(c.resolution), "levels lie equally far apart in every round", "a baseline of ours"
     ),
-    "cosine": Method(
+    "cosine": RuleEntry(
         lambda c: Cosine(c.rule_s0 or 1, c.s_end, c.rounds), "s rises along half a cosine", "a baseline of ours"
     ),
     **{name: _fixed(bits) for name, bits in BASELINES.items()},
-    "fp32": Method(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
+    "fp32": RuleEntry(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
 _OURS = (AdaQuant, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
 RULES: Registry[type[Rule]] = Registry(
@@ -88,14 +88,14 @@ RULES: Registry[type[Rule]] = Registry(
 )
 
 
-def methods() -> Mapping[str, Method]:
+def methods() -> Mapping[str, RuleEntry]:
     """Every method by name: ours first, then the rules of other packages, which are made without settings."""
     found, ours = dict(_METHODS), {rule.name for rule in _OURS}
     for name in RULES.names():
         if name not in ours and name not in found:
             rule = RULES.find(name)
             line = (rule.__doc__ or "").strip().partition("\n")[0]
-            found[name] = Method(rule.of_config, line, f"{rule.__module__}.{rule.__qualname__}")
+            found[name] = RuleEntry(rule.of_config, line, f"{rule.__module__}.{rule.__qualname__}")
     return found
 
 

@@ -17,7 +17,7 @@ _LINKS = -2  # in place of a round: the stream that draws the clients' speeds
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReplyTiming:
     """A client whose reply was used, and what it took."""
 
     client: int
@@ -26,7 +26,7 @@ class Heard:
     encode_seconds: float
 
 
-def round_seconds(link: Link, seed: int, heard: Iterable[Heard], bytes_down: Mapping[int, int]) -> float:
+def round_seconds(link: Link, seed: int, heard: Iterable[ReplyTiming], bytes_down: Mapping[int, int]) -> float:
     """From the model's departure to the last reply's arrival; the server's own work comes on top.
 
     Each client receives, computes and sends; all do so side by side, and the slowest one counts.
@@ -40,7 +40,7 @@ def round_seconds(link: Link, seed: int, heard: Iterable[Heard], bytes_down: Map
     return slowest
 
 
-def time_price(config: Config, heard: Sequence[Heard]) -> Callable[[float, float], float]:
+def time_price(config: Config, heard: Sequence[ReplyTiming]) -> Callable[[float, float], float]:
     """What one client's round costs with cost = "time": seconds on the median link. heard: the round's clients."""
     link = config.link or Link()
 

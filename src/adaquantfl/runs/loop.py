@@ -22,7 +22,7 @@ from . import columns
 from .config import RESUMABLE, Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
-from .link import Heard, round_seconds, time_price
+from .link import ReplyTiming, round_seconds, time_price
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
@@ -65,7 +65,7 @@ class Run:
 
     def __init__(self, config: Config, engine: Engine, saved: Mapping[str, Any] | None = None) -> None:
         self.config, self.engine = config, engine
-        self._heard: list[Heard] = []  # of the present round
+        self._heard: list[ReplyTiming] = []  # of the present round
         trainer = engine.player.trainer
         stages = config.stages(trainer.examples, time_price(config, self._heard))
         if saved is None:
@@ -131,7 +131,7 @@ class Run:
                 continue
             try:
                 server.receive(client, answer.reply)
-                self._heard.append(Heard(client, len(answer.reply), answer.train_seconds, answer.encode_seconds))
+                self._heard.append(ReplyTiming(client, len(answer.reply), answer.train_seconds, answer.encode_seconds))
             except Refused:
                 pass  # the server has noted why, and the history will say so
             server_seconds += time.perf_counter() - arrived
