@@ -287,7 +287,7 @@ def test_a_lying_table_or_directory_is_refused(head: str, why: str) -> None:
 def test_a_directory_that_moves_words_between_tiles_is_refused() -> None:
     d = 2 * TILE
     levels = drawn("ternary", d)
-    table, _ = dense.Table.of(dense.histogram(levels.values, levels.s))
+    table, _ = dense.LevelTable.of(dense.histogram(levels.values, levels.s))
     head = table.to_bytes(levels.s)
     body = bytearray(body_of(levels))
     # Both lengths are written in two bytes; a word less here is a word more there.

@@ -1,6 +1,6 @@
 """The dense codec's table: which interval of 2^e levels has which share of the 4096 slots.
 
-`LevelTable.of` chooses it for a histogram, `to_bytes` and `read` are its wire form, and `for_writing` and `for_reading` are
+`LevelTable.of` chooses it for a histogram, `to_bytes` and `read` are its wire form, `for_writing` and `for_reading` are
 the shapes that the kernels take.
 """
 
