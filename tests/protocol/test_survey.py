@@ -18,7 +18,7 @@ from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import CostAware, DAdaQuant, FixedStep
 from adaquantfl.rules.registry import BASELINES, methods
 from adaquantfl.runs.config import Config, Link
-from adaquantfl.runs.link import Heard, time_price
+from adaquantfl.runs.link import ReplyTiming, time_price
 from support.rounds import EXAMPLES, federation
 
 LENGTHS = (3000, 1000)
@@ -144,7 +144,7 @@ def test_a_round_costs_what_the_setting_counts(cost: Any, price: int) -> None:
 
 def test_time_is_a_cost_on_the_median_link() -> None:
     link = Link(up_mbps=8.0, down_mbps=80.0, latency_ms=10.0)
-    price = time_price(Config(cost="time", link=link), [Heard(0, 1000, 2.0, 0.5)])
+    price = time_price(Config(cost="time", link=link), [ReplyTiming(0, 1000, 2.0, 0.5)])
     assert price(1_000_000, 1_000_000) == pytest.approx(1.0 + 0.1 + 0.02 + 2.5)
 
 
