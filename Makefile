@@ -17,8 +17,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## AdaQuantFL against fixed levels on the bundled data: figures, tables and a page in demo/
-	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit --out demo
+demo: $(READY)  ## AdaQuantFL, fixed levels and our own rule on the bundled data: figures, tables and a page in demo/
+	$(BIN)/adaquantfl compare demo --methods adaquant,1bit,2bit,4bit,8bit,cost-aware+centroid --out demo
 
 test: $(READY)  ## lint, types, documentation, and all but the long tests
 	$(MAKE) --jobs=2 lint fast-tests

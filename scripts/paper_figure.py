@@ -24,7 +24,8 @@ S0 = 2
 
 def figure() -> Figure:
     """Left: loss against rounds. Middle: the same against bits. Right: s as the loss falls."""
-    runs = find_runs([ROOT / "results" / "demo"])
+    methods = ("adaquant", "2bit", "4bit", "8bit")
+    runs = [run for run in find_runs([ROOT / "results" / "demo"]) if run.method in methods]
     (long,) = find_runs([ROOT / "results" / "paper" / "fmnist-cnn-iid" / "adaquant"])
     picture = Figure(figsize=(11, 3.9), layout="constrained")
     rounds, bits, rule = picture.subplots(1, 3)

@@ -18,7 +18,7 @@ from adaquantfl.cli import build_parser, main
 from adaquantfl.report import tables
 from adaquantfl.runs import comparison
 from adaquantfl.runs.config import KEYS, config_of, load_config, parse_override
-from adaquantfl.runs.methods import parse_list
+from adaquantfl.runs.methods import parse, parse_list
 from adaquantfl.runs.presets import preset_names
 from adaquantfl.runs.records import find_runs
 from support import pages
@@ -182,7 +182,7 @@ def test_the_tutorial_shows_what_make_demo_prints() -> None:
     blocks = pages.blocks(ROOT / "docs" / "tutorial.md")
     (shown,) = [block.code for block in blocks if block.mark.startswith("output of the demo")]
     runs = find_runs([ROOT / "results" / "demo"])
-    printed = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("paper_bits", "wire_bytes_up")]
+    printed = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("wire_bytes_up", "paper_bits")]
     assert [line.rstrip() for text in printed for line in text.splitlines() if line.strip()] == shown.splitlines()
 
 
@@ -219,9 +219,11 @@ def test_every_key_and_preset_is_documented() -> None:
 
 def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
     records = sorted((ROOT / "results" / "demo").glob("*/seed-0/config.toml"))
-    assert [path.parts[-3] for path in records] == ["2bit", "4bit", "8bit", "adaquant"]
+    (names,) = re.findall(r"compare demo --methods (\S+) ", (ROOT / "Makefile").read_text())
+    methods = {method.folder: method.settings for method in map(parse, names.split(","))}
+    assert {path.parts[-3] for path in records} == methods.keys()
     for path in records:
-        assert load_config(path) == load_config("demo", {"method": path.parts[-3]})
+        assert load_config(path) == load_config("demo", methods[path.parts[-3]])
 
 
 def test_links_to_files_lead_somewhere() -> None:

@@ -133,7 +133,7 @@ def test_a_few_bytes_do_not_ask_for_much_memory() -> None:
 def test_many_short_segments_are_read_at_once() -> None:
     from adaquantfl.codecs.frame import read_frame, varint
 
-    lengths = np.array([1, 127, 128, 16_384, 2_000_000, 1] * 500)
+    lengths = np.array([1, 127, 128, 16_384, 1] * 100 + [2_100_000])
     x = np.zeros(1, np.float32)
     frame = aq.compress(np.broadcast_to(x, lengths.sum()).copy(), 1, 0, "sparse", segments=lengths)
     assert b"".join(varint(int(n)) for n in lengths) in bytes(frame)

@@ -62,7 +62,7 @@ def test_a_new_column_is_one_line(make_run: MakeRun, monkeypatch: pytest.MonkeyP
 def test_a_measure_is_a_column_with_a_caption(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COLUMNS, "energy", Column(**{**vars(ENERGY), "caption": "Energy to reach a loss", "x": 9}))
     run = rewritten(make_run("run", losses=[2.0, 0.5]), lambda line: {**line, "energy": 1500.0 * line["round"]})
-    assert tables.measures([run]) == ["paper_bits", "wire_bytes_up", "round", "energy"]
+    assert tables.measures([run]) == ["wire_bytes_up", "paper_bits", "round", "energy"]
     assert tables.bits_table([run], [0.5], "energy").caption.startswith("Energy to reach a loss, in kJ")
     assert page_data.columns(run)["energy"] == [0, 1500.0, 3000.0]
     assert page_data.plots()[0]["axes"][-1]["key"] == "energy"

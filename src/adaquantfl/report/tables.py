@@ -7,7 +7,7 @@ that all clients together really sent. Ratios are to AdaQuantFL: 3.2x means 3.2 
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,34 +128,36 @@ def bits_table(
 
 
 def headline(runs: Sequence[RunRecord]) -> str:
-    """One sentence that says who needed fewer bits at the lowest loss AdaQuantFL and a rival share."""
+    """Which method sent the least to the lowest loss that can be compared, whoever it is, and how the others did.
+
+    The loss is the lowest that two methods reached with every seed, AdaQuantFL being one of them where it takes part.
+    """
     if clashing := [key for key in differing_settings(runs) if key in _EXPERIMENT]:
         return f"These runs differ in their {' and '.join(clashing)}, so their bits are not compared here."
-    ours = [run for run in runs if run.method == "adaquant"]
-    if not ours:
-        return "There is no AdaQuantFL run among these, so there is nothing to compare with."
-    table, groups = bits_table(runs), group_runs(runs)
-    names = {label for label, group in groups.items() if group[0].method == "adaquant"}
-    adaptive, rivals = _reached(table, names), _reached(table, groups.keys() - names)
-    shared = [level for level in adaptive if level in rivals]
-    if not shared:
-        return _without_a_shared_level(adaptive, rivals, alone=len(ours) == len(runs))
-    level = min(shared)
-    (name, bits), (rival, rival_bits) = adaptive[level], rivals[level]
-    seeds = f", mean of {len(groups[name])} seeds" if len(groups[name]) > 1 else ""
-    every = " with every seed" if len(runs) > len(groups) else ""
-    text = f"{name} reached loss {level:g} in {amount(bits)} of uplink a client{seeds}, "
-    whose = rival if rival.startswith("float32") else f"{rival} ({amount(rival_bits)}), the best of the others"
-    if groups[rival][0].is_fixed_level:
-        whose = f"the best fixed level ({rival}, {amount(rival_bits)})"
-    ratio = max(bits / rival_bits, rival_bits / bits)
-    compared = f"{_times(ratio)} {'less' if bits < rival_bits else 'more'} than" if ratio > 1 else "the same as"
-    text += f"{compared} {whose}"
-    if min(adaptive) < level:
-        text += f"; it went on to loss {min(adaptive):g}, which no other method here reached{every}"
-    if min(rivals) < level:
-        text += f"; {rivals[min(rivals)][0]} went on to loss {min(rivals):g}, which {name} did not reach{every}"
-    return text + "."
+    groups = group_runs(runs)
+    measure = next((name for name in ("wire_bytes_up", "paper_bits") if name in measures(runs)), "paper_bits")
+    table = bits_table(runs, measure=measure)
+    ours = [name for name, group in groups.items() if group[0].method == "adaquant"]
+    reached = {level: _complete(table, place) for place, level in enumerate(table.levels)}
+    compared = [level for level, sent in reached.items() if len(sent) > 1 and (not ours or set(ours) & set(sent))]
+    if not compared:
+        return _nothing_to_compare(reached, measure)
+    level = min(compared)
+    sent = reached[level]
+    cheapest = min(sent, key=lambda name: sent[name])
+    mine = min((name for name in ours if name in sent), key=lambda name: sent[name], default=cheapest)
+    other = mine if mine != cheapest else min((name for name in sent if name != cheapest), key=lambda name: sent[name])
+    what = "uplink of all clients" if measure == "wire_bytes_up" else "uplink per client, by the paper's formula"
+    seeds = f", mean of {len(groups[cheapest])} seeds" if len(groups[cheapest]) > 1 else ""
+    text = f"To loss {level:g}, {cheapest} sent the least: {_sent_text(sent[cheapest], measure)} ({what}{seeds}). "
+    ratio = sent[other] / sent[cheapest]
+    times = f"{_times(ratio)} as much" if ratio > 1 else "the same"
+    text += f"{other}{'' if other == mine else ', the next,'} sent {_sent_text(sent[other], measure)}, {times}."
+    if _rounds(groups[cheapest], level) == _rounds(groups[other], level):
+        text += " Both were first seen there at the same evaluation: this is only the ratio of what a round costs."
+    if further := {name for lower, those in reached.items() if lower < level for name in those}:
+        text += f" Only {' and '.join(sorted(further))} went on to loss {min(lv for lv in reached if reached[lv]):g}."
+    return text
 
 
 def value_text(name: str, value: float | None) -> str:
@@ -241,31 +243,28 @@ def round_up(value: float) -> float:
     return next(level for level in levels if level >= value)
 
 
-def _reached(table: Table, names: Set[str]) -> dict[float, tuple[str, float]]:
-    """For each level that every seed of one of `names` reached: the cheapest of them and its mean bits."""
-    best: dict[float, tuple[str, float]] = {}
-    for row in table.rows:
-        for level, cell in zip(table.levels, row.cells, strict=True):
-            if row.method not in names or cell.mean is None or not cell.complete:
-                continue
-            if level not in best or cell.mean < best[level][1]:
-                best[level] = (row.method, cell.mean)
-    return best
+def _complete(table: Table, place: int) -> dict[str, float]:
+    """What each method sent to one level on average, of those that reached it with every seed."""
+    cells = {row.method: row.cells[place] for row in table.rows}
+    return {name: cell.mean for name, cell in cells.items() if cell.mean is not None and cell.complete}
 
 
-def _without_a_shared_level(
-    adaptive: dict[float, tuple[str, float]], rivals: dict[float, tuple[str, float]], alone: bool
-) -> str:
-    if adaptive:
-        level = min(adaptive)
-        name, bits = adaptive[level]
-        whose = f"{name}, the only method here," if alone else f"Only {name}"
-        return f"{whose} reached loss {level:g}, in {amount(bits)} of uplink a client."
-    if rivals:
-        level = min(rivals)
-        name, bits = rivals[level]
-        return f"AdaQuantFL did not reach loss {level:g}; {name} did, in {amount(bits)} of uplink a client."
-    return "No method here has brought its training loss down to a round level yet."
+def _nothing_to_compare(reached: dict[float, dict[str, float]], measure: Measure) -> str:
+    levels = [level for level, sent in reached.items() if sent]
+    if not levels:
+        return "No method here has brought its training loss down to a round level yet."
+    sent = reached[min(levels)]
+    name = min(sent, key=lambda one: sent[one])
+    return f"Only {name} reached loss {min(levels):g}, in {_sent_text(sent[name], measure)} of uplink."
+
+
+def _sent_text(value: float, measure: Measure) -> str:
+    return amount(value, COLUMNS[measure].unit or "b")
+
+
+def _rounds(group: Sequence[RunRecord], level: float) -> list[int]:
+    """The rounds of the evaluations at which the runs of a method were first seen at a level."""
+    return [int(line["round"]) for run in group if (line := run.reached(level)) is not None]
 
 
 def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[float]:
