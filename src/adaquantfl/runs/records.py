@@ -47,8 +47,9 @@ class RunRecord:
 
     @property
     def label(self) -> str:
-        """The method as a reader knows it: "AdaQuantFL", "4-bit", "float32 (bf16)"."""
-        name = method_label(self.method)
+        """The method as a reader knows it: "AdaQuantFL", "4-bit", "cost-aware + centroid", "float32 (bf16)"."""
+        quantizer = self.config.get("quantizer") or "uniform"
+        name = method_label(self.method) + ("" if quantizer == "uniform" else f" + {quantizer}")
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
 
     def seen_from(self, home: Path) -> str:
