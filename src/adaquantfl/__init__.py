@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TaskError,
     )
     from .protocol.client import Client
+    from .protocol.robust import Krum, Median, TrimmedMean
     from .protocol.server import Server
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
@@ -59,6 +60,7 @@ _HOME = {
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
     "protocol.client": ("Client",),
+    "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
     "rules": ("AdaQuant", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
     "training.own": ("OwnTask",),
@@ -79,7 +81,9 @@ __all__ = [
     "Fixed",
     "FrameError",
     "FullPrecision",
+    "Krum",
     "Levels",
+    "Median",
     "ModelNeeded",
     "OwnTask",
     "QuantizeError",
@@ -90,6 +94,7 @@ __all__ = [
     "Server",
     "Survey",
     "TaskError",
+    "TrimmedMean",
     "Verdict",
     "__version__",
     "bucket_lengths",
