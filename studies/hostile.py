@@ -58,10 +58,10 @@ class Case:
         return load_config("demo", settings)
 
 
-def cases(models: Sequence[str] = MODELS) -> Iterator[Case]:
+def cases(models: Sequence[str] = MODELS, levels: Sequence[str] = tuple(LEVELS)) -> Iterator[Case]:
     """Every run, in the order in which they are carried out."""
-    for model, levels, attack, defence in product(models, LEVELS, ATTACKS, DEFENCES):
-        yield Case(model, levels, attack, defence)
+    for model, attack, defence, each in product(models, ATTACKS, DEFENCES, levels):
+        yield Case(model, each, attack, defence)
 
 
 def hostile_engine(factor: float) -> Callable[[Config], LocalEngine]:
@@ -131,8 +131,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--out", type=Path, default=RECORDS)
     parser.add_argument("--models", default=",".join(MODELS), help="of mlp and cnn, separated by commas")
+    parser.add_argument("--levels", default=",".join(LEVELS), help="of adaquant and 8bit, separated by commas")
     options = parser.parse_args(arguments)
-    for case in cases(tuple(options.models.split(","))):
+    for case in cases(options.models.split(","), options.levels.split(",")):
         file = options.out / case.file
         if file.is_file():
             continue

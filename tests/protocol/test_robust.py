@@ -1,4 +1,4 @@
-"""Robust server steps: the statistics they say they are, on every downlink; clients far from the others do not count."""
+"""Robust server steps: the statistics they say they are, on every downlink; clients far from the rest do not count."""
 
 from __future__ import annotations
 
