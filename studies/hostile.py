@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -19,8 +18,8 @@ from typing import Any
 
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import EngineError
-from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.loop import Run
 
 RECORDS = Path("results") / "hostile"
 CLIENTS, HOSTILE = 8, (0, 1)
@@ -87,23 +86,21 @@ def hostile_engine(factor: float) -> Callable[[Config], LocalEngine]:
 def measure(case: Case, rounds: int) -> dict[str, Any]:
     """The record of one run. A training that diverges is a result."""
     config = case.config(rounds)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
-        stopped = ""
-        try:
-            loop.run(config, out, connect=hostile_engine(ATTACKS[case.attack]))
-        except EngineError as error:
-            stopped = str(error)
-        lines = [json.loads(line) for line in (out / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    engine = hostile_engine(ATTACKS[case.attack])(config)
+    lines: list[dict[str, Any]] = []
+    stopped = ""
+    try:
+        run = Run(config, engine)
+        while not run.finished:
+            run.play_round(lines.append)
+    except EngineError as error:
+        stopped = str(error)
+    finally:
+        engine.close()
     evaluated = [line for line in lines if "loss" in line]
-    refused = sum(client in map(int, line.get("missing", {})) for line in lines for client in HOSTILE)
-    clipped = sum(client in map(int, line.get("clipped", {})) for line in lines for client in HOSTILE)
-    left_out = sum(client in line.get("left_out", ()) for line in lines for client in HOSTILE)
-    honest = sum(
-        client not in HOSTILE
-        for line in lines
-        for client in (*map(int, line.get("missing", {})), *line.get("left_out", ()))
-    )
+    columns = ("missing", "clipped", "left_out")
+    refused, clipped, left_out = (sum(c in line.get(name, ()) for line in lines for c in HOSTILE) for name in columns)
+    unused = [client for line in lines for client in (*line.get("missing", ()), *line.get("left_out", ()))]
     return {
         **vars(case),
         "settings": {key: value for key, value in config.to_dict().items() if key != "workers"},
@@ -115,7 +112,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
         "hostile_refused": refused,
         "hostile_clipped": clipped,
         "hostile_left_out": left_out,
-        "honest_not_used": honest,
+        "honest_not_used": sum(client not in HOSTILE for client in unused),
         "stopped": stopped,
     }
 
