@@ -40,17 +40,26 @@ def table(records: dict[hostile.Case, dict[str, Any]], model: str, levels: str) 
     return "\n".join(rows)
 
 
+def found_out(records: dict[hostile.Case, dict[str, Any]], model: str) -> str:
+    """How often krum left the hostile clients out, where they only flip the sign."""
+    parts = []
+    for levels in hostile.LEVELS:
+        record = records.get(hostile.Case(model, levels, "sign flip", "krum"))
+        if record is not None:
+            asked = record["rounds"] * len(hostile.HOSTILE)
+            parts.append(f"{record['hostile_left_out']} of {asked} with {levels}")
+    return f"Of the updates with a flipped sign, krum left out {', '.join(parts)}." if parts else ""
+
+
 def blocks(records: Path = RECORDS) -> dict[str, str]:
     """The marked texts of the page."""
     found = hostile.load(records)
-    there = {(case.model, case.levels) for case in found}
-    parts = [
-        f"Model `{model}`:\n\n{table(found, model, levels)}"
-        for model in hostile.MODELS
-        for levels in hostile.LEVELS
-        if (model, levels) in there
-    ]
-    return {"hostile": "\n\n".join(parts)}
+    parts = []
+    for model in hostile.MODELS:
+        there = [levels for levels in hostile.LEVELS if any((c.model, c.levels) == (model, levels) for c in found)]
+        if there:
+            parts += [f"Model `{model}`:", *(table(found, model, levels) for levels in there), found_out(found, model)]
+    return {"hostile": "\n\n".join(filter(None, parts))}
 
 
 if __name__ == "__main__":
