@@ -24,9 +24,12 @@ def columns() -> str:
     return "\n".join(["| column | meaning | unit | only with | summary |", "| --- | --- | --- | --- | --- |", *rows])
 
 
+NO_NUMBERS = ("round", "missing", "clipped", "left_out")  # and what a tracker counts by itself
+
+
 def scalars() -> str:
     """The columns that are numbers, by their names in trackers."""
-    names = {column.scalar or name: name for name, column in COLUMNS.items() if name not in ("round", "missing")}
+    names = {column.scalar or name: name for name, column in COLUMNS.items() if name not in NO_NUMBERS}
     rows = [f"| `{scalar}` | `{names[scalar]}` |" for scalar in sorted(names)]
     return "\n".join(["| scalar | column of the history |", "| --- | --- |", *rows])
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from .protocol.client import Client
     from .protocol.cohort import Cohort
+    from .protocol.robust import Krum, Median, TrimmedMean
     from .protocol.server import Server
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
@@ -61,6 +62,7 @@ _HOME = {
     "quantizers.streams": ("stream_key",),
     "protocol.client": ("Client",),
     "protocol.cohort": ("Cohort",),
+    "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
     "rules": ("AdaQuant", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
     "training.own": ("OwnTask",),
@@ -82,7 +84,9 @@ __all__ = [
     "Fixed",
     "FrameError",
     "FullPrecision",
+    "Krum",
     "Levels",
+    "Median",
     "ModelNeeded",
     "OwnTask",
     "QuantizeError",
@@ -93,6 +97,7 @@ __all__ = [
     "Server",
     "Survey",
     "TaskError",
+    "TrimmedMean",
     "Verdict",
     "__version__",
     "bucket_lengths",

@@ -744,6 +744,19 @@ def test_giants_are_refused_with_or_without_the_mod(limit: float | str, mods: tu
     assert "norm" in strategy.refusals[1003]
 
 
+@pytest.mark.parametrize("mods", [(), None], ids=["plain", "quantized"])
+def test_giants_are_clipped_with_or_without_the_mod(mods: tuple[()] | None) -> None:
+    options = {} if mods is None else {"mods": mods}
+    group, limit = clients(), 0.5
+    group[3] = Client(lambda _, array: array + array.dtype.type(100), examples=1000, **options)
+    strategy = AdaQuantStrategy(FedAvg(), rule=FINE, max_update_norm=limit, norm_action="clip")
+    result = run(strategy, FakeGrid(group))
+    assert not strategy.refusals
+    moved = [final(result)[name].astype("f8") - array for name, array in MODEL.items() if array.dtype.kind == "f"]
+    norm = np.linalg.norm(np.concatenate([np.ravel(each) for each in moved]))
+    assert 0.9 * limit < norm < 1.01 * limit  # almost all of the weight is the giant's
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_limit_refuses_plain_weights_that_are_not_finite(bad: float) -> None:
     group = clients(mods=())

@@ -433,7 +433,7 @@ def test_a_model_that_somebody_changed_is_adopted_and_reaches_the_clients() -> N
 
 
 def test_an_open_round_tells_the_norms_it_has_heard_and_who_is_missing() -> None:
-    server = aq.Server(np.zeros(4, np.float32), rule=aq.FullPrecision())
+    server = aq.Server(np.zeros(4, np.float32), rule=aq.FullPrecision(), max_update_norm=100.0)
     orders, client = server.open([0, 1, 2]), aq.Client(0)
     server.receive(0, client.reply(client.open(orders[0]) + np.float32(1), loss=1.0))
     with pytest.raises(aq.Refused):

@@ -71,8 +71,9 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def methods(options: argparse.Namespace) -> int:
-    """List rules, quantizers and codecs."""
+    """List rules, quantizers, codecs and server steps."""
     from ..codecs.registry import names as codec_names
+    from ..protocol.step import STEPS
     from ..quantizers.registry import find, names
     from ..rules.registry import BASELINES
     from ..rules.registry import methods as known_rules
@@ -84,6 +85,9 @@ def methods(options: argparse.Namespace) -> int:
     print("\nQuantizers (`quantizer`; `norm` is l2 or linf where both are known):")
     print(lines((one.name, one.about, one.reference) for one in map(find, names())))
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
+    steps = [STEPS.find(name) for name in STEPS.names()]
+    print("\nServer steps (`step`):")
+    print(lines((step.name, (step.__doc__ or "").partition("\n")[0], "docs/security.md") for step in steps))
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -245,6 +247,14 @@ class Checked:
         return float(np.linalg.norm(parts.astype(np.float64)))
 
     @property
+    def decoded_norm(self) -> float:
+        """The l2 norm of what the frame decodes to, whatever its header says; without its weight."""
+        # Not by BLAS, whose sums depend on the number of threads: weights are made from this number.
+        return math.sqrt(
+            sum(float(np.square(rows[0], dtype=np.float64).sum()) for _, rows in tiles([self.weighted(1.0)]))
+        )
+
+    @property
     def linear(self) -> bool:
         """Whether an element is a step of its segment times what the body holds."""
         return self.s is None or self.frame.header.kind.linear
@@ -271,6 +281,26 @@ class Checked:
     def weighted(self, weight: float) -> Checked:
         """The same frame with another weight."""
         return replace(self, steps=_steps(self.frame.header, weight, self.largest), weight=weight)
+
+
+def tiles(frames: Sequence[Checked]) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+    """Several frames decoded side by side: where a tile is, and its values times the weights, a row for each frame.
+
+    The rows are used again for the next tile.
+    """
+    if not frames:
+        return
+    opened, dimension = [frame.opened() for frame in frames], frames[0].frame.header.dimension
+    decoded = np.zeros(dimension, dtype=np.float32)  # bodies add to a whole vector
+    rows = np.empty((len(frames), min(TILE, dimension)), dtype=np.float32)
+    for tile in range(-(-dimension // TILE)):
+        here = slice(tile * TILE, min((tile + 1) * TILE, dimension))
+        size = here.stop - here.start
+        for row, frame in zip(rows, opened, strict=True):
+            decoded[here] = 0
+            frame.body.add(frame.steps, frame.offsets, decoded, tile, tile + 1)
+            row[:size] = decoded[here]
+        yield here, rows[:, :size]
 
 
 def check_frame(frame: Bytes, weight: float, dimension: int) -> Checked:

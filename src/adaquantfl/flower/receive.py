@@ -101,7 +101,7 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             packed[client] = reply, names[0]
         except (TypeError, Refused) as error:
             received.refuse(reply, str(error))
-    refused = _unusable(server, plain)
+    refused = _check_plain(server, plain)
     for number, reply in enumerate(plain):
         if number in refused:
             received.refuse(reply, refused[number])
@@ -123,10 +123,12 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
     return received
 
 
-def _unusable(server: Server, plain: Sequence[Message]) -> dict[int, str]:
+def _check_plain(server: Server, plain: Sequence[Message]) -> dict[int, str]:
     """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
-    finite, or an update beyond `max_update_norm`. The median is that of all replies."""
+    finite, or an update beyond `max_update_norm`. The median is that of all replies. Where the limit clips, the arrays
+    of the others are replaced by clipped ones."""
     layout, model, limit, reasons, norms = server.current.layout, server.model, server.stages.limit, {}, {}
+    models = {}
     for number, reply in enumerate(plain):
         try:
             records = list(reply.content.array_records.values())
@@ -138,10 +140,13 @@ def _unusable(server: Server, plain: Sequence[Message]) -> dict[int, str]:
             if not layout.is_finite(sent):
                 raise ConfigError("An array has a value that is NaN or infinite.")
             moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
-            norms[number] = float(np.linalg.norm(moved.astype(np.float64)))
+            norms[number], models[number] = float(np.linalg.norm(moved.astype(np.float64))), sent
         except (AdaQuantError, ValueError, TypeError) as error:
             reasons[number] = f"its arrays are not those of the model. {error}"
     middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
+    for number, factor in limit.factors(norms, middle).items():
+        clipped = array_record(layout.join(models[number].towards(model, factor)))
+        put(plain[number], next(iter(plain[number].content.array_records)), clipped)
     return reasons | limit.refused(norms, middle)
 
 

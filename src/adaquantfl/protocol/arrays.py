@@ -8,7 +8,7 @@ else there is travel as their own bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -37,6 +37,15 @@ class Model:
     weights: Vector
     buffers: Vector
     others: bytes = b""
+
+    def towards(self, base: Model, factor: float) -> Model:
+        """The model with its difference from another one, in what is float32, multiplied by the factor."""
+        c = np.float32(factor)
+        weights, buffers = (
+            base.weights + c * (self.weights - base.weights),
+            base.buffers + c * (self.buffers - base.buffers),
+        )
+        return Model(weights, buffers, self.others)
 
 
 @dataclass(frozen=True)
@@ -225,6 +234,26 @@ def mean_of_others(layout: Layout, parts: Sequence[bytes], weights: Sequence[flo
     share = np.asarray(weights, dtype=np.float64) / np.sum(weights)
     rows = [[values for _, values in layout.read_others(part)] for part in parts]
     return b"".join(_mean(list(column), share).tobytes() for column in zip(*rows, strict=True))
+
+
+def merged_others(layout: Layout, parts: Sequence[bytes], statistic: Callable[[AnyArray], AnyArray]) -> bytes:
+    """A statistic, of float64 values with a row for each part, of the arrays that travel as they are."""
+    rows = [[values for _, values in layout.read_others(part)] for part in parts]
+    return b"".join(_merged(list(column), statistic).tobytes() for column in zip(*rows, strict=True))
+
+
+def _merged(columns: Sequence[AnyArray], statistic: Callable[[AnyArray], AnyArray]) -> AnyArray:
+    """In the arrays' own type. Equal arrays stay as they are; integers are rounded."""
+    dtype = columns[0].dtype
+    if all(column.tobytes() == columns[0].tobytes() for column in columns):
+        return columns[0]
+    merged = statistic(np.stack([column.astype(np.float64) for column in columns]))
+    if dtype.kind in "iu":
+        least, most = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+        if dtype.itemsize == 8:
+            most = np.nextafter(most, 0.0)  # 2^63 - 1 and 2^64 - 1 are no float64
+        merged = np.clip(np.rint(merged), least, most)
+    return (np.rint(merged) if dtype.kind == "b" else merged).astype(dtype)
 
 
 def _mean(columns: Sequence[AnyArray], share: npt.NDArray[np.float64]) -> AnyArray:

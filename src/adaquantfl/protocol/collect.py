@@ -15,13 +15,13 @@ from ..codecs.frame import payload_size
 from ..errors import FrameError, Refused
 from ..rules import Survey
 from . import survey
-from .arrays import Layout, Model, Vector, mean_of_others
+from .arrays import Layout, Model
 from .cohort import Shares
-from .downlink import Relay, rescaled
 from .limits import NormLimit
 from .messages import Order, Reply, signed
 from .stages import Stages
 from .survey import ClientSurvey
+from .updates import Update, Updates
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,13 @@ class Heard:
         reply = self.reply
         return payload_size(reply.frame) + (payload_size(reply.buffers) if reply.buffers else 0) + len(reply.others)
 
-    def decoded(self, model: Model) -> Model:
-        """The client's model as the server knows it."""
+    def decoded(self, model: Model, factor: float = 1.0) -> Model:
+        """The client's model as the server knows it. factor: below 1 where the update is clipped."""
         total = Accumulator(len(model.weights))
         total.add(self.frame.weighted(1.0))
         buffers = model.buffers if self.buffers is None else raw.values(self.buffers.frame)
-        return Model(model.weights + total.result(), buffers, self.reply.others)
+        sent = Model(model.weights + total.result(), buffers, self.reply.others)
+        return sent if factor == 1.0 else sent.towards(model, factor)
 
 
 @dataclass
@@ -124,7 +125,7 @@ class OpenRound:
             norm = 0.0
             if limit.is_set:
                 moved = 0.0 if buffers is None else np.linalg.norm(raw.values(buffers.frame) - model.buffers)
-                norm = math.hypot(frame.norm, float(moved))
+                norm = math.hypot(frame.decoded_norm if limit.clip else frame.norm, float(moved))
             if reasons := limit.refused({0: norm}, median=math.inf):
                 raise FrameError(reasons[0])
         except FrameError as error:
@@ -148,45 +149,49 @@ class OpenRound:
                 self.refused_bytes += len(self.heard.pop(client).data)
                 self.missing[client] = reason
 
+    def clip_factors(self, limit: NormLimit) -> dict[int, float]:
+        """What the updates that are too large are multiplied by, where the limit clips."""
+        middle = median(self.norms.values()) if self.norms else 0.0
+        return {client: factor for client, factor in limit.factors(self.norms, middle).items() if client in self.heard}
+
+    def updates(self, shares: Shares, layout: Layout, model: Model, limit: NormLimit) -> Updates:
+        """The updates that count, in client order, whatever the order of arrival. model: the round's."""
+        factors = self.clip_factors(limit)
+        each = tuple(
+            Update(
+                client,
+                shares.weights[client],
+                factors.get(client, 1.0),
+                one.reply.frame,
+                one.frame,
+                one.buffers,
+                one.reply.others,
+            )
+            for client, one in sorted(self.heard.items())
+        )
+        scaled = not (shares.complete and not self.missing_clients)
+        return Updates(each, layout, model, shares.total, scaled)
+
 
 @dataclass(frozen=True)
-class Sum:
-    """What a round's clients sent, added up: sum of p_i Q(update_i) over those who answered, p renormalised."""
+class Said:
+    """What a round's clients said next to their updates: their mean loss, weighted as they are, and their surveys."""
 
-    update: Vector
-    buffers: Vector
-    others: bytes
     loss: float
-    relay: Relay | None  # what was added up, where it is smaller than the model
     survey: Survey | None
 
 
-def add_up(
-    heard: Mapping[int, Heard], shares: Shares, all_answered: bool, layout: Layout, candidates: tuple[float, ...]
-) -> Sum:
-    """The weighted sum in client order, whatever the order of arrival."""
-    p, clients = shares.weights, sorted(heard)
-    update, buffers = Accumulator(layout.dimension), Accumulator(max(1, layout.buffers))
+def what_was_said(opened: OpenRound, shares: Shares) -> Said:
+    """In client order, over those who answered, p renormalised."""
+    p, clients = shares.weights, sorted(opened.heard)
     weight = loss = 0.0
     for client in clients:
-        one = heard[client]
-        update.add(one.frame.weighted(p[client]))
-        if one.buffers is not None:
-            buffers.add(one.buffers.weighted(p[client]))
         weight += p[client]
-        loss += p[client] * one.reply.loss
-    factor, statistics = 1.0, buffers.result()[: layout.buffers]
-    if clients and not (shares.complete and all_answered):
-        factor = float(np.float32(shares.total / weight))
-        statistics = rescaled(statistics, 1 / weight)
+        loss += p[client] * opened.heard[client].reply.loss
+    if clients and not (shares.complete and not opened.missing_clients):
         loss /= weight
-    frames = [(heard[client].reply.frame, p[client]) for client in clients]
-    relay = Relay(frames, factor) if sum(len(frame) for frame, _ in frames) < 4 * layout.dimension else None
-    others = [heard[client].reply.others for client in clients] if layout.other_bytes else []
-    merged = mean_of_others(layout, others, [p[client] for client in clients]) if others else b""
-    surveys = {client: seen for client in clients if (seen := heard[client].survey) is not None}
-    total = survey.merge(candidates, surveys, p) if surveys else None
-    return Sum(rescaled(update.result(), factor), statistics, merged, loss, relay, total)
+    surveys = {client: seen for client in clients if (seen := opened.heard[client].survey) is not None}
+    return Said(loss, survey.merge(opened.candidates, surveys, p) if surveys else None)
 
 
 def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:

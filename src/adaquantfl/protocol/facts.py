@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ..rules import Survey, Verdict
 from ..theory import bits_per_element
 from .arrays import Layout
-from .collect import OpenRound, Sum
+from .collect import OpenRound, Said
 from .ledger import Ledger
 from .messages import MOST_TAKEN_BACK
 from .stages import Stages
@@ -73,10 +73,11 @@ def of_round(
     after: ServerState,
     opened: OpenRound,
     missing: Mapping[int, str],
-    total: Sum,
+    said: Said,
     verdict: Verdict,
     survey: Survey | None,
     stages: Stages,
+    left_out: Sequence[int],
 ) -> dict[str, Any]:
     """The columns of the history that the protocol knows; the others belong to whoever trains and carries."""
     levels = [s for s in levels_sent(opened, stages) if s is not None]
@@ -87,10 +88,12 @@ def of_round(
         "s": fmean(levels) if stages.clients_differ and levels else planned,
         "bits_per_element": 32 if planned is None or most is None else bits_per_element(most),
         "lr": opened.eta,
-        "round_loss": total.loss if opened.heard else None,
+        "round_loss": said.loss if opened.heard else None,
         **({} if verdict is Verdict.KEEP else {"undone": True}),
         **({"harm": survey.harm / survey.loss} if survey and survey.loss > 0 and math.isfinite(survey.loss) else {}),
         **asdict(after.ledger),
         "clients": len(opened.heard),
         **({"missing": dict(missing)} if missing else {}),
+        **({"clipped": clipped} if (clipped := opened.clip_factors(stages.limit)) else {}),
+        **({"left_out": list(left_out)} if left_out else {}),
     }

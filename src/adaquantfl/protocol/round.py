@@ -15,12 +15,13 @@ from ..rules import Verdict
 from . import facts
 from .arrays import Model
 from .cohort import by_examples
-from .collect import OpenRound, Sum, add_up
+from .collect import OpenRound, what_was_said
 from .downlink import Change, Published
 from .ledger import Ledger
 from .orders import write_orders
 from .stages import Stages
 from .state import ServerState, Trajectory
+from .updates import Combined
 
 
 def begin(
@@ -57,19 +58,21 @@ def end(
     """
     missing, asked = opened.missing_clients, len(opened.orders)
     shares = opened.shares or by_examples({client: one.reply.examples for client, one in opened.heard.items()})
-    # sum of p_i Q(update_i)                                                                                 (eq. 3)
-    total = add_up(opened.heard, shares, not missing, state.layout, opened.candidates)
+    said = what_was_said(opened, shares)
     enough = stages.cohort.enough(len(missing), asked)
-    survey = facts.priced(total.survey, opened, stages) if enough else None
+    survey = facts.priced(said.survey, opened, stages) if enough else None
     lost = opened.diverged and not enough
-    rule, verdict = stages.rule.judge(state.rule, math.inf if lost else total.loss, survey)
+    rule, verdict = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
     if verdict is Verdict.KEEP:
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
     ledger = facts.counted(state.ledger, opened, stages, state.layout)
     # w_{k+1} = w_k + sum of p_i Q(update_i); or w_k; or all that was before w_k                             (eq. 3)
     now, relay, earlier = state.trajectory, None, state.earlier
+    made: Combined | Model | None = aggregated
     if verdict is Verdict.KEEP:
-        published, step = _step(stages, state, opened, total, aggregated, ledger)
+        if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
+            made = stages.step.combine(opened.updates(shares, state.layout, now.model, stages.limit))
+        published, step = _step(stages, state, opened, made, ledger)
         now = Trajectory(state.round, published.model, step, published.state)
         relay, ledger = published.relay, published.ledger
         earlier = state.trajectory if stages.rule.rolls_back else None
@@ -84,24 +87,25 @@ def end(
         rule=rule,
         log=log,
         ledger=ledger,
-        loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, total.loss, stages.loss_smoothing),
+        loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, said.loss, stages.loss_smoothing),
         survey=None if verdict is Verdict.ROLL_BACK else survey,
         **facts.remembered(state, opened, verdict, stages.uplink.feedback),
     )
-    return after, facts.of_round(after, opened, missing, total, verdict, survey, stages)
+    left_out = made.left_out if isinstance(made, Combined) else ()
+    return after, facts.of_round(after, opened, missing, said, verdict, survey, stages, left_out)
 
 
 def _step(
-    stages: Stages, state: ServerState, opened: OpenRound, total: Sum, aggregated: Model | None, ledger: Ledger
+    stages: Stages, state: ServerState, opened: OpenRound, made: Combined | Model, ledger: Ledger
 ) -> tuple[Published, dict[str, Any]]:
-    """The server step and the downlink: the model that the clients get next."""
+    """The server step and the downlink: the model that the clients get next. made: by the step, or by somebody else."""
     now = state.trajectory
-    if aggregated is None:
-        update, step = stages.step.apply(total.update, now.step)
-        wanted = Model(now.model.weights + update, total.buffers, total.others)
-        relay = total.relay if stages.step.is_sum else None
+    if isinstance(made, Combined):
+        update, step = stages.step.apply(made.update, now.step)
+        wanted = Model(now.model.weights + update, made.buffers, made.others)
+        relay = made.relay if stages.step.is_sum else None
     else:
-        update, step, wanted, relay = aggregated.weights - now.model.weights, now.step, aggregated, None
+        update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
     if not state.layout.is_finite(wanted):
         raise EngineError(
             f"Round {state.round + 1}: the new model is not finite, so that it is not taken. The largest updates are "

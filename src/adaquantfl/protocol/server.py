@@ -56,11 +56,13 @@ class Server:
 
     Seldom set. exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
     feedback: whether clients keep what they left out for later; by default where the quantizer is meant for it.
-    sparsity: of quantizers without levels (`stc`). step: the server step, by name or as an object. min_clients: how
-    many must answer; 0 is all that were asked. max_update_norm: a number, or "10x" for ten times the round's median.
-    loss_smoothing: of the rounds' losses. cost: what a rule that surveys saves: "up", "both", or a function of bytes up
-    and down. cohort: clients whose sizes are known beforehand, and how they are drawn. secrets: client -> bytes that
-    the client was started with; its replies must then be signed, so that nobody else can answer for it.
+    sparsity: of quantizers without levels (`stc`). step: the server step, by name ("sum", "median", "trimmed-mean",
+    "krum") or as an object. min_clients: how many must answer; 0 is all that were asked. max_update_norm: a number, or
+    "10x" for ten times the round's median; norm_action: whether to "refuse" a larger update, or to "clip" it: to scale
+    it down to that norm. loss_smoothing: of the rounds' losses. cost: what a rule that surveys saves: "up", "both", or
+    a function of bytes up and down. cohort: clients whose sizes are known beforehand, and how they are drawn. secrets:
+    client -> bytes that the client was started with; its replies must then be signed, so that nobody else can answer
+    for it.
 
     >>> import numpy as np
     >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}
@@ -182,11 +184,15 @@ class Server:
     def heard(self) -> dict[int, Weights]:
         """The weights that each accepted reply stands for, w_k + Q(update), for a strategy that adds up by itself.
 
-        Call it once all replies are in: a limit by the round's median refuses here.
+        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped.
         """
         opened, layout, model = self._opened(), self._state.layout, self.model
         opened.apply_limit(self.stages.limit)
-        return {client: layout.join(one.decoded(model)) for client, one in sorted(opened.heard.items())}
+        factors = opened.clip_factors(self.stages.limit)
+        return {
+            client: layout.join(one.decoded(model, factors.get(client, 1.0)))
+            for client, one in sorted(opened.heard.items())
+        }
 
     @property
     def norms(self) -> dict[int, float]:
@@ -267,8 +273,10 @@ class Server:
                 for client, reply in opened["replies"].items():
                     server.receive(int(client), reply)
                 round = server._opened()
+                norms = round.norms  # where there was no limit before
                 for name in _BY_CLIENT:
                     setattr(round, name, {int(client): value for client, value in opened[name].items()})
+                round.norms = {**norms, **round.norms}
                 round.refused_bytes, round.diverged = opened["refused_bytes"], opened["diverged"]
         except (KeyError, TypeError, AttributeError, Refused) as error:
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error

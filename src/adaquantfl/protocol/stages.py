@@ -13,7 +13,7 @@ from ..rules import AdaQuant, Rule, RuleState
 from ..rules import registry as rules
 from .cohort import Cohort
 from .downlink import DOWNLINKS, Whole
-from .limits import NormLimit
+from .limits import REFUSE, NormLimit
 from .step import STEPS, ServerStep
 from .uplink import Uplink
 
@@ -35,6 +35,7 @@ class Stages:
     loss_smoothing: float = 0.0
     cost: str | Price = "up"
     seed: int = 0
+    norm_action: str = REFUSE
 
     @staticmethod
     def of(
@@ -52,6 +53,7 @@ class Stages:
         min_clients: int = 0,
         cohort: Cohort | None = None,
         max_update_norm: float | str = 0.0,
+        norm_action: str = REFUSE,
         loss_smoothing: float = 0.0,
         cost: str | Price = "up",
     ) -> Stages:
@@ -66,7 +68,7 @@ class Stages:
                 f"quantizer = {uplink.quantizer.name!r} does not go with method = {rule.name!r}, which measures noise "
                 "that averages out over the clients: choose one that is unbiased."
             )
-        NormLimit.of(max_update_norm)
+        NormLimit.of(max_update_norm, norm_action)
         if not callable(cost) and cost not in PRICES:
             raise ConfigError(f"cost = {cost!r}: use 'up', 'both', or a function of the bytes up and down.")
         if not 0 <= loss_smoothing < 1:
@@ -77,17 +79,18 @@ class Stages:
             rule,
             uplink,
             _made(DOWNLINKS, downlink, Whole, "downlink"),
-            _made(STEPS, step, ServerStep, "step"),  # type: ignore[type-abstract]  # only asked whether it is one
+            _made(STEPS, step, ServerStep, "step"),
             cohort or Cohort(least=min_clients),
             max_update_norm,
             float(loss_smoothing),
             cost,
             seed,
+            norm_action,
         )
 
     @property
     def limit(self) -> NormLimit:
-        return NormLimit.of(self.max_update_norm)
+        return NormLimit.of(self.max_update_norm, self.norm_action)
 
     @property
     def price(self) -> Price:
@@ -121,6 +124,7 @@ class Stages:
             "step": describe(STEPS, self.step),
             "cohort": {**asdict(self.cohort), "examples": list(self.cohort.examples)},
             "max_update_norm": self.max_update_norm,
+            "norm_action": self.norm_action,
             "loss_smoothing": self.loss_smoothing,
             "cost": None if callable(self.cost) else self.cost,
             "seed": self.seed,
@@ -144,6 +148,7 @@ class Stages:
             tree["loss_smoothing"],
             given.get("cost") or tree["cost"],
             tree["seed"],
+            tree.get("norm_action", REFUSE),
         )
 
 

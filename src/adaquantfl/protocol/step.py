@@ -1,34 +1,45 @@
-"""The server step: how the sum of the clients' updates moves the model. The paper's is the sum itself (eq. 3).
+"""The server step: how the clients' updates move the model. The paper's is their weighted sum (eq. 3).
 
-A step of your own, such as momentum, is a subclass of `ServerStep` with a name, `apply` and, where it keeps something,
-`init`. What it keeps is part of the state that a rule can roll back.
+A step has two parts. `combine` makes one update of the clients' updates; by default their weighted sum. `apply` says
+what is added to the model, such as momentum; by default that update. What `apply` keeps is part of the state that a
+rule can roll back. A step of your own is a subclass of `ServerStep` with a name and one part or both.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import ConfigError
 from ..open_registry import Registry, named_class
 from .arrays import Vector
+from .updates import Combined, Updates
 
 
 @dataclass(frozen=True)
-class ServerStep(ABC):
+class ServerStep:
     """How the model moves. name: by which a written-down state finds the class again."""
 
     name: ClassVar[str] = ""
     is_sum: ClassVar[bool] = False  # whether it is the plain sum: then a client can add the round's frames up itself
 
+    @classmethod
+    def of_config(cls, config: Any) -> ServerStep:
+        """The step for a run's configuration; a step with settings may read its keys here."""
+        return cls()
+
     def init(self, dimension: int) -> dict[str, Any]:
         """What the step keeps from round to round: arrays and numbers by name."""
         return {}
 
-    @abstractmethod
+    def combine(self, updates: Updates) -> Combined:
+        """One update of the clients' updates; and the same for the arrays that are not quantized."""
+        return updates.sum()
+
     def apply(self, update: Vector, state: dict[str, Any]) -> tuple[Vector, dict[str, Any]]:
-        """What is added to the model, given the weighted sum of the updates; and the state after it."""
+        """What is added to the model, given the combined update; and the state after it."""
+        return update, state
 
 
 @dataclass(frozen=True)
@@ -38,10 +49,13 @@ class Sum(ServerStep):
     name: ClassVar[str] = "sum"
     is_sum: ClassVar[bool] = True
 
-    def apply(self, update: Vector, state: dict[str, Any]) -> tuple[Vector, dict[str, Any]]:
-        return update, state
+
+def _built_in() -> Iterable[type[ServerStep]]:
+    from .robust import Krum, Median, TrimmedMean  # they are made from this file's class
+
+    return Sum, Median, TrimmedMean, Krum
 
 
 STEPS: Registry[type[ServerStep]] = Registry(
-    "server step", "adaquantfl.steps", lambda: (Sum,), named_class(ServerStep, ConfigError), ConfigError
+    "server step", "adaquantfl.steps", _built_in, named_class(ServerStep, ConfigError), ConfigError
 )

@@ -15,6 +15,7 @@ from ..protocol.cohort import Cohort
 from ..protocol.downlink import DOWNLINKS, Lossy
 from ..protocol.limits import NormLimit
 from ..protocol.stages import Price, Stages
+from ..protocol.step import STEPS, ServerStep
 from ..quantizers.registry import find
 from ..rules import ROUNDINGS, Rule
 from ..rules.registry import RULES, methods
@@ -26,7 +27,7 @@ TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({
     "rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm",
-    "tracking",
+    "norm_action", "tracking",
 })  # fmt: skip
 
 
@@ -100,7 +101,12 @@ class Config:
     # Clients that fail.
     min_clients: int = 0  # a round counts with at least this many answers; 0: all clients
     round_timeout: float = 600.0  # seconds that a client may take
-    max_update_norm: float | str = 0.0  # refuse updates of a larger l2 norm; "10x": than 10 times the median; 0: none
+    max_update_norm: float | str = 0.0  # of updates, in l2; "10x": 10 times the round's median; 0: no limit
+    norm_action: str = "refuse"  # updates above max_update_norm; "clip": scale them down to it
+    # How the server combines the updates.
+    step: str = "sum"  # the paper's; "median", "trimmed-mean" and "krum" survive some hostile clients
+    trim: float = 0.2  # the share of clients that "trimmed-mean" leaves out at each end
+    hostile: int = 1  # clients that "krum" leaves out
     # Running it.
     seed: int = 0
     precision: str = "fp32"  # or "bf16": autocast
@@ -146,7 +152,8 @@ class Config:
             )
         if not self.loss_smoothing < 1:
             raise ConfigError(f"loss_smoothing = {self.loss_smoothing}: it must be at least 0 and below 1.")
-        NormLimit.of(self.max_update_norm)
+        NormLimit.of(self.max_update_norm, self.norm_action)
+        self.server_step()
         if isinstance(self.scope, str) and self.scope not in ("tensor", "balanced", "whole"):
             raise ConfigError(
                 f"scope = {self.scope!r}: use 'tensor', 'balanced', 'whole', or a number: the elements of a bucket."
@@ -186,6 +193,10 @@ class Config:
         """The rule that `method` names."""
         return methods()[self.method].build(self)
 
+    def server_step(self) -> ServerStep:
+        """The server step that `step` names."""
+        return STEPS.find(self.step).of_config(self)
+
     def stages(self, examples: tuple[int, ...] = (), time_price: Price | None = None) -> Stages:
         """What a server of this run is put together from. examples: of each client. time_price: for cost = "time"."""
         return Stages.of(
@@ -198,7 +209,9 @@ class Config:
             codec=self.codec,
             sparsity=self.sparsity,
             cohort=Cohort(examples, self.clients_per_round, self.sampling, self.min_clients),
+            step=self.server_step(),
             max_update_norm=self.max_update_norm,
+            norm_action=self.norm_action,
             loss_smoothing=self.loss_smoothing,
             cost=time_price if self.cost == "time" and time_price is not None else self.cost,
         )

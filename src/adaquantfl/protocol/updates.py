@@ -1,0 +1,148 @@
+"""A round's updates as a server step sees them: their weighted sum, or every client's values tile by tile.
+
+The sum is the paper's (eq. 3). It is made from the frames by an `Accumulator`, and clients can repeat it. Steps that
+compare clients with each other, such as a median, get the decoded values of all of them for some elements at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..codecs import raw
+from ..codecs.coding import Accumulator, Checked, tiles
+from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
+from .downlink import Relay, rescaled
+
+# (clients, elements) -> one value for each element; in float32 or float64, as the values are
+Statistic = Callable[[AnyArray], AnyArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """One client's update that counts.
+
+    weight: p_i. factor: what the update is multiplied by, below 1 where `norm_action = "clip"` made it shorter.
+    """
+
+    client: int
+    weight: float
+    factor: float
+    data: bytes
+    frame: Checked
+    buffers: Checked | None
+    others: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """What a step makes of a round's updates: what moves the model, and the arrays that are not quantized.
+
+    relay: the frames that `update` is the sum of, where they are smaller than the model. left_out: clients whose update
+    the step did not use.
+    """
+
+    update: Vector
+    buffers: Vector
+    others: bytes
+    relay: Relay | None = None
+    left_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """The updates of a round's clients, in client order.
+
+    model: of the round. total: what the weights of all that were asked add up to. scaled: whether the sum over those
+    who answered is brought to that total.
+    """
+
+    each: tuple[Update, ...]
+    layout: Layout
+    model: Model
+    total: float = 1.0
+    scaled: bool = False
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def sum(self) -> Combined:
+        """sum of p_i Q(update_i) over those who answered, p renormalised; buffers and other arrays likewise (eq. 3).
+
+        A clipped update counts with a smaller weight, and the weight that it lost is not given to others. Its buffers
+        move from the model's towards the client's by the same factor.
+        """
+        layout, model = self.layout, self.model
+        update, buffers = Accumulator(layout.dimension), Accumulator(max(1, layout.buffers))
+        weight = kept = 0.0  # kept: of the model's own buffers
+        for one in self.each:
+            update.add(one.frame.weighted(one.weight * one.factor))
+            if one.buffers is not None:
+                buffers.add(one.buffers.weighted(one.weight * one.factor))
+            weight += one.weight
+            kept += one.weight * (1.0 - one.factor)
+        factor, statistics = 1.0, buffers.result()[: layout.buffers]
+        if kept:
+            statistics += np.float32(kept) * model.buffers
+        if self.each and self.scaled:
+            factor = float(np.float32(self.total / weight))
+            statistics = rescaled(statistics, 1 / weight)
+        weights = [one.weight * one.factor for one in self.each]
+        frames = [(one.data, p) for one, p in zip(self.each, weights, strict=True)]
+        relay = Relay(frames, factor) if sum(len(frame) for frame, _ in frames) < 4 * layout.dimension else None
+        others = [one.others for one in self.each] if layout.other_bytes else []
+        if others and kept:
+            others, weights = [*others, model.others], [*weights, kept]
+        merged = mean_of_others(layout, others, weights) if others else b""
+        return Combined(rescaled(update.result(), factor), statistics, merged, relay)
+
+    def only(self, places: Sequence[int]) -> Updates:
+        """Some of the updates, by their places. Each counts the same, whatever data its client says it has."""
+        kept = tuple(replace(self.each[place], weight=1 / len(places)) for place in places)
+        return replace(self, each=kept, total=1.0, scaled=False)
+
+    def by_element(self, statistic: Statistic) -> Combined:
+        """A statistic of each element over the clients, and of each element of the other arrays. Each client counts the
+        same."""
+        update = np.empty(self.layout.dimension, dtype=np.float32)
+        for here, rows in self.tiles():
+            update[here] = statistic(rows)
+        buffers = statistic(self._buffers()).astype(np.float32) if self.layout.buffers else self.model.buffers
+        others = [one.others for one in self.each] if self.layout.other_bytes else []
+        return Combined(update, buffers, merged_others(self.layout, others, statistic) if others else b"")
+
+    def tiles(self) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
+        """Where some elements are, and their values: a row for each client. Rows are valid until the next tile.
+
+        Memory is O(dimension + tile x clients). Quantizers whose elements are not a level times a step, such as those
+        that rotate, are decoded as a whole: O(dimension x clients).
+        """
+        return tiles([one.frame.weighted(one.factor) for one in self.each])
+
+    def squared_distances(self) -> npt.NDArray[np.float64]:
+        """The squared l2 distance of every two updates, float32 buffers included. O(dimension x clients^2) time."""
+        total = np.zeros((len(self), len(self)))
+        for _, rows in self.tiles():
+            total += _squared_distances(rows)
+        return total + _squared_distances(self._buffers()) if self.layout.buffers else total
+
+    def _buffers(self) -> npt.NDArray[np.float32]:
+        """The clients' buffers, a row for each client; those of a clipped update are clipped too."""
+        old = self.model.buffers
+        rows = []
+        for one in self.each:
+            assert one.buffers is not None
+            new = raw.values(one.buffers.frame)
+            rows.append(new if one.factor == 1.0 else old + np.float32(one.factor) * (new - old))
+        return np.stack(rows)
+
+
+def _squared_distances(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Without BLAS, whose sums depend on the number of threads."""
+    values, out = rows.astype(np.float64), np.zeros((len(rows), len(rows)))
+    for i in range(len(rows) - 1):
+        out[i, i + 1 :] = np.square(values[i + 1 :] - values[i]).sum(axis=1)
+    return out + out.T

@@ -1,0 +1,162 @@
+"""`norm_action = "clip"`: an update that is too large is scaled down, and every client can repeat the sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.protocol.limits import NormLimit
+from adaquantfl.protocol.messages import Order, Reply
+from support import quadratic
+from support.rounds import EXAMPLES, Federation, federation
+
+D = 400
+P = np.array(EXAMPLES) / sum(EXAMPLES)
+
+
+def large(round: int, client: int, reply: Reply) -> Reply:
+    """Client 1 sends an update that is far too large, of the same quantizer and levels."""
+    if client != 1:
+        return reply
+    levels = aq.decode(reply.frame)
+    return replace(reply, frame=aq.encode(replace(levels, scale=levels.scale * np.float32(1000))))
+
+
+def decoded(run: Federation) -> list[np.ndarray]:
+    frames = [Reply.unpack(run.replies[client]).frame for client in sorted(run.replies)]
+    return [aq.decode(frame).dequantize().astype(np.float64) for frame in frames]
+
+
+@pytest.mark.parametrize("limit", [0.5, "1x", "2x"])
+def test_a_large_update_is_scaled_down_to_the_limit(limit: float | str) -> None:
+    run = federation(D, large, max_update_norm=limit, norm_action="clip", rule=aq.Fixed(bits=4))
+    before, line = run.server.weights, run.play()
+    updates = decoded(run)
+    norms = [float(np.linalg.norm(update)) for update in updates]
+    bound = limit if isinstance(limit, float) else float(limit[:-1]) * np.median(norms)
+    factors = {client: bound / norm for client, norm in enumerate(norms) if norm > bound}
+    assert 1 in factors
+    assert line["clipped"] == pytest.approx(factors)
+    assert line["clients"] == 3
+    assert "missing" not in line
+    expected = before + sum(
+        p * factors.get(i, 1.0) * update for i, (p, update) in enumerate(zip(P, updates, strict=True))
+    )
+    np.testing.assert_allclose(run.server.weights, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_limit_is_on_what_a_frame_decodes_to_whatever_its_header_says() -> None:
+    """A client that sets all elements to the highest level is sqrt(d) times as large as its header says."""
+
+    def full(round: int, client: int, reply: Reply) -> Reply:
+        levels = aq.decode(reply.frame)
+        top = np.full_like(levels.values, levels.s)
+        return replace(reply, frame=aq.encode(replace(levels, values=top))) if client == 1 else reply
+
+    rule = aq.Fixed(bits=8)
+    limits = {
+        action: federation(D, full, max_update_norm="2x", norm_action=action, rule=rule)
+        for action in ("refuse", "clip")
+    }
+    assert "missing" not in limits["refuse"].play()
+    assert list(limits["clip"].play()["clipped"]) == [1]
+
+
+@pytest.mark.parametrize("limit", [1e6, "100x"])
+def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str) -> None:
+    plain, limited = federation(D), federation(D, max_update_norm=limit, norm_action="clip")
+    for _ in range(2):
+        assert plain.play() == limited.play()
+    assert plain.server.weights.tobytes() == limited.server.weights.tobytes()
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_clients_that_add_up_the_frames_have_the_servers_model(missing: bool) -> None:
+    def change(round: int, client: int, reply: Reply) -> Reply | str:
+        return "no answer." if missing and client == 2 and round == 1 else large(round, client, reply)
+
+    models = {}
+    for downlink in ("model", "exact"):
+        run = federation(D, change, max_update_norm="1.5x", norm_action="clip", downlink=downlink, min_clients=2)
+        for _ in range(4):
+            assert 1 in run.play()["clipped"]
+        orders = run.server.open()
+        assert bool(Order.unpack(orders[0]).layout) == (downlink == "model")  # "exact" sends no whole model
+        for client in (0, 1):
+            np.testing.assert_array_equal(run.clients[client].open(orders[client]), run.server.weights)
+        models[downlink] = run.server.weights.tobytes()
+    assert models["model"] == models["exact"]
+
+
+def test_the_weight_that_a_clipped_update_loses_is_not_given_back_where_a_client_is_missing() -> None:
+    def change(round: int, client: int, reply: Reply) -> Reply | str:
+        return "no answer." if client == 2 else large(round, client, reply)
+
+    run = federation(D, change, max_update_norm=0.5, norm_action="clip", rule=aq.Fixed(bits=8), min_clients=2)
+    run.play()
+    assert float(np.linalg.norm(run.server.weights)) <= 0.5 * (1 + 1e-5)
+
+
+def test_buffers_of_a_clipped_client_move_by_the_same_factor() -> None:
+    server = aq.Server(quadratic.start(), rule=aq.FullPrecision(), max_update_norm=3.0, norm_action="clip")
+    client, start = aq.Client(0), quadratic.start()
+    weights = client.open(server.open([0])[0])
+    trained, loss = quadratic.train(0, weights)
+    server.receive(0, client.reply(trained, loss))
+    factor = 3.0 / server.norms[0]
+    clipped = server.heard()[0]
+    closed = server.close()
+    assert closed.facts["clipped"] == {0: factor}
+    for name in quadratic.SHAPES:
+        expected = start[name] + factor * (trained[name] - start[name])
+        np.testing.assert_allclose(closed.weights[name], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(clipped[name], expected, rtol=1e-4, atol=1e-5)
+    assert closed.weights["norm.num_batches_tracked"] == round(factor * 3)
+    moved = np.concatenate([(closed.weights[name] - start[name]).ravel() for name in quadratic.SHAPES])
+    assert float(np.linalg.norm(moved)) == pytest.approx(3.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("limit", [0.5, "1.5x"])
+def test_a_server_restored_in_mid_round_makes_the_same_model(limit: float | str) -> None:
+    run = federation(D, large, max_update_norm=limit, norm_action="clip")
+    run.play()
+    orders = run.server.open()
+    replies = {i: run.clients[i].reply(run.clients[i].open(orders[i]) + 5**i, 1.0, EXAMPLES[i]) for i in orders}
+    models = []
+    for half in (0, 1, 2, 3):
+        server = aq.Server.restore(run.server.state())
+        for place, (client, reply) in enumerate(replies.items()):
+            if place == half:
+                server = aq.Server.restore(server.state())
+            server.receive(client, reply)
+        closed = (aq.Server.restore(server.state()) if half == 3 else server).close()
+        models.append((closed.weights.tobytes(), closed.facts["clipped"]))
+    assert all(model == models[0] for model in models)
+
+
+def test_a_restored_server_with_a_limit_that_it_did_not_have_clips_what_it_heard_before() -> None:
+    run = federation(D, large)
+    orders = run.server.open()
+    for i, order in orders.items():
+        run.server.receive(i, run.clients[i].reply(run.clients[i].open(order) + 100**i, 1.0, EXAMPLES[i]))
+    stages = federation(D, max_update_norm=1.0, norm_action="clip").server.stages
+    assert len(aq.Server.restore(run.server.state(), stages=stages).close().facts["clipped"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"norm_action": "clib"}, "clip"), ({"norm_action": "clip", "max_update_norm": "0.5x"}, "'10x'")],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(aq.ConfigError, match=words):
+        aq.Server(np.zeros(3, dtype=np.float32), **settings)
+
+
+def test_a_norm_that_is_not_a_number_is_refused_by_a_limit_that_clips() -> None:
+    limit = NormLimit.of(1.0, "clip")
+    assert list(limit.refused({0: float("nan"), 1: 5.0}, median=1.0)) == [0]
+    assert limit.factors({0: float("nan"), 1: 5.0}, median=1.0) == {1: 0.2}
