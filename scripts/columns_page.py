@@ -12,6 +12,7 @@ import marked
 from adaquantfl.runs.columns import COLUMNS, Column
 
 DOCS = Path(__file__).parents[1] / "docs"
+NOT_NUMBERS = ("round", "missing", "refused_losses")  # texts, and what the others are drawn over
 UNITS = {"b": "bits", "B": "bytes", "s": "seconds", "%": "a share"}
 
 
@@ -26,7 +27,7 @@ def columns() -> str:
 
 def scalars() -> str:
     """The columns that are numbers, by their names in trackers."""
-    names = {column.scalar or name: name for name, column in COLUMNS.items() if name not in ("round", "missing")}
+    names = {column.scalar or name: name for name, column in COLUMNS.items() if name not in NOT_NUMBERS}
     rows = [f"| `{scalar}` | `{names[scalar]}` |" for scalar in sorted(names)]
     return "\n".join(["| scalar | column of the history |", "| --- | --- |", *rows])
 

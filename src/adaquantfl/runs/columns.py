@@ -89,6 +89,8 @@ _ALL = (
     Column("clients", "The number of clients whose update was used."),
     Column("missing", "The clients that did not take part, each with the reason.",
            section="a round that lacks a client"),
+    Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
+           section="an evaluation that refuses a loss"),
     Column("simulated_seconds", "Simulated time over the links, since the start.",
            unit="s", section=_LINK, summary="simulated_seconds", scalar="time/simulated", label="Simulated time", x=5,
            caption="Time to reach a training loss on the configuration's [link]"),

@@ -168,10 +168,11 @@ class Run:
             found = self.engine.evaluate(self.server)
             reached = _reached(state, found, config)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=reached)
-            line = {**line, "loss": found.loss, **found.test}
+            line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
-            state = replace(state, rule_loss=self.engine.evaluate(self.server, test=False).loss)
-            line = {**line, "rule_loss": state.rule_loss}
+            found = self.engine.evaluate(self.server, test=False)
+            state = replace(state, rule_loss=found.loss)
+            line = {**line, "rule_loss": found.loss, **found.refusals}
         else:
             return line
         took = time.perf_counter() - began
