@@ -110,9 +110,8 @@ def test_a_simulation_listens_on_loopback_only_and_asks_for_a_token(spotless: Pa
 def connect_to_ray(with_token: bool) -> bool:
     """Whether somebody on this machine can connect to the simulation's Ray."""
     processes = processes_with(os.environ["TMPDIR"])
-    ((pid, address),) = [
-        (pid, re.findall(r"--gcs-address=(\S+)", name)[0]) for pid, name in processes.items() if "/raylet/raylet " in name
-    ]
+    ((pid, raylet),) = [(pid, name) for pid, name in processes.items() if "/raylet/raylet " in name]
+    (address,) = set(re.findall(r"--gcs-address=(\S+)", raylet))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     if with_token:
         theirs = Path(f"/proc/{pid}/environ").read_text().split("\0")

@@ -27,6 +27,7 @@ class Engine(ABC):
     """Carries calls (`carry`). The rest, from orders to replies and evaluations, is the same for all engines.
 
     states_at_hand: `client_states` costs nothing. Otherwise a run asks for the states only when it writes a checkpoint.
+    secrets: client -> the secret with which it signs its replies, where clients do.
     """
 
     name: ClassVar[str] = ""
@@ -36,6 +37,7 @@ class Engine(ABC):
         self.config = config
         self.task = Task.of(config)
         self.player = Player(Trainer(config, self.task))
+        self.secrets: Mapping[int, bytes] = {}
 
     @abstractmethod
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:

@@ -70,12 +70,12 @@ class Run:
         stages = config.stages(trainer.examples, time_price(config, self._heard))
         if saved is None:
             began = time.perf_counter()
-            self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages)
+            self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
             first = engine.evaluate(self.server)
             s, took = self.server.current.rule.s, time.perf_counter() - began
             self.state = RunState(0, s, Ledger(), first, first, 0, first.loss, took)
         else:
-            self.server = Server.restore(saved["server"], stages=stages)
+            self.server = Server.restore(saved["server"], stages=stages, secrets=engine.secrets)
             self.state = RunState.of(saved["run"])
             engine.restore_clients({client: state for client, state in saved["clients"].items() if state is not None})
         self._clients: dict[str, Any] | None = saved["clients"] if saved else {}
