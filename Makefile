@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fast-tests lint docs format bench results clean
+.PHONY: help install demo test test-all fast-tests lint docs format bench results audit clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,5 +59,11 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/peers_page.py
 	$(BIN)/python scripts/columns_page.py
 
+# In an environment of its own: pip-audit is no dependency of the project, and asks a service on the network.
+audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audit
+	$(PYTHON) -m venv .audit
+	.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
 clean:  ## remove the virtual environment and what the tools left
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
+	rm -rf $(VENV) .audit .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

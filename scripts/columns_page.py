@@ -24,7 +24,7 @@ def columns() -> str:
     return "\n".join(["| column | meaning | unit | only with | summary |", "| --- | --- | --- | --- | --- |", *rows])
 
 
-NO_NUMBERS = ("round", "missing", "clipped", "left_out")  # and what a tracker counts by itself
+NO_NUMBERS = ("round", "missing", "clipped", "left_out", "refused_losses")  # and what a tracker counts by itself
 
 
 def scalars() -> str:

@@ -8,6 +8,7 @@ import pytest
 import tomli_w
 
 import adaquantfl as aq
+from adaquantfl.protocol.downlink import Exact, Lossy
 from adaquantfl.runs.config import KEYS, Config, Link, load_config, parse_override
 from adaquantfl.runs.presets import preset_names
 
@@ -111,3 +112,10 @@ def test_a_section_is_written_and_read(tmp_path: Path) -> None:
 
 def test_whole_numbers_are_fine_where_a_number_is_asked_for() -> None:
     assert Config(interval=4, target_loss=0).interval == 4
+
+
+def test_private_keeps_the_exact_downlink_from_passing_frames_on() -> None:
+    for private in (False, True):
+        stages = Config(downlink="exact", private=private).stages((1, 1))
+        assert stages.downlink == Exact(private=private)
+    assert Config(downlink="lossy", private=True).stages((1, 1)).downlink == Lossy(32, 16.0, True)

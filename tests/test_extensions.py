@@ -118,6 +118,8 @@ def test_a_downlink_of_another_package_brings_every_client_to_the_servers_model(
         opened: Any = clients[number].open(order)
         np.testing.assert_array_equal(opened["linear"], server.weights["linear"])  # type: ignore[call-overload,index]
         np.testing.assert_array_equal(opened["linear"], np.round(opened["linear"], 3))
+    with pytest.raises(aq.ConfigError, match="private = true does not go with downlink = 'rounded'"):
+        load_config("demo", {"downlink": "rounded", "private": True})
 
 
 def test_an_engine_of_another_package_ends_in_the_same_model(install: Install, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import adaquantfl as aq
@@ -125,6 +127,53 @@ def play(config: Config, out: Path, grid: NodesHere, workers: int | None = None)
     """A run on this grid; the lines of its history."""
     Request(out, config).play(connect=lambda config: FlowerEngine(config, grid, workers))
     return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def node_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The keys of three clients' nodes, which the server has, and one of a stranger, as a SuperLink reports them."""
+    found = {}
+    for name in ("client0", "client1", "client2", "stranger"):
+        public = ec.generate_private_key(ec.SECP384R1()).public_key()
+        found[name] = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        (tmp_path / f"{name}.pub").write_bytes(public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    monkeypatch.setenv("ADAQUANTFL_NODE_KEYS", str(tmp_path))
+    return found
+
+
+def test_a_node_takes_a_client_s_place_only_with_that_client_s_key(tmp_path: Path, node_keys: dict[str, bytes]) -> None:
+    grid, config = NodesHere(3), small(rounds=1)
+    grid.keys = {1000 + client: node_keys[f"client{client}"] for client in range(3)}
+    for number, name in ((7000, "stranger"), (7001, "client1"), (7002, "")):  # all say that they are client 0
+        grid.nodes[number] = {"partition-id": 0, "num-partitions": 3}
+        grid.keys[number] = node_keys.get(name, b"")
+    engine = FlowerEngine(config, grid)
+    engine._nodes.refresh()
+    assert engine._nodes.of == {0: 1000, 1: 1001, 2: 1002}
+    for number in (7000, 7001, 7002):
+        assert "says that it is client 0, but has not the key" in engine._nodes._unfit[number][0]
+    grid.move(1)  # comes back under another id, with its key
+    grid.keys[max(grid.nodes)] = node_keys["client1"]
+    for _ in range(2):
+        engine._nodes.refresh()
+    assert engine._nodes.of[1] == max(grid.nodes)
+    (line,) = play(config, tmp_path / "run", grid)
+    assert line["clients"] == 3
+
+
+def test_without_keys_the_last_node_to_come_is_the_client() -> None:
+    grid = NodesHere(3)
+    grid.nodes[7000] = {"partition-id": 0, "num-partitions": 3}
+    engine = FlowerEngine(small(), grid)
+    assert engine._nodes.of[0] == 7000
+
+
+def test_a_missing_or_damaged_key_is_named(tmp_path: Path, node_keys: dict[str, bytes]) -> None:
+    with pytest.raises(aq.ConfigError, match=r"client3.pub cannot be read: No such file"):
+        FlowerEngine(small(clients=4), NodesHere(4))
+    (tmp_path / "client1.pub").write_text("nothing")
+    with pytest.raises(aq.ConfigError, match=r"client1.pub cannot be read"):
+        FlowerEngine(small(), NodesHere(3))
 
 
 @pytest.mark.parametrize("workers", [None, 2])

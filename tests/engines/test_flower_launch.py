@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.engines.flower import launch as flower_run
 from adaquantfl.engines.flower.local_processes import LocalProcesses, free_ports
+from adaquantfl.engines.flower.loopback import check_loopback, listening
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.runs.loop import Request, RunState
@@ -84,6 +86,55 @@ def test_a_simulated_run_ends_in_the_same_model_and_leaves_nothing_behind(spotle
     assert played["engine"] == "flower"
     assert seen == [(0, True), (1, False), (2, False), (3, False)]
     assert played["model_sha256"] == expected(config, spotless)
+
+
+@pytest.mark.slow
+def test_a_simulation_listens_on_loopback_only_and_asks_for_a_token(spotless: Path) -> None:
+    found: dict[str, list[str]] = {}
+    connected: list[bool] = []
+
+    def look(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if state.round == 2:  # the clients' workers are there
+            for pid, name in processes_with(os.environ["TMPDIR"]).items():
+                for address in listening(pid):
+                    found.setdefault(str(address), []).append(name.strip())
+            connected.extend(connect_to_ray(with_token) for with_token in (True, False))
+
+    flower_run.simulate(Request(spotless / "run", small()), look)
+    assert set(found) == {"127.0.0.1"}, found
+    for name in ("gcs_server", "raylet", "server_app", "ray::"):
+        assert any(name in one for one in found["127.0.0.1"]), found
+    assert connected == [True, False]
+
+
+def connect_to_ray(with_token: bool) -> bool:
+    """Whether somebody on this machine can connect to the simulation's Ray."""
+    processes = processes_with(os.environ["TMPDIR"])
+    ((pid, raylet),) = [(pid, name) for pid, name in processes.items() if "/raylet/raylet " in name]
+    (address,) = set(re.findall(r"--gcs-address=(\S+)", raylet))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    if with_token:
+        theirs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        environment.update(item.split("=", 1) for item in theirs if item.startswith("RAY_AUTH_"))
+    script = f"import ray; ray.init(address='{address}', log_to_driver=False)"
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("host", "exposed"), [("127.0.0.1", ""), ("::1", ""), ("0.0.0.0", "0.0.0.0"), ("::", "::")])
+def test_a_process_that_other_hosts_reach_is_noticed(host: str, exposed: str) -> None:
+    family = "AF_INET6" if ":" in host else "AF_INET"
+    script = f"import socket as s; x = s.create_server(('{host}', 0), family=s.{family}); print(1, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        if process.stdout.read(1) != b"1":
+            pytest.skip(f"this machine has no {host}")
+        assert [str(address) for address in listening(process.pid)] == [host]
+        if exposed:
+            with pytest.raises(aq.EngineError, match=f"Ray listens on {exposed}, where other hosts can reach it"):
+                check_loopback(process.pid)
+        else:
+            check_loopback(process.pid)
+        process.communicate(b"\n")
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:

@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from adaquantfl.engines.flower.local_processes import LocalProcesses, free_ports
 from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
-from support.flower_hosts import Hosts, summary
-from support.processes import HANG_SECONDS
+from support.flower_hosts import UNRULY, Hosts, summary
+from support.processes import HANG_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,6 +59,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hosts(papers: Path) -> Iterator[Hosts]:
     """A SuperLink with TLS, for registered nodes."""
     with LocalProcesses() as processes:
+        processes.environment["ADAQUANTFL_NODE_KEYS"] = str(papers)
         secure = ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key"]
         paths = [str(papers / item) if not item.startswith("--") else item for item in secure]
         hosts = Hosts(processes, 2, [*paths, "--enable-supernode-auth"])
@@ -120,6 +122,22 @@ def test_registered_nodes_get_in_and_end_in_the_same_model(hosts: Hosts, papers:
     assert played["model_sha256"] == here["model_sha256"]
 
 
-def test_whoever_reaches_the_port_can_register_a_key(hosts: Hosts, papers: Path) -> None:
-    """As the page warns: without account authentication, this takes no credentials."""
+def test_whoever_reaches_the_port_can_register_a_key_but_plays_no_client_with_it(
+    hosts: Hosts, papers: Path, tmp_path: Path
+) -> None:
+    """As the page warns: without account authentication, registration takes no credentials."""
     assert "registered successfully" in register(hosts, papers / "stranger.pub")
+    before = activated(hosts)
+    config = ["--superlink", hosts.address, "--node-config", "partition-id=0 num-partitions=2"]
+    secured = ["--root-certificates", str(papers / "ca.crt"), "--auth-supernode-private-key", str(papers / "stranger")]
+    hosts.processes.start("stranger", [sys.executable, UNRULY, "raises", *config, *secured])
+    wait_until(lambda: activated(hosts) > before, HANG_SECONDS, "the stranger's node is online")
+    settings = "model=mlp clients=2 tau=2 rounds=1 loss_samples=32"  # without min_clients: every client must answer
+    hosts.run(f'root-certificates = "{papers}/ca.crt"', preset="demo", set=settings, out=str(tmp_path / "run"))
+    here = Request(tmp_path / "local", small(rounds=1, clients=2)).play()
+    assert summary(tmp_path / "run")["model_sha256"] == here["model_sha256"]
+
+
+def activated(hosts: Hosts) -> int:
+    """How many nodes have come online so far."""
+    return hosts.processes.printed("superlink").count("Activated node_id")

@@ -25,7 +25,8 @@ from adaquantfl.engines.gloo import remote as gloo_remote
 from adaquantfl.engines.gloo import rendezvous
 from adaquantfl.engines.gloo.connection import Connection
 from adaquantfl.engines.gloo.engine import GlooEngine
-from adaquantfl.engines.gloo.rendezvous import ARRIVAL, ARRIVALS, host_store, open_store, server_part
+from adaquantfl.engines.gloo.rendezvous import ADMITTED, ARRIVAL, ARRIVALS, host_store, open_store, server_part
+from adaquantfl.engines.gloo.secrets import VARIABLE, Seal, client_secret, server_secrets, write_secrets
 from adaquantfl.engines.gloo.wire import (
     ANSWER_BYTES,
     CALL_BYTES,
@@ -41,7 +42,7 @@ from adaquantfl.engines.gloo.wire import (
 )
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import ConfigError, EngineError
-from adaquantfl.protocol.messages import ORDER_MAGIC
+from adaquantfl.protocol.messages import ORDER_MAGIC, SIGNATURE_SIZE
 from adaquantfl.protocol.server import Server
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, load_config
@@ -131,7 +132,7 @@ def federate() -> Iterator[Federate]:
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("adaquantfl-client")]
 
 
-def answer_by_hand(connection: Connection, answer: Callable[[CallHeader], tuple[bytes, bytes]]) -> None:
+def answer_by_hand(connection: Connection, answer: Callable[[CallHeader], tuple[bytes, ...]]) -> None:
     """Take a call and send something."""
     header = unpack_call(connection.receive(CALL_BYTES, SECONDS))
     connection.receive(header.size, SECONDS)
@@ -356,11 +357,105 @@ def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> N
     federation = federate(small(), [])
     store = open_store(HERE, federation.store.port, SECONDS)
     part = server_part(store, json.loads(rendezvous.announced(store))["server"])
-    for words in ["no JSON", '"text"', "[0]", "[0, 0]", '[0, "no.such.host.invalid"]']:
+    for words in ["no JSON", '"text"', "[0]", "[0, 0]", '[0, 0, ""]', '[0, "no.such.host.invalid", ""]']:
         part.set(ARRIVAL(part.add(ARRIVALS, 1)), words)
     federation.join_by_hand(77)
     federation.add(0, 1)
     assert federation.all_answer()
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A secret for each of two clients, which both sides find."""
+    write_secrets(tmp_path / "secrets", 2)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "secrets"))
+    return tmp_path / "secrets"
+
+
+def test_with_secrets_a_run_ends_in_the_same_model(federate: Federate, secrets: Path) -> None:
+    config = small(quantizer="nearest", method="2bit")  # its clients have states too
+    federation, local = federate(config), LocalEngine(replace(config, workers=1))
+    ours, theirs = federation.server, server_of(local)
+    for _ in range(2):
+        line, plain = play_round(federation.engine, ours), play_round(local, theirs)
+        assert "missing" not in line
+        assert line["wire_bytes_up"] == plain["wire_bytes_up"] + 2 * SIGNATURE_SIZE * line["round"]
+    assert ours.model.weights.tobytes() == theirs.model.weights.tobytes()
+    assert federation.engine.evaluate(ours) == local.evaluate(theirs)
+    assert set(federation.engine.client_states()) == {"0", "1"}
+    federation.engine.restore_clients(federation.engine.client_states())
+    assert "missing" not in play_round(federation.engine, ours)
+
+
+@pytest.mark.parametrize("how", ["without a proof", "with its own secret", "with the proof of another arrival"])
+def test_who_claims_the_number_of_another_client_is_refused_and_the_client_stays(
+    federate: Federate, secrets: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    federation = federate(small())
+    play_round(federation.engine, federation.server)
+    remote = federation.engine._clients[0]
+    store = open_store(HERE, federation.store.port, SECONDS)
+    part = server_part(store, json.loads(rendezvous.announced(store))["server"])
+    if how == "with its own secret":
+        with pytest.raises(EngineError, match="The server refused client 0: it has another secret"):
+            rendezvous.join(store, HERE, 0, client_secret(1))
+    else:
+        _, _, proof = json.loads(part.get(ARRIVAL(1)))
+        number = part.add(ARRIVALS, 1)
+        part.set(ARRIVAL(number), json.dumps([0, HERE, "" if how == "without a proof" else proof]))
+        wait_until(lambda: part.check([ADMITTED(number)]), SECONDS, "the server has decided")
+        assert part.get(ADMITTED(number)) == b"refused"
+    wait_until(lambda: "was refused: wrong secret" in caplog.text, SECONDS, "the server has logged it")
+    assert "missing" not in play_round(federation.engine, federation.server)
+    assert federation.engine._clients[0] is remote
+
+
+def test_an_answer_that_is_not_sealed_with_the_secret_ends_the_connection(federate: Federate, secrets: Path) -> None:
+    federation = federate(small(min_clients=1), [1])
+    joined = rendezvous.join(open_store(HERE, federation.store.port, SECONDS), HERE, 0, client_secret(0))
+    assert joined is not None
+
+    def false_loss(header: CallHeader) -> tuple[bytes, ...]:
+        parts = pack_answer(header.number, 0.001)
+        return (*parts, Seal(client_secret(1), "").of(*parts))
+
+    threading.Thread(target=answer_by_hand, args=(joined[0], false_loss), daemon=True).start()
+    calls = [Call("loss", client, order) for client, order in federation.server.view([0, 1]).items()]
+    answers = dict(federation.engine.carry(federation.server, calls))
+    assert answers[0] == Failure("its answer is not signed with this client's secret.")
+    assert isinstance(answers[1], float)
+
+
+@pytest.mark.parametrize("who", ["client", "server"])
+def test_a_secret_on_one_side_only_is_an_error(
+    federate: Federate, secrets: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    if who == "client":
+        monkeypatch.delenv(VARIABLE)
+    federation, secret = federate(small(), []), b"x" * 32 if who == "client" else b""
+    with pytest.raises(EngineError, match="set it for both, or for neither"):
+        rendezvous.join(open_store(HERE, federation.store.port, SECONDS), HERE, 0, secret)
+
+
+def test_secrets_are_for_their_owner_alone(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(secrets.iterdir())
+    assert [file.name for file in files] == ["client0.secret", "client1.secret"]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    assert server_secrets(2) == {0: client_secret(0), 1: client_secret(1)}
+    assert len(set(server_secrets(2).values())) == 2
+    with pytest.raises(ConfigError, match=r"client2.secret cannot be read.*the server needs all"):
+        server_secrets(3)
+    with pytest.raises(ConfigError, match="is there already"):
+        write_secrets(secrets, 2)
+    files[0].chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        client_secret(0)
+    files[1].write_text("short")
+    with pytest.raises(ConfigError, match="does not hold a secret"):
+        client_secret(1)
+    monkeypatch.delenv(VARIABLE)
+    assert (server_secrets(2), client_secret(0)) == ({}, b"")
 
 
 def test_what_a_former_server_left_in_the_store_is_passed_over(federate: Federate) -> None:
@@ -368,7 +463,7 @@ def test_what_a_former_server_left_in_the_store_is_passed_over(federate: Federat
     store = host_store(HERE)
     former = server_part(store, "former")
     rendezvous.announce_run(store, "former", small())
-    former.set(ARRIVAL(former.add(ARRIVALS, 1)), json.dumps([0, HERE]))
+    former.set(ARRIVAL(former.add(ARRIVALS, 1)), json.dumps([0, HERE, ""]))
     early = ThreadClient(store.port, 0)
     wait_until(lambda: former.add(ARRIVALS, 0) == 2, SECONDS, "a client waits for the former server")
     federation = federate(small(), [], store)

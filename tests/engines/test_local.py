@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from adaquantfl.engines.calls import Failure
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.engines.pool import Pool
+from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import load_config
 from support.engine_rounds import ask, replies, server_of
 
@@ -103,3 +106,64 @@ def test_closing_leaves_no_process_and_no_shared_memory(start: Callable[..., Loc
     engine.close()
     assert not any(process.is_alive() for process in processes)
     assert not os.path.exists(f"/dev/shm/{memory.name}")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (math.nan, "its loss is nan."),
+        (math.inf, "its loss is inf."),
+        (-1e9, "its loss is -1e+09, but cross-entropy is never below 0."),
+    ],
+    ids=str,
+)
+def test_a_loss_that_cannot_be_is_left_out_of_the_mean(
+    start: Callable[..., LocalEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    said: float,
+    words: str,
+) -> None:
+    engine = start(workers=1, method="2bit")  # a rule that takes losses below 0
+    server = server_of(engine)
+    honest = engine.player.trainer.loss
+    p = server.stages.cohort.p
+    others = [client for client in range(5) if client != 1]
+    expected = sum(p[i] * honest(i, server.weights) for i in others) / sum(p[i] for i in others)
+    monkeypatch.setattr(engine.player.trainer, "loss", lambda client, w: said if client == 1 else honest(client, w))
+    found = engine.evaluate(server, test=False)
+    assert found.loss == pytest.approx(expected, rel=1e-12)
+    assert found.refused == {"1": words}
+    assert f"Evaluation: losses were refused: client 1: {words}" in caplog.text
+
+
+def test_without_any_usable_loss_the_evaluation_says_so(
+    start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(workers=1)
+    server = server_of(engine)
+    monkeypatch.setattr(engine.player.trainer, "loss", lambda client, weights: math.nan)
+    with pytest.raises(EngineError, match=r"no client sent a loss that can be used: clients 0, 1, 2, 3, 4: its loss"):
+        engine.evaluate(server, test=False)
+
+
+def test_a_rule_that_rolls_back_is_told_that_the_model_is_ruined(
+    start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(workers=1, method="cost-aware")
+    monkeypatch.setattr(engine.player.trainer, "loss", lambda client, weights: math.inf)
+    assert math.isnan(engine.evaluate(server_of(engine), test=False).loss)
+
+
+@pytest.mark.parametrize(("method", "refused"), [("2bit", False), ("adaquant", True)])
+def test_the_loss_of_a_task_of_ones_own_may_be_negative_where_the_rule_takes_it(
+    start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch, method: str, refused: bool
+) -> None:
+    engine = start(workers=1, method=method)
+    server = server_of(engine)
+    own = replace(engine.config, task="own.py:task", dataset="", model="", partition="")
+    monkeypatch.setattr(engine, "config", own)
+    monkeypatch.setattr(engine.player.trainer, "loss", lambda client, weights: -1.0 if client == 1 else 1.0)
+    found = engine.evaluate(server, test=False)
+    assert found.refused == ({"1": "its loss is -1; adaquant takes losses from 0."} if refused else {})
+    assert (found.loss == 1.0) == refused

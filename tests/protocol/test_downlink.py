@@ -10,6 +10,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.protocol.arrays import Layout, Model
 from adaquantfl.protocol.downlink import (
+    Exact,
     Held,
     Log,
     Relay,
@@ -20,7 +21,7 @@ from adaquantfl.protocol.downlink import (
     open_parcel,
     whole_size,
 )
-from adaquantfl.protocol.messages import Order
+from adaquantfl.protocol.messages import Order, Reply
 from support.rounds import federation
 
 D = 3000
@@ -147,6 +148,24 @@ def test_the_downlink_changes_the_bytes_and_nothing_else(rule: aq.Rule) -> None:
     assert plain.server.weights.tobytes() == exact.server.weights.tobytes()
     assert lines[0]["wire_bytes_up"] == lines[1]["wire_bytes_up"]
     assert lines[1]["wire_bytes_down"] < lines[0]["wire_bytes_down"]
+
+
+@pytest.mark.parametrize("rule", [aq.Fixed(bits=1), aq.AdaQuant(s0=2)])
+def test_a_private_downlink_never_shows_a_client_the_frame_of_another(rule: aq.Rule) -> None:
+    shown, hidden = (federation(D, rule=rule, downlink=Exact(private=private)) for private in (False, True))
+    seen = {False: 0, True: 0}
+    for _ in range(4):
+        for run in (shown, hidden):
+            frames = [Reply.unpack(reply).frame for reply in run.replies.values()]
+            orders = run.server.view(range(3)).values()
+            seen[run is hidden] += sum(frame in order for frame in frames for order in orders)
+            line = run.play()
+    assert seen[False] > 0, "the test would notice"
+    assert seen[True] == 0
+    assert hidden.server.weights.tobytes() == shown.server.weights.tobytes()
+    assert line["wire_bytes_down"] < 4 * 3 * whole_size(hidden.server.model), "some rounds sent the difference"
+    again = aq.Server.restore(hidden.server.state())
+    assert again.stages.downlink == Exact(private=True)
 
 
 @pytest.mark.parametrize("way", ["model", "exact", "lossy"])

@@ -258,3 +258,16 @@ def test_missing_data_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(aq.DataError, match="adaquantfl data get fashion-mnist"):
         runner.run(load_config("fmnist-cnn-iid"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_without_the_losses_that_it_refuses(
+    small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Trainer.loss
+    monkeypatch.setattr(Trainer, "loss", lambda self, client, w: -1e9 if client == 2 else honest(self, client, w))
+    summary = runner.run(replace(small, target_loss=0.001, evaluate_every=2), tmp_path / "run")
+    assert summary["rounds"] == small.rounds, "the false loss is not the target"
+    assert 0 < summary["final_loss"] < summary["initial_loss"]
+    evaluated = [line for line in lines(tmp_path / "run") if "loss" in line or "rule_loss" in line]
+    assert evaluated
+    assert all(list(line["refused_losses"]) == ["2"] for line in evaluated)

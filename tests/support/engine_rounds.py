@@ -15,7 +15,8 @@ from adaquantfl.protocol.server import Server
 def server_of(engine: Engine) -> Server:
     """A server with the engine's first model and configuration."""
     trainer = engine.player.trainer
-    return Server(trainer.weights(), exact=trainer.buffer_names, stages=engine.config.stages(trainer.examples))
+    stages = engine.config.stages(trainer.examples)
+    return Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
 
 
 def ask(engine: Engine, server: Server, **changes: Any) -> Iterator[tuple[int, Trained | Failure]]:

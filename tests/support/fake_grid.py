@@ -7,6 +7,7 @@ from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message.message import make_message
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -30,6 +31,7 @@ class NodesHere(Grid):
             1000 + client: {"partition-id": client, "num-partitions": clients} for client in range(clients)
         }
         self.tamper = tamper or {}
+        self.keys: dict[int, bytes] = {}  # node -> its public key
         self.sent: list[Message] = []
         self.players: dict[int, Player] = {}  # node -> what its process holds
         self.contexts: dict[int, Context] = {}  # node -> what Flower keeps for its ClientApp
@@ -43,6 +45,9 @@ class NodesHere(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.nodes)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [NodeInfo(node_id=node, public_key=self.keys.get(node, b"")) for node in self.nodes]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         ids = []

@@ -174,6 +174,17 @@ def flower_node(options: argparse.Namespace) -> int:
     return node.main(arguments, options.poll)
 
 
+def gloo_secrets(options: argparse.Namespace) -> int:
+    """Write the secrets of a gloo run's clients."""
+    from ..engines.gloo import secrets
+
+    secrets.write_secrets(options.folder, options.clients)
+    print(
+        f"{options.folder} holds {options.clients} secrets. Set {secrets.VARIABLE}={options.folder}; see docs/gloo.md."
+    )
+    return 0
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measure this machine's codecs."""
     from ..threads import set_threads

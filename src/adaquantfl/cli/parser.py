@@ -46,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_watch,
         _add_data,
         _add_flower,
+        _add_gloo,
         _add_bench,
         _add_inspect,
     ):
@@ -161,6 +162,19 @@ def _add_flower(to: Commands) -> None:
     node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
     often = "between questions for messages; more where hundreds of nodes share a SuperLink (default: %(default)s)"
     node.add_argument("--poll", type=float, default=0.5, metavar="SECONDS", help=often)
+
+
+def _add_gloo(to: Commands) -> None:
+    gloo = to.add_parser(
+        "gloo",
+        help="what a run on gloo needs on several hosts",
+        description="What a run on gloo needs on several hosts: docs/gloo.md has the steps.",
+    )
+    parts = gloo.add_subparsers(metavar="PART", required=True)
+    help = "write a folder with a secret for each client, by which the server knows it"
+    secrets = _command(parts, "secrets", commands.gloo_secrets, help)
+    secrets.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
+    secrets.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
 
 
 def _add_bench(to: Commands) -> None:

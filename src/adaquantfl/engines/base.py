@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, EngineError
+from ..protocol.cohort import who_is_missing
 from ..protocol.server import Server
+from ..rules import Rule
 from ..runs.config import Config
 from ..runs.evaluation import Evaluation
 from ..training.task import Task
 from ..training.trainer import Trainer
 from .calls import Call, Failure, Player, Trained
 
+_log = logging.getLogger("adaquantfl")
 _SAMPLES_PER_CALL = 1_000
 _POOLED_SAMPLES = 8_192  # that stand for all clients' data where most of them are not asked
 
@@ -22,6 +27,7 @@ class Engine(ABC):
     """Carries calls (`carry`). The rest, from orders to replies and evaluations, is the same for all engines.
 
     states_at_hand: `client_states` costs nothing. Otherwise a run asks for the states only when it writes a checkpoint.
+    secrets: client -> the secret with which it signs its replies, where clients do.
     """
 
     name: ClassVar[str] = ""
@@ -31,6 +37,7 @@ class Engine(ABC):
         self.config = config
         self.task = Task.of(config)
         self.player = Player(Trainer(config, self.task))
+        self.secrets: Mapping[int, bytes] = {}
 
     @abstractmethod
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
@@ -70,9 +77,10 @@ class Engine(ABC):
         for place in range(len(asked), len(calls)):  # the server has this data too, and stands in
             if isinstance(answers[place], Failure):
                 answers[place] = self.player.answer(calls[place])
-        loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(server, answers[:shared])
+        refused: dict[str, str] = {}
+        loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(server, answers[:shared], refused)
         mean = sum(answers[shared:]) / tests if tests else None
-        return Evaluation(loss, mean) if task.accuracy else Evaluation(loss, None, mean)
+        return Evaluation(loss, mean, None, refused) if task.accuracy else Evaluation(loss, None, mean, refused)
 
     def client_states(self) -> dict[str, Any]:
         """What clients keep from round to round, by their numbers; None for one that cannot be asked.
@@ -103,13 +111,36 @@ class Engine(ABC):
             for place, answer in self.carry(server, list(again.values())):
                 yield places[place], answer
 
-    def _mean_loss(self, server: Server, answers: list[Any]) -> float:
+    def _mean_loss(self, server: Server, answers: list[Any], refused: dict[str, str]) -> float:
+        """The mean over the clients whose loss can be used. refused: takes the others whose loss came, and why not."""
         missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}
-        cohort = server.stages.cohort
+        cohort, rule = server.stages.cohort, server.stages.rule
         cohort.check(missing, len(answers), "Evaluation")
-        p = cohort.p
-        total: float = sum(p[client] * answer for client, answer in enumerate(answers) if client not in missing)
-        return total / sum(p[client] for client in range(len(p)) if client not in missing) if missing else total
+        losses = {client: answer for client, answer in enumerate(answers) if client not in missing}
+        reasons = {client: reason for client, loss in losses.items() if (reason := self._unusable(loss, rule))}
+        p, used = cohort.p, losses.keys() - reasons
+        if reasons:
+            refused |= {str(client): reason for client, reason in reasons.items()}
+            _log.warning("Evaluation: losses were refused: %s", who_is_missing(reasons))
+        if not used:
+            if rule.rolls_back and not any(map(math.isfinite, losses.values())):
+                return math.nan  # all say that the model is ruined, which the rule will take back
+            raise EngineError(
+                f"Evaluation: no client sent a loss that can be used: {who_is_missing(reasons)} If the training has "
+                "diverged, lower the learning rate, or take more levels."
+            )
+        total: float = sum(p[client] * losses[client] for client in sorted(used))
+        return total if len(used) == len(answers) else total / sum(p[client] for client in sorted(used))
+
+    def _unusable(self, loss: float, rule: Rule) -> str:
+        """Why a client's loss is left out; empty where it is not."""
+        if not math.isfinite(loss):
+            return f"its loss is {loss:g}."
+        if loss < 0 and not self.config.task:
+            return f"its loss is {loss:g}, but cross-entropy is never below 0."
+        if loss < 0 and not rule.negative_loss:
+            return f"its loss is {loss:g}; {rule.name or 'the rule'} takes losses from 0."
+        return ""
 
 
 def _shards(samples: int) -> list[tuple[int, int]]:

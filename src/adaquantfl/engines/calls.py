@@ -47,10 +47,14 @@ class Failure:
 
 
 class Player:
-    """Plays clients in one process: their ends of the protocol, and one trainer for all of them."""
+    """Plays clients in one process: their ends of the protocol, and one trainer for all of them.
 
-    def __init__(self, trainer: Trainer) -> None:
+    secret: signs the replies, where the process plays one client and the server knows its secret.
+    """
+
+    def __init__(self, trainer: Trainer, secret: bytes = b"") -> None:
         self.trainer = trainer
+        self._secret = secret
         self.models = ModelCache()
         self.clients: dict[int, Client] = {}
 
@@ -80,11 +84,11 @@ class Player:
 
     def restore(self, number: int, state: Mapping[str, Any]) -> None:
         """Give it back to the client."""
-        self.clients[number] = Client.restore({**state, "number": number}, self.models)
+        self.clients[number] = Client.restore({**state, "number": number}, self.models, self._secret)
 
     def _client(self, number: int) -> Client:
         if number not in self.clients:
-            self.clients[number] = Client(number, self.models)
+            self.clients[number] = Client(number, self.models, self._secret)
         return self.clients[number]
 
     def _train(self, client: Client, weights: Any) -> Trained:

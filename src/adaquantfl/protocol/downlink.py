@@ -2,8 +2,9 @@
 
 `Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one: the round's frames,
 to be added up by the client as the server did, or the two models' difference, losslessly coded, or the model, whichever
-is the smallest. `Lossy` quantizes the model's change once for all clients and keeps what was lost for later rounds
-(error feedback); every client, and every evaluation, then has the model that was really sent.
+is the smallest. With `private` it never sends the frames. `Lossy` quantizes the model's change once for all clients and
+keeps what was lost for later rounds (error feedback); every client, and every evaluation, then has the model that was
+really sent.
 
 A parcel names the digest of the model that it leads to, and the client checks it.
 """
@@ -138,12 +139,16 @@ class Whole:
 
 @dataclass(frozen=True)
 class Exact(Whole):
-    """What leads from the old model to the new one, bit for bit."""
+    """What leads from the old model to the new one, bit for bit.
 
+    private: clients never get each other's frames, only the difference of the two models or the model itself.
+    """
+
+    private: bool = field(default=False, kw_only=True)
     name: ClassVar[str] = "exact"
 
     def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
-        return log.after_round(old, new, relay)
+        return log.after_round(old, new, None if self.private else relay)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,8 @@ _ALL = (
     Column("clipped", "The clients whose update was scaled down, each with the factor.",
            section='`norm_action = "clip"`'),
     Column("left_out", "The clients whose update the server step did not use.", section='`step = "krum"`'),
+    Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
+           section="an evaluation that refuses a loss"),
     Column("simulated_seconds", "Simulated time over the links, since the start.",
            unit="s", section=_LINK, summary="simulated_seconds", scalar="time/simulated", label="Simulated time", x=5,
            caption="Time to reach a training loss on the configuration's [link]"),

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ConfigError, FrameError, QuantizeError, RuleError
 from ..names import unknown
 from ..protocol.cohort import Cohort
-from ..protocol.downlink import DOWNLINKS, Lossy
+from ..protocol.downlink import DOWNLINKS, Exact, Lossy, Whole
 from ..protocol.limits import NormLimit
 from ..protocol.stages import Price, Stages
 from ..protocol.step import STEPS, ServerStep
@@ -98,6 +98,7 @@ class Config:
     # The downlink.
     downlink: str = "model"  # "exact": what leads from the old model to the new one; "lossy": quantized
     downlink_s0: int = 32  # levels of "lossy" at the start
+    private: bool = False  # clients never get each other's frames, also with downlink = "exact"
     # Clients that fail.
     min_clients: int = 0  # a round counts with at least this many answers; 0: all clients
     round_timeout: float = 600.0  # seconds that a client may take
@@ -136,6 +137,11 @@ class Config:
                 raise ConfigError(unknown(key, getattr(self, key), filter(None, valid)))
         if self.method not in methods():
             raise ConfigError(_no_method(self.method))
+        if self.private and DOWNLINKS.find(self.downlink) not in (Whole, Exact, Lossy):
+            raise ConfigError(
+                f"private = true does not go with downlink = {self.downlink!r}, of which it is not known whether it "
+                "sends clients each other's frames: use 'exact', 'model' or 'lossy'."
+            )
         DOWNLINKS.find(self.downlink)
         if self.seed >= 2**63:
             raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
@@ -203,7 +209,7 @@ class Config:
             self.rule(),
             self.quantizer,
             self.scope,
-            Lossy(self.downlink_s0, self.interval, self.guard) if self.downlink == Lossy.name else self.downlink,
+            self._downlink(),
             self.seed,
             norm=self.norm,
             codec=self.codec,
@@ -215,6 +221,11 @@ class Config:
             loss_smoothing=self.loss_smoothing,
             cost=time_price if self.cost == "time" and time_price is not None else self.cost,
         )
+
+    def _downlink(self) -> str | Whole:
+        if self.downlink == Lossy.name:
+            return Lossy(self.downlink_s0, self.interval, self.guard)
+        return Exact(private=True) if self.private and self.downlink == Exact.name else self.downlink
 
     @property
     def feedback(self) -> bool:

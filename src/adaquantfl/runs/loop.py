@@ -70,12 +70,12 @@ class Run:
         stages = config.stages(trainer.examples, time_price(config, self._heard))
         if saved is None:
             began = time.perf_counter()
-            self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages)
+            self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
             first = engine.evaluate(self.server)
             s, took = self.server.current.rule.s, time.perf_counter() - began
             self.state = RunState(0, s, Ledger(), first, first, 0, first.loss, took)
         else:
-            self.server = Server.restore(saved["server"], stages=stages)
+            self.server = Server.restore(saved["server"], stages=stages, secrets=engine.secrets)
             self.state = RunState.of(saved["run"])
             engine.restore_clients({client: state for client, state in saved["clients"].items() if state is not None})
         self._clients: dict[str, Any] | None = saved["clients"] if saved else {}
@@ -168,10 +168,11 @@ class Run:
             found = self.engine.evaluate(self.server)
             reached = _reached(state, found, config)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=reached)
-            line = {**line, "loss": found.loss, **found.test}
+            line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
-            state = replace(state, rule_loss=self.engine.evaluate(self.server, test=False).loss)
-            line = {**line, "rule_loss": state.rule_loss}
+            found = self.engine.evaluate(self.server, test=False)
+            state = replace(state, rule_loss=found.loss)
+            line = {**line, "rule_loss": found.loss, **found.refusals}
         else:
             return line
         took = time.perf_counter() - began

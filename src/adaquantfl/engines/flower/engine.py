@@ -15,6 +15,7 @@ from ...runs.config import Config
 from ..base import Engine
 from ..calls import SHARED, Call
 from .exchange import Exchange
+from .node_keys import client_keys
 from .nodes import Inbox, Nodes
 from .polling import poll_replies_sooner
 from .records import Questions
@@ -41,7 +42,8 @@ class FlowerEngine(Engine):
             poll_replies_sooner()
         self._text = tomli_w.dumps(config.to_dict())
         self._inbox = Inbox(grid)
-        self._nodes = Nodes(self._inbox, config.clients)
+        keys = client_keys(config.clients) if workers is None else {}  # a simulation's nodes are its own
+        self._nodes = Nodes(self._inbox, config.clients, keys)
         self._await_clients()
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:

@@ -15,6 +15,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from ...errors import EngineError
+from .node_keys import check_key
 
 _KEY = "adaquantfl"  # of the record in which a node says who it is
 _HOW_TO_START = "Start it with --node-config 'partition-id=I num-partitions=N'."
@@ -40,6 +41,10 @@ class Inbox:
     def nodes(self) -> set[int]:
         """The nodes that are connected."""
         return set(self._grid.get_node_ids())
+
+    def key_of(self, node: int) -> bytes:
+        """The public key with which a node has registered; empty where the node is gone."""
+        return next((bytes(info.public_key) for info in self._grid.get_nodes() if info.node_id == node), b"")
 
     def send(self, kind: str, contents: Mapping[int, RecordDict], seconds: float, group: str = "") -> dict[int, str]:
         """One message to each of these nodes; node -> id. Left out: nodes that Flower does not know any more.
@@ -71,14 +76,15 @@ class Inbox:
 class Nodes:
     """Finds the clients' nodes. `of` has the node of each client that is there, `holds` the model that a node has.
 
-    A node is asked once which client it plays. One that comes back has another id, and is asked again.
+    A node is asked once which client it plays. One that comes back has another id, and is asked again. keys: client ->
+    the public key of its node; without any, a node is who it says it is, and the last one to come is the live one.
     """
 
-    def __init__(self, inbox: Inbox, clients: int) -> None:
+    def __init__(self, inbox: Inbox, clients: int, keys: Mapping[int, bytes] | None = None) -> None:
         self.of: dict[int, int] = {}
         self.holds: dict[int, bytes] = {}  # node -> the digest of the model that it was sent last
         self._keeping: set[int] = set()  # nodes whose process keeps the models that it is sent
-        self._inbox, self._clients = inbox, clients
+        self._inbox, self._clients, self._keys = inbox, clients, keys or {}
         self._connected: set[int] = set()
         self._asked: dict[str, tuple[int, float]] = {}  # id of the question -> node, when
         self._unfit: dict[int, tuple[str, float]] = {}  # node -> why it plays no client, and since when
@@ -104,6 +110,8 @@ class Nodes:
             self._unfit.pop(node, None)
             try:
                 client, keeps = read_identity(reply, self._clients)
+                if self._keys:
+                    check_key(self._keys, client, self._inbox.key_of(node))
                 self.of[client] = node  # the last one to come is the live one
                 self._keeping |= {node} if keeps else set()
             except EngineError as error:

@@ -23,6 +23,7 @@ from ...runs.config import Config, load_config, parse_override
 from ...runs.loop import Request, RunState
 from .engine import FlowerEngine
 from .launch_link import ServerEnd
+from .loopback import check_loopback, ray_environment
 
 _RAY_ATTEMPTS = 3  # at starting Ray, which gives its own processes 30 s: too few on a busy machine
 _log = logging.getLogger("flwr")  # Flower shows what is logged here, and `flwr log` fetches it
@@ -82,17 +83,19 @@ def simulate(clients: int, workers: int) -> None:
 
 
 def start_ray(workers: int) -> None:
-    """Ray on this machine's loopback, with nothing but what Flower needs."""
+    """Ray on this machine's loopback, with nothing but what Flower needs. EngineError where it listens elsewhere."""
+    os.environ.update(ray_environment())
     import ray
 
     for attempt in range(1, _RAY_ATTEMPTS + 1):
         try:
             ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
-            return
+            break
         except Exception as error:
             ray.shutdown()
             if attempt == _RAY_ATTEMPTS:
                 raise EngineError(f"Ray does not start on this machine: {error}") from error
+    check_loopback(os.getpid())
 
 
 def _say(config: Config, state: RunState, line: dict[str, Any] | None) -> None:

@@ -17,6 +17,7 @@ from ..calls import SHARED, Call, Failure, Player
 from ..own_file import as_here
 from .connection import Connection, first_line
 from .rendezvous import address_facing, join
+from .secrets import Seal, client_secret
 from .wire import CALL_BYTES, END, PING, RESTORE, STATE, CallHeader, pack_answer, unpack_call
 
 SILENCE_SECONDS = 900.0  # without a word from the server, which pings every minute: it is gone
@@ -26,21 +27,22 @@ def play(store: Store, server: str, client: int) -> None:
     """Take part in the run that the store announces, as client `client`, until it is over."""
     torch.set_num_threads(1)
     set_threads(1)
+    secret = client_secret(client)
     try:
-        joined = join(store, address_facing(server), client)
+        joined = join(store, address_facing(server), client, secret)
     except RuntimeError as error:
         raise EngineError(f"Client {client} could not join the run: {first_line(error)}") from None
     if joined is None:
         return
     try:
-        _answer_calls(*joined, client)
+        _answer_calls(*joined, client, secret)
     except RuntimeError as error:
         raise EngineError(
             f"Client {client} ends: the server has closed the connection or is gone ({first_line(error)})."
         ) from None
 
 
-def _answer_calls(connection: Connection, config: Config, client: int) -> None:
+def _answer_calls(connection: Connection, config: Config, seal: Seal | None, client: int, secret: bytes) -> None:
     player: Player | None = None
     while True:
         header = unpack_call(connection.receive(CALL_BYTES, SILENCE_SECONDS))
@@ -50,12 +52,13 @@ def _answer_calls(connection: Connection, config: Config, client: int) -> None:
             continue
         body = connection.receive(header.size, SILENCE_SECONDS)
         try:
-            player = player or Player(Trainer(config, Task.of(as_here(config))))
+            player = player or Player(Trainer(config, Task.of(as_here(config))), secret)
             answer = _answer(player, client, header, body)
         except Exception as error:  # the task is the user's code; whatever it raises, the server must be told
             answer = Failure(reason_of(error))
         del body
-        for part in pack_answer(header.number, answer):
+        parts = pack_answer(header.number, answer)
+        for part in (*parts, seal.of(*parts)) if seal else parts:
             connection.send(part, SILENCE_SECONDS)
 
 

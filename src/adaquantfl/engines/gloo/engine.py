@@ -22,6 +22,7 @@ from ..calls import SHARED, Call, Failure
 from .processes import ClientProcesses
 from .remote import JOINED, ClientLost, Listener, RemoteClient
 from .rendezvous import JOIN_SECONDS, announce_run, server_part
+from .secrets import server_secrets
 from .wire import RESTORE, STATE
 
 _log = logging.getLogger("adaquantfl")
@@ -47,6 +48,7 @@ class GlooEngine(Engine):
         self, config: Config, store: Store, processes: ClientProcesses | None = None, at_once: int | None = None
     ) -> None:
         super().__init__(config)
+        self.secrets = server_secrets(config.clients)
         self.store = store
         self._processes = processes
         self._at_once = at_once or config.clients
@@ -59,9 +61,14 @@ class GlooEngine(Engine):
         most_bytes = _REPLY_BYTES_BESIDES + _REPLY_BYTES_PER_MODEL_BYTE * model_bytes
         server = uuid4().hex
         self._listener: Listener | None = Listener(
-            server_part(store, server), config.clients, most_bytes, lambda *news: self._events.put(news)
+            server_part(store, server),
+            server,
+            config.clients,
+            most_bytes,
+            lambda *news: self._events.put(news),
+            self.secrets,
         )
-        announce_run(store, server, config)
+        announce_run(store, server, config, signed=bool(self.secrets))
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[Finished]:
         return self._carry(calls)  # an order says all that there is to know about the server's model

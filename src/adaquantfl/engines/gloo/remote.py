@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -16,12 +17,14 @@ from ...protocol.downlink import digest_in, held_parcel
 from ...protocol.messages import Order
 from ..calls import Call, Failure
 from .connection import SERVER, Connection
-from .rendezvous import ADMITTED, ARRIVAL, CONNECTION, POLL_SECONDS, address_facing
+from .rendezvous import ADMITTED, ARRIVAL, CONNECTION, POLL_SECONDS, REFUSED, address_facing
+from .secrets import SEAL_BYTES, Seal, join_proof, same
 from .wire import ANSWER_BYTES, END, PING, RESTORE, STATE, AnswerError, pack_call, unpack_answer
 
 PING_SECONDS = 60.0  # the server sends an idle client something at least this often
 _SHORT_MESSAGE_SECONDS = 10.0  # to send a header to a client that is listening
 _EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; the engine's deadline is the one that matters
+_log = logging.getLogger("adaquantfl")
 _PING, _END = Call(PING, -1, b""), Call(END, -1, b"")
 
 
@@ -39,15 +42,18 @@ Report = Callable[["RemoteClient", Any], None]  # takes news of a client: JOINED
 
 
 class RemoteClient:
-    """One connected client. most_bytes: the longest reply that is accepted.
+    """One connected client. most_bytes: the longest reply that is accepted. seal: of its answers, if it has a secret.
 
     task: what it is asked and has not answered yet; empty where it is idle. deadline: for that. The engine sets both.
     """
 
-    def __init__(self, client: int, connection: Connection, most_bytes: int, report: Report) -> None:
+    def __init__(
+        self, client: int, connection: Connection, most_bytes: int, report: Report, seal: Seal | None = None
+    ) -> None:
         self.client = client
         self.task, self.deadline = "", 0.0
         self._connection, self._most_bytes, self._report = connection, most_bytes, report
+        self._seal = seal
         self._digest = b""  # of the model that the client holds; empty where that is not known
         self._number = 0  # of the last call
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
@@ -115,17 +121,23 @@ class RemoteClient:
             self._connection.send(part, _EXCHANGE_SECONDS)
         data = self._connection.receive(ANSWER_BYTES, _EXCHANGE_SECONDS)
         header = unpack_answer(data, self._number, call, self._most_bytes)
-        return header.answer(self._connection.receive(header.size, _EXCHANGE_SECONDS))
+        body = self._connection.receive(header.size, _EXCHANGE_SECONDS)
+        if self._seal and not self._seal.fits(self._connection.receive(SEAL_BYTES, _EXCHANGE_SECONDS), data, body):
+            raise AnswerError("its answer is not signed with this client's secret.")
+        return header.answer(body)
 
 
 class Listener:
     """A thread that connects to clients whenever they arrive: at the start, or again after they were lost.
 
-    store: the server's part of it.
+    store: the server's part of it. secrets: client -> its secret; without any, every client is who it says it is.
     """
 
-    def __init__(self, store: Store, clients: int, most_bytes: int, report: Report) -> None:
-        self._store, self._clients, self._most_bytes, self._report = store, clients, most_bytes, report
+    def __init__(
+        self, store: Store, server: str, clients: int, most_bytes: int, report: Report, secrets: Mapping[int, bytes]
+    ) -> None:
+        self._store, self._server, self._clients = store, server, clients
+        self._most_bytes, self._report, self._secrets = most_bytes, report, secrets
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="adaquantfl-listener", daemon=True)
         self._thread.start()
@@ -146,7 +158,11 @@ class Listener:
 
     def _admit(self, number: int) -> None:
         try:
-            client, address = json.loads(self._store.get(ARRIVAL(number)))
+            client, address, proof = json.loads(self._store.get(ARRIVAL(number)))
+            if not self._proven(number, client, address, proof):
+                self._store.set(ADMITTED(number), REFUSED)
+                _log.warning("A process at %r that says it is client %r was refused: wrong secret.", address, client)
+                return
             ours = address_facing(address)
             self._store.set(ADMITTED(number), "")
             connection = Connection(self._store, CONNECTION(number), SERVER, ours)
@@ -155,4 +171,13 @@ class Listener:
         if self._closed.is_set() or client not in range(self._clients):
             connection.abort()
         else:
-            self._report(RemoteClient(client, connection, self._most_bytes, self._report), JOINED)
+            secret = self._secrets.get(client)
+            seal = Seal(secret, self._server + CONNECTION(number)) if secret else None
+            self._report(RemoteClient(client, connection, self._most_bytes, self._report, seal), JOINED)
+
+    def _proven(self, number: int, client: Any, address: str, proof: str) -> bool:
+        """Whether an arrival knows the secret of the client that it says it is."""
+        if not self._secrets:
+            return True
+        secret = self._secrets.get(client)
+        return secret is not None and same(proof, join_proof(secret, self._server, number, client, address))

@@ -13,21 +13,24 @@ from ... import __version__
 from ...errors import EngineError
 from ...runs.config import Config, config_of
 from .connection import CLIENT, Connection, first_line
+from .secrets import VARIABLE, Seal, join_proof
 
 JOIN_SECONDS = 300.0  # that a client may take to join at the start of a run
 POLL_SECONDS = 0.1  # between two looks into the store
 ARRIVALS = "arrivals"  # a key of a server's part of the store: how many clients have arrived
-ARRIVAL = "arrival-{}".format  # the key for client and address of arrival 1, 2, ...
-ADMITTED = "admitted-{}".format  # this key is present once the server connects to the arrival
+ARRIVAL = "arrival-{}".format  # the key for client, address and proof of arrival 1, 2, ...
+ADMITTED = "admitted-{}".format  # this key is present once the server connects to the arrival, or has refused it
+REFUSED = "refused"  # the value of that key where it has
 CONNECTION = "connection-{}".format  # the prefix under which gloo connects the two
 _RUN = "run"  # the key for the run that is played
 _PROBE_SECONDS = 5.0
 _RETRY_SECONDS = 0.2
 
 
-def announce_run(store: Store, server: str, config: Config) -> None:
-    """Tell clients what is played, and by which server."""
-    store.set(_RUN, json.dumps({"version": __version__, "server": server, "config": config.to_dict()}))
+def announce_run(store: Store, server: str, config: Config, signed: bool = False) -> None:
+    """Tell clients what is played, and by which server. signed: whether it asks for their secrets."""
+    run = {"version": __version__, "server": server, "config": config.to_dict(), "signed": signed}
+    store.set(_RUN, json.dumps(run))
 
 
 def announce_end(store: Store, reason: str | None = None) -> None:
@@ -45,7 +48,7 @@ def server_part(store: Store, server: str) -> Store:
     return PrefixStore(server, store)
 
 
-def _read_announcement(data: bytes, client: int) -> tuple[str, Config] | None:
+def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str, Config] | None:
     """The server's name and the configuration; None where there is nothing left to do."""
     run = json.loads(data)
     if run["version"] != __version__:
@@ -54,23 +57,32 @@ def _read_announcement(data: bytes, client: int) -> tuple[str, Config] | None:
         )
     if run.get("stop"):
         raise EngineError(f"Client {client} has nothing to do: {run['stop']}")
-    return (run["server"], config_of(run["config"])) if "config" in run else None
+    if "config" not in run:
+        return None
+    if run["signed"] != has_secret:
+        who = ("Client", "the server") if has_secret else ("The server of client", "the client")
+        raise EngineError(f"{who[0]} {client} has {VARIABLE}, but {who[1]} has not: set it for both, or for neither.")
+    return run["server"], config_of(run["config"])
 
 
-def join(store: Store, address: str, client: int) -> tuple[Connection, Config] | None:
-    """The connection to the server, and what is played; None if there is nothing to play."""
+def join(store: Store, address: str, client: int, secret: bytes = b"") -> tuple[Connection, Config, Seal | None] | None:
+    """The connection to the server, what is played, and what seals answers; None if there is nothing to play."""
     deadline = time.monotonic() + JOIN_SECONDS
     while True:
         announcement = announced(store)
-        run = _read_announcement(announcement, client)
+        run = _read_announcement(announcement, client, bool(secret))
         if run is None:
             return None
         part, config = server_part(store, run[0]), run[1]
         number = part.add(ARRIVALS, 1)
-        part.set(ARRIVAL(number), json.dumps([client, address]))
+        proof = join_proof(secret, run[0], number, client, address) if secret else ""
+        part.set(ARRIVAL(number), json.dumps([client, address, proof]))
         while announced(store) == announcement:  # otherwise another server has replaced that one
             if part.check([ADMITTED(number)]):
-                return Connection(part, CONNECTION(number), CLIENT, address), config
+                if part.get(ADMITTED(number)) == REFUSED.encode():
+                    raise EngineError(f"The server refused client {client}: it has another secret for that client.")
+                seal = Seal(secret, run[0] + CONNECTION(number)) if secret else None
+                return Connection(part, CONNECTION(number), CLIENT, address), config, seal
             if time.monotonic() > deadline:
                 raise EngineError(f"Client {client} was not let in within {JOIN_SECONDS:g} s: is the server there?")
             time.sleep(POLL_SECONDS)
