@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.downlink import Lossy
-from adaquantfl.protocol.messages import Reply
+from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.step import ServerStep
 from adaquantfl.rules import CostAware, RuleState, Verdict
 from support import quadratic
@@ -353,6 +354,32 @@ def test_a_reply_that_another_client_made_is_refused() -> None:
     server.receive(0, reply)
 
 
+def test_a_reply_that_was_trained_from_another_model_is_refused() -> None:
+    """A server that is killed before it wrote a round down may play that round again with other replies."""
+    server, ends = aq.Server(vector(), min_clients=1), ends_of(2)
+    replies = {number: ends[number].reply(ends[number].open(order) + 1, 2.0) for number, order in _opened(server)}
+    server.receive(0, replies[0])
+    written = through_json(server.state())
+    server.receive(1, replies[1])
+    server.close()
+    late = {number: ends[number].reply(ends[number].open(order) + 2, 2.0) for number, order in _opened(server)}
+    server = aq.Server.restore(written)
+    server.close()  # with client 0 alone: another model
+    orders = dict(_opened(server))
+    for number in (0, 1):
+        with pytest.raises(aq.Refused, match="another model"):
+            server.receive(number, late[number])
+        with pytest.raises(aq.ModelNeeded):
+            ends[number].open(orders[number]) if number == 0 else aq.Client(1).open(orders[0])
+        weights: Any = ends[number].open(server.whole_order(number))
+        server.receive(number, ends[number].reply(weights + 1, 2.0))
+    assert server.close().facts["clients"] == 2
+
+
+def _opened(server: aq.Server) -> Any:
+    return server.open([0, 1], eta=0.1).items()
+
+
 def test_a_client_with_a_secret_cannot_be_answered_for() -> None:
     secrets = {0: b"zero's own", 1: b"one's own"}
     server = aq.Server(vector(), secrets=secrets, min_clients=1)
@@ -475,6 +502,47 @@ def test_a_layout_with_an_unknown_type_is_refused() -> None:
     for name in ("float8", "object", "complex64", "U3", "datetime64[s]"):
         with pytest.raises(aq.FrameError):
             Layout.from_json(json.dumps([False, [["w", name, [3], "q"]]]))
+
+
+def test_a_layout_of_more_elements_than_an_integer_counts_is_refused() -> None:
+    from adaquantfl.protocol.arrays import Layout
+
+    rows = [["", "float32", [2**32, 2**32], "q"], ["b", "float32", [33], "q"]]
+    with pytest.raises(aq.FrameError, match="no such layout"):
+        Layout.from_json(json.dumps([False, rows]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"s": 0.0},
+        {"s": -1.0},
+        {"eta": -0.1},
+        {"candidates": (0.0, 1.0)},
+        {"candidates": (math.nan,)},
+        {"candidates": (1.0,), "noise": math.inf},
+        {"choice": "adaquant"},
+    ],
+    ids=str,
+)
+def test_an_order_that_makes_no_sense_is_refused_by_the_client(changes: dict[str, Any]) -> None:
+    server, end = aq.Server(vector()), aq.Client(0)
+    order = replace(Order.unpack(server.open([0])[0]), **changes)
+    with pytest.raises(aq.AdaQuantError):
+        end.reply(end.open(order.pack()), loss=1.0)
+
+
+@pytest.mark.parametrize("factor", [math.nan, math.inf, 0.0, -1.0])
+def test_a_parcel_with_a_factor_that_is_none_is_refused(factor: float) -> None:
+    server, end = aq.Server(np.zeros(400, np.float32)), aq.Client(0)
+    server.receive(0, end.reply(end.open(server.open([0])[0]) + 1, loss=1.0))
+    server.close()
+    order = Order.unpack(server.open([0])[0])
+    parcel = bytearray(order.parcel)
+    assert parcel[4] == 1  # steps
+    struct.pack_into("<f", parcel, 36 + 4, factor)
+    with pytest.raises(aq.Refused, match="factor"):
+        end.open(replace(order, parcel=bytes(parcel)).pack())
 
 
 def test_names_of_arrays_are_text() -> None:

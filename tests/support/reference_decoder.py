@@ -34,20 +34,19 @@ class Kind:
     keyed: bool = False
     rotated: bool = False
     numbers: str = ""  # for each "segment", or one for the "frame"
-    linear: bool = False
 
 
 _NORMED = {
-    (0, 1): Kind("uniform", linear=True),
+    (0, 1): Kind("uniform"),
     (2, 3): Kind("rotated", keyed=True, rotated=True),
     (4, 5): Kind("dithered", keyed=True, numbers="segment"),
     (6, 7): Kind("lattice", keyed=True),
     (8,): Kind("eden", most=16, keyed=True, rotated=True),
     (CENTROID,): Kind("centroid", keyed=True, rotated=True, numbers="frame"),
-    (10,): Kind("terngrad", most=1, linear=True),
+    (10,): Kind("terngrad", most=1),
     (11, 12): Kind("natural", most=127),
-    (STC,): Kind("stc", linear=True),
-    (14,): Kind("nearest", linear=True),
+    (STC,): Kind("stc"),
+    (14,): Kind("nearest"),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 
@@ -73,6 +72,7 @@ def decode(data: bytes, dimension: int | None = None) -> Decoded:
     _require(1 <= frame.s <= QUANTIZERS[frame.quantizer].most, f"s is {frame.s}")
     readers = {FIXED: _fixed, SPARSE: _sparse, DENSE: _dense}
     _require(frame.codec in readers, f"codec {frame.codec} is unknown")
+    _require(_bound(frame) <= 2.0**127, "an element could be above 2^127")
     top = _top(frame.quantizer, frame.s, frame.numbers)
     values = readers[frame.codec](frame.body, frame.dimension, top)
     kind = (frame.quantizer, frame.numbers, frame.key)
@@ -135,7 +135,6 @@ def _further(
     if quantizer not in QUANTIZERS:
         return (), None
     kind = QUANTIZERS[quantizer]
-    _require(kind.linear or max(scales, default=0.0) <= 2.0**107, "a scale is above 2^107")
     powers = all(length & (length - 1) == 0 and length <= 1 << 20 for length in segments)
     _require(not kind.rotated or powers, "a segment has not 2^k elements")
     count = {"": 0, "segment": len(scales), "frame": 1}[kind.numbers]
@@ -149,6 +148,24 @@ def _top(quantizer: int, s: int, numbers: tuple[float, ...]) -> int:
     if quantizer == CENTROID:
         return math.ceil(16 * s / numbers[0])
     return {6: 2 * s + 2, 7: 2 * s + 2, STC: 1}.get(quantizer, s)
+
+
+def _bound(frame: _Frame) -> float:
+    """What no element can exceed: growth times the largest scale; a rotation can put a whole block into one element."""
+    kind, s = QUANTIZERS[frame.quantizer], frame.s
+    growth = 1.0
+    if kind.name == "dithered":
+        growth = (s + 1) / s
+    elif kind.name == "lattice":
+        growth = (2 * s + 3.5) / s
+    elif kind.name == "eden":
+        from .reference_quantizers import lloyd_max
+
+        growth = lloyd_max(s)[-1]
+    elif kind.name == "centroid":
+        growth = (_top(frame.quantizer, s, frame.numbers) + 1) * frame.numbers[0] / s
+    longest = max(frame.segments or [frame.dimension])
+    return max(frame.scales) * growth * (math.sqrt(longest) if kind.rotated else 1.0)
 
 
 def _segments(source: _Bytes, layout: int, n: int, d: int, whole_scales: int) -> list[int] | None:

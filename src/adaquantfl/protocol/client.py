@@ -108,7 +108,7 @@ class Client:
         return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen))
 
     def _packed(self, reply: Reply) -> bytes:
-        data = replace(reply, order=self.order.token).pack()
+        data = replace(reply, order=self.order.token(self.holds)).pack()
         return sign(data, self._secret) if self._secret else data
 
     def state(self) -> dict[str, Any]:

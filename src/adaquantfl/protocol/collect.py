@@ -64,6 +64,7 @@ class OpenRound:
     shares: Shares | None
     orders: Mapping[int, Order]
     planned_levels: float | None
+    digest: bytes  # of the model that is trained
     secrets: Mapping[int, bytes] = field(default_factory=dict)
     order_bytes: dict[int, int] = field(default_factory=dict)
     parcel_bytes: dict[int, int] = field(default_factory=dict)
@@ -107,8 +108,8 @@ class OpenRound:
             reply = Reply.unpack(data if secret is None else signed(data, secret))
             if reply.round != order.round:
                 raise FrameError(f"It answers round {reply.round}, but this is round {order.round}.")
-            if reply.order != order.token:
-                raise FrameError("It answers an order that another client was sent, or another run.")
+            if reply.order != order.token(self.digest):
+                raise FrameError("It answers an order that another client was sent, or another run, or another model.")
             if reply.diverged:
                 self.diverged += 1
                 raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")

@@ -12,6 +12,7 @@ A parcel names the digest of the model that it leads to, and the client checks i
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -225,6 +226,8 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
         raise FrameError(f"The parcel is malformed: {error}") from None
     if digest_of(model) != digest:
         raise ModelNeeded(f"The model of round {target} has another digest here than at the server.")
+    if not layout.is_finite(model):
+        raise FrameError(f"The model of round {target} has a value that is NaN or infinite.")
     return Held(target, model, digest, layout)
 
 
@@ -302,6 +305,8 @@ def _walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
     position = 0
     for _ in range(steps):
         kind, factor, count = _STEP.unpack_from(body, position)
+        if not 0 < factor < math.inf:
+            raise FrameError(f"A step has the factor {factor}, which is not above 0 and finite.")
         position += _STEP.size
         parts = []
         for _ in range(count + 1):

@@ -62,10 +62,12 @@ class Order:
     parcel: bytes | memoryview = b""
     evaluate: bool = False
 
-    @property
-    def token(self) -> int:
-        """Which order it is, of all clients and rounds. A reply names it, so that it cannot answer another one."""
-        return self.key & 0xFFFFFFFF
+    def token(self, digest: bytes) -> int:
+        """Which order it is, of all clients, rounds and models. A reply names it, so that it cannot answer another one.
+
+        digest: of the model that is trained. A restored server may play a round again from another model.
+        """
+        return (self.key ^ int.from_bytes(digest[:4], "little")) & 0xFFFFFFFF
 
     def segments(self, lengths: tuple[int, ...]) -> npt.NDArray[np.int64] | None:
         """The runs of elements with a norm of their own, for tensors of these lengths; None is one norm for all."""
@@ -108,6 +110,8 @@ class Order:
             raise FrameError(f"The order names codec {codec}, which this version does not know.")
         if not np.isfinite([s, eta]).all():
             raise FrameError(f"The order has s = {s} and eta = {eta}: both must be finite.")
+        if (flags & _QUANTIZED and s <= 0) or eta < 0 or not (np.isfinite(numbers) & (numbers > 0)).all():
+            raise FrameError("The order has a number of levels, or a share of the noise, that is not above 0.")
         try:
             name, choice, layout = (text.decode() for text in texts)
         except UnicodeDecodeError as error:

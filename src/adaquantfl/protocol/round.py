@@ -46,7 +46,8 @@ def begin(
     ledger = state.ledger
     if loss is not None and stages.wants_loss(state.rule, ledger.paper_bits):
         ledger = ledger.after_losses(len(stages.cohort.examples) or len(asked))  # each client has sent f_i(w_k)
-    return replace(state, rule=rule, ledger=ledger, measured=measured), OpenRound(eta, known, shares, orders, rule.s)
+    opened = OpenRound(eta, known, shares, orders, rule.s, state.log.digest)
+    return replace(state, rule=rule, ledger=ledger, measured=measured), opened
 
 
 def end(

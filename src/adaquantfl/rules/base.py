@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import RuleError
+
 
 @dataclass(frozen=True)
 class RuleState:
@@ -107,7 +109,7 @@ class Rule(ABC):
     @staticmethod
     def choose_levels(number: float, update: npt.NDArray[np.float32]) -> float:
         """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
-        raise TypeError("This rule leaves the choice of levels to the server.")
+        raise RuleError("This rule leaves the choice of levels to the server.")
 
     @classmethod
     def of_config(cls, config: Any) -> Rule:

@@ -1,0 +1,142 @@
+"""What must hold for every frame, whoever made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import adaquantfl as aq
+from adaquantfl.codecs.frame import read_frame
+from adaquantfl.codecs.inspection import describe
+from adaquantfl.codecs.registry import by_tag
+from adaquantfl.quantizers.base import LARGEST_FLOAT
+from adaquantfl.quantizers.registry import find
+from support import reference_decoder as reference
+
+ROUNDING = 1e-5  # of float32 sums, as a share of the bound
+SMALL = 64  # elements: what the reference decoder, which is slow, is given
+MOST = 2**20  # elements that a receiver without a dimension decodes
+WEIGHTS = (1.0, 0.25, 1 / 3, -1.0, 0.0, 1e-30, 3e38)
+
+
+class Finding(AssertionError):
+    """An oracle does not hold."""
+
+
+@dataclass
+class _Sum:
+    """An accumulator that has a sum already."""
+
+    total: aq.Accumulator
+    sum: Any
+    data: bytes
+
+    def restore(self) -> None:
+        """As it was: faster than a new one."""
+        total = self.total
+        total._total[:], total.frames, total._bound = self.sum, 1, 1.0
+
+
+class FrameOracle:
+    """Reads mutants as servers and tools do. `run` returns the reason of the refusal; None where it was accepted."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self._sums: dict[int, _Sum] = {}
+
+    def run(self, data: bytes, dimension: int) -> str | None:
+        chance = self.chance
+        kept = self._sums.get(dimension) or self._begun(dimension)
+        weight = 1.0 if chance.random() < 0.7 else chance.choice(WEIGHTS)
+        try:
+            kept.total.add(data, weight)
+        except aq.FrameError as error:
+            reason = str(error)
+            self._unchanged(kept)
+            if chance.random() < 0.15 and "beyond float32" not in reason:
+                self._refused_elsewhere(data, dimension, reason)
+        else:
+            reason = None
+            self._accepted(data, dimension, weight, kept)
+            kept.restore()
+        if dimension <= SMALL and chance.random() < 0.02:
+            self._agrees_with_the_reference(data, dimension)
+        return reason
+
+    def _begun(self, dimension: int) -> _Sum:
+        total = aq.Accumulator(dimension)
+        total.add(aq.encode_float32(np.linspace(-1, 1, dimension, dtype=np.float32)))
+        values = total.result()
+        self._sums[dimension] = _Sum(total, values, values.tobytes())
+        return self._sums[dimension]
+
+    def _unchanged(self, kept: _Sum) -> None:
+        if kept.total.frames != 1 or kept.total.result().tobytes() != kept.data:
+            raise Finding("a refused frame changed the sum")
+
+    def _refused_elsewhere(self, data: bytes, dimension: int, reason: str) -> None:
+        for read in (lambda: aq.decode(data, dimension), lambda: aq.decode_float32(data, dimension)):
+            try:
+                read()
+            except aq.FrameError:
+                continue
+            raise Finding(f"the sum refuses what decode reads: {reason}")
+        try:
+            aq.decode(data, most=MOST)
+        except aq.FrameError:
+            return
+        if "expected" not in reason:
+            raise Finding(f"without a dimension decode reads what the sum refuses: {reason}")
+
+    def _accepted(self, data: bytes, dimension: int, weight: float, kept: _Sum) -> None:
+        frame = read_frame(data, dimension)
+        if frame.header.quantizer == 255:
+            values = aq.decode_float32(data, dimension)
+            bound = float(np.abs(values).max())
+        else:
+            levels = aq.decode(data, dimension)
+            values, bound = levels.dequantize(), levels.bound
+            if self.chance.random() < 0.02 and aq.decode(by_tag(frame).encode(levels), dimension) != levels:
+                raise Finding("what was read differs when it is written and read again")
+        if not np.isfinite(values).all():
+            raise Finding("a decoded value is not finite")
+        if not bound <= LARGEST_FLOAT * 2 or np.abs(values).max() > bound * (1 + ROUNDING) + 1e-44:
+            raise Finding(f"a decoded value is {np.abs(values).max():g}, above the bound {bound:g}")
+        found = kept.total.result()
+        if not np.isfinite(found).all():
+            raise Finding("the sum is not finite")
+        expected = kept.sum.astype(np.float64) + float(np.float32(weight)) * values.astype(np.float64)
+        if np.abs(found - expected).max() > ROUNDING * (1 + abs(weight) * bound):
+            raise Finding("the sum is not the decoded values times the weight")
+        if self.chance.random() < 0.02:
+            describe(data)
+
+    def _agrees_with_the_reference(self, data: bytes, dimension: int) -> None:
+        """A decoder written from docs/wire-format.md alone reads the same and refuses the same."""
+        theirs: Any
+        ours: Any
+        is_float32 = len(data) > 5 and data[5] == 255
+        try:
+            theirs = (reference.decode_float32 if is_float32 else reference.decode)(data, dimension)
+        except ValueError as error:
+            theirs = f"refused: {error}"
+        try:
+            ours = aq.decode_float32(data, dimension).tolist() if is_float32 else as_read(aq.decode(data, dimension))
+        except aq.FrameError as error:
+            if not isinstance(theirs, str):
+                raise Finding(f"only the library refuses: {error}") from None
+            return
+        if ours != theirs:
+            raise Finding(f"the reference decoder reads something else: {str(theirs)[:200]}")
+
+
+def as_read(levels: aq.Levels) -> reference.Decoded:
+    """Levels in the reference decoder's form."""
+    segments = None if levels.segments is None else levels.segments.tolist()
+    tag = find(levels.quantizer).tags[levels.norm]
+    numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
+    plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
+    return reference.Decoded(*plain, tag, numbers, levels.key)

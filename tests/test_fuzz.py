@@ -1,0 +1,77 @@
+"""The fuzz harness itself: it runs clean, it repeats a batch by its number, and it finds what is planted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.codecs import raw
+from adaquantfl.protocol import downlink
+from fuzz import batch, frames, mutate
+from fuzz.oracles import FrameOracle
+
+
+def test_two_thousand_mutants_are_refused_or_read_as_they_must_be() -> None:
+    done = batch.run(0, 2_000)
+    assert done.findings == []
+    assert done.executions == 2_000
+    assert 200 < done.accepted < 1_500
+    assert set(done.targets) == {"frame", "reply", "order", "parcel"}
+    assert len(done.refused) > 40  # reasons
+
+
+def test_a_batch_is_repeated_by_its_number() -> None:
+    one, other = batch.run(3, 300), batch.run(3, 300)
+    assert (one.accepted, one.refused) == (other.accepted, other.refused)
+
+
+def test_seeds_are_put_together_as_they_were() -> None:
+    x = np.linspace(-1, 1, 20, dtype=np.float32)
+    for name in ("uniform", "dithered", "centroid"):
+        frame = aq.compress(x, 3, 1, segments=[16, 4], quantizer=name)
+        assert frames.take_apart(frame).build() == frame
+
+
+def test_an_oracle_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aq.Accumulator, "result", lambda total: np.full(total.dimension, np.inf, np.float32))
+    found = batch.run(1, 50, FrameOracle(Random(0))).findings
+    assert any("refused frame changed the sum" in words for words, _ in found)
+
+
+def test_a_check_that_is_missing_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "check", lambda frame: None)  # NaN passes
+    oracle = FrameOracle(Random(0))
+    parts = frames.take_apart(aq.encode_float32(np.ones(4, np.float32)))
+    parts.body = frames.FLOATS[-2] + parts.body[4:]
+    with pytest.raises(Exception, match=r"not finite|above the bound"):
+        oracle.run(parts.build(), 4)
+
+
+def test_an_exception_of_another_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("planted")
+
+    monkeypatch.setattr(downlink, "_walk", broken)
+    found = batch.run(2, 400).findings
+    assert any("IndexError: planted" in words for words, _ in found)
+
+
+def test_counts_are_added_up_and_findings_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, findings = tmp_path / "state.json", tmp_path / "findings"
+    monkeypatch.setattr(mutate, "BATCH", 20)
+    arguments = ["--minutes", "0.001", "--state", str(state), "--findings", str(findings)]
+    assert mutate.main(arguments) == 0
+    first = json.loads(state.read_text())["plain"]
+    assert mutate.main(arguments) == 0
+    second = json.loads(state.read_text())["plain"]
+    assert second["executions"] == 20 * second["next_batch"] > first["executions"]
+    assert not findings.exists()
+    planted = batch.Batch(20, findings=[("planted", b"bytes")])
+    monkeypatch.setattr(batch, "run", lambda number, executions: planted)
+    assert mutate.main(arguments) == 1
+    assert [path.read_bytes() for path in findings.glob("*.bin")] == [b"bytes"]
