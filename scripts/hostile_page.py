@@ -16,7 +16,7 @@ from studies import hostile  # noqa: E402
 PAGE = ROOT / "docs" / "security.md"
 RECORDS = ROOT / "results" / "hostile"
 TITLES = {
-    "adaquant": "AdaQuantFL, s = 1 at the start as in the demo",
+    "adaquant": "AdaQuantFL, s0 = 1",
     "8bit": "`8bit`, s = 255 in every round",
 }
 

@@ -24,8 +24,11 @@ from adaquantfl.runs.loop import Run
 RECORDS = Path("results") / "hostile"
 CLIENTS, HOSTILE = 8, (0, 1)
 MODELS = ("mlp", "cnn")
-# The demo's rule, whose s starts at 1; and levels that are fine enough to leave few elements at 0.
-LEVELS: dict[str, dict[str, Any]] = {"adaquant": {}, "8bit": {"method": "8bit"}}
+# The coarsest start; and levels that are fine enough to leave few elements at 0.
+LEVELS: dict[str, dict[str, Any]] = {
+    "adaquant": {"s0": 1, "rounding": "nearest"},
+    "8bit": {"method": "8bit", "s0": 1, "rounding": "nearest"},
+}
 ATTACKS = {"no attack": 1.0, "sign flip": -1.0, "flip x10": -10.0, "scale x100": 100.0}
 DEFENCES: dict[str, dict[str, Any]] = {
     "none": {},

@@ -86,11 +86,15 @@ class OpenRound:
         return {client: self.missing.get(client, reason) for client, reason in silent.items()}
 
     @property
-    def largest(self) -> str:
-        """Who sent the largest updates, for a sentence."""
+    def not_finite(self) -> str:
+        """What to say of a new model that is not finite, with who sent the largest updates."""
         norms = {client: one.frame.norm for client, one in self.heard.items()}
         largest = sorted(norms, key=lambda client: -norms[client])[:3]
-        return ", ".join(f"client {client} (norm {norms[client]:g})" for client in largest)
+        names = ", ".join(f"client {client} (norm {norms[client]:g})" for client in largest)
+        return (
+            f"the new model is not finite, so that it is not taken. The largest updates are those of {names}. "
+            "Set max_update_norm, or lower the learning rate."
+        )
 
     def check(self, client: int, data: bytes, layout: Layout, model: Model, stages: Stages) -> Heard:
         """A reply, looked at from end to end before anything of it is used. Refused with the reason otherwise.

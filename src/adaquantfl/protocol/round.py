@@ -108,10 +108,7 @@ def _step(
     else:
         update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
     if not state.layout.is_finite(wanted):
-        raise EngineError(
-            f"Round {state.round + 1}: the new model is not finite, so that it is not taken. The largest updates are "
-            f"those of {opened.largest}. Set max_update_norm, or lower the learning rate."
-        )
+        raise EngineError(f"Round {state.round + 1}: {opened.not_finite}")
     change = Change(update, relay, state.round, stages.seed, opened.loss, opened.eta)
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
 
