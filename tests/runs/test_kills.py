@@ -58,7 +58,8 @@ def wait_for_rounds(run: Path, rounds: int, process: subprocess.Popen[bytes]) ->
     wait_until(there, 240, f"{rounds} rounds of {run}")
 
 
-@pytest.mark.parametrize("stopped_by", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow  # two pools of workers: 20 seconds of processor time
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_with_workers_that_is_stopped_leaves_no_process_and_can_be_resumed(
     small: Config, tmp_path: Path, stopped_by: signal.Signals
 ) -> None:
