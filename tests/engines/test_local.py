@@ -83,7 +83,7 @@ def test_a_client_that_fails_is_absent_with_its_reason(start: Callable[..., Loca
     engine = start(workers=workers)
     server = server_of(engine)
     reasons = replies(engine, server, candidates=(0.0,))
-    assert all("it raised ZeroDivisionError" in str(reason) for reason in reasons.values())
+    assert all("that is not above 0" in str(reason) for reason in reasons.values())
     assert all(isinstance(reply, bytes) for reply in replies(engine, server).values())
 
 

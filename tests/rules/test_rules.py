@@ -92,7 +92,7 @@ def test_a_cosine_goes_from_start_to_end_and_stays() -> None:
 
 def test_a_rule_that_leaves_the_choice_to_the_server_has_none_for_clients() -> None:
     assert AdaQuant().client_choice is None
-    with pytest.raises(TypeError, match="server"):
+    with pytest.raises(RuleError, match="server"):
         AdaQuant.choose_levels(1.0, UPDATE)
 
 

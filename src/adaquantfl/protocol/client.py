@@ -68,6 +68,7 @@ class Client:
         """
         try:
             read = Order.unpack(bytes(order))
+            read.check()
             layout = Layout.from_json(read.layout) if read.layout else None
             held = open_parcel(read.parcel, self._models.last, layout)
         except FrameError as error:

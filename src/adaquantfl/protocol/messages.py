@@ -73,6 +73,12 @@ class Order:
         """The runs of elements with a norm of their own, for tensors of these lengths; None is one norm for all."""
         return scope_segments(self.scope, lengths)
 
+    def check(self) -> None:
+        """Refuse numbers that nobody can work with, as the client does: FrameError."""
+        numbers = np.array([1.0 if self.s is None else self.s, self.noise, *self.candidates])
+        if self.eta < 0 or not (np.isfinite(numbers) & (numbers > 0)).all():
+            raise FrameError("The order has a number of levels, or a share of the noise, that is not above 0.")
+
     def pack(self) -> bytes:
         """The order as bytes."""
         flags = _QUANTIZED * (self.s is not None) | _SURVEY * bool(self.candidates) | _FEEDBACK * self.feedback
@@ -110,8 +116,6 @@ class Order:
             raise FrameError(f"The order names codec {codec}, which this version does not know.")
         if not np.isfinite([s, eta]).all():
             raise FrameError(f"The order has s = {s} and eta = {eta}: both must be finite.")
-        if (flags & _QUANTIZED and s <= 0) or eta < 0 or not (np.isfinite(numbers) & (numbers > 0)).all():
-            raise FrameError("The order has a number of levels, or a share of the noise, that is not above 0.")
         try:
             name, choice, layout = (text.decode() for text in texts)
         except UnicodeDecodeError as error:
