@@ -517,6 +517,7 @@ def test_a_layout_of_more_elements_than_an_integer_counts_is_refused() -> None:
     [
         {"s": 0.0},
         {"s": -1.0},
+        {"s": 1e300},
         {"eta": -0.1},
         {"candidates": (0.0, 1.0)},
         {"candidates": (math.nan,)},

@@ -29,6 +29,7 @@ _QUANTIZED, _SURVEY, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in rang
 _FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED = (1 << bit for bit in range(5))
 _PARTS = (_FRAME, _BUFFERS, _OTHERS, _SEEN)
 _WHOLE, _TENSOR = 0, 2**32 - 1  # scopes; anything between is the elements of a bucket
+MOST_NUMBER = 2.0**32  # of levels, or of what a rule has in their place
 MOST_TAKEN_BACK = 255  # rounds that an order can name; a client remembers the last two that it played
 SIGNATURE_SIZE = 16  # bytes of HMAC-SHA256 behind a reply
 CODECS = ("auto", "fixed", "sparse", "dense")  # by their number in an order; others go by the number 255 and a name
@@ -76,8 +77,8 @@ class Order:
     def check(self) -> None:
         """Refuse numbers that nobody can work with, as the client does: FrameError."""
         numbers = np.array([1.0 if self.s is None else self.s, self.noise, *self.candidates])
-        if self.eta < 0 or not (np.isfinite(numbers) & (numbers > 0)).all():
-            raise FrameError("The order has a number of levels, or a share of the noise, that is not above 0.")
+        if self.eta < 0 or not ((numbers > 0) & (numbers <= MOST_NUMBER)).all():
+            raise FrameError("The order has a number of levels, or a share of noise, that is not above 0, or enormous.")
 
     def pack(self) -> bytes:
         """The order as bytes."""
