@@ -562,3 +562,14 @@ def test_quadratic_runs_end_in_the_same_model_with_and_without_secrets() -> None
     quadratic.play(signed, {0: aq.Client(0, secret=b"x" * 16)}, 3)
     for one, other in zip(plain.weights.values(), signed.weights.values(), strict=True):  # type: ignore[union-attr]
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_first_round_whose_clients_all_say_a_loss_of_0_does_not_stop_the_run() -> None:
+    server, ends = aq.Server(vector(), min_clients=1), ends_of()
+    for said in (0.0, 2.0, 2.0):
+        for number, order in server.open([0, 1, 2]).items():
+            weights: Any = ends[number].open(order)
+            server.receive(number, ends[number].reply(weights + 1, loss=said))
+        server.close()
+    assert server.open([0])
+    assert server.current.rule.f0 == 2.0

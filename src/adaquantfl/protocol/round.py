@@ -29,7 +29,7 @@ def begin(
 ) -> tuple[ServerState, OpenRound]:
     """Choose s, and say what each client is sent. clients: None draws them. loss: f(w_k); None: as before."""
     measured = state.measured if loss is None else loss
-    known = state.loss if measured is None or stages.rule.round_loss else measured
+    known = stages.usable(state.loss) if measured is None or stages.rule.round_loss else measured
     # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                          (eq. 13)
     rule = stages.rule.plan(
         state.rule,

@@ -100,6 +100,10 @@ class Stages:
         """Whether the rule's next plan would use f(w_k)."""
         return not self.rule.round_loss and self.rule.wants_loss(state, bits)
 
+    def usable(self, loss: float | None) -> float | None:
+        """The mean loss that clients told, where the rule can use it: a mean of 0 is a false one."""
+        return loss if loss is None or loss > 0 or self.rule.negative_loss else None
+
     @property
     def clients_differ(self) -> bool:
         """Whether clients may have levels of their own."""
