@@ -303,8 +303,8 @@ def test_a_reply_that_cannot_be_used_is_refused_with_its_reason_in_the_history(t
 
 def test_an_enormous_update_is_refused(tmp_path: Path) -> None:
     def boast(reply: Reply) -> Reply:
-        segments = aq.decode(reply.frame).segments
-        return replace(reply, frame=aq.compress(np.full(ELEMENTS, 1e6, np.float32), s=2, key=0, segments=segments))
+        sent, large = aq.decode(reply.frame), np.full(ELEMENTS, 1e6, np.float32)
+        return replace(reply, frame=aq.compress(large, s=sent.s, key=0, segments=sent.segments))
 
     config = small(min_clients=2, rounds=1, max_update_norm="5x")
     lines = play(config, tmp_path / "run", NodesHere(3, {1: spoiled(boast)}))

@@ -103,7 +103,7 @@ def stc(small: Config) -> Config:
 def test_an_adaptive_rule_drives_plain_rounding_and_feedback_does_what_it_alone_does_not(
     small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coarse = replace(small, quantizer="nearest", rounds=25)
+    coarse = replace(small, quantizer="nearest", s0=1, rounding="nearest", rounds=25)
     kept = runner.run(coarse, tmp_path / "kept")
     monkeypatch.setattr(Levels, "remainder", lambda levels, x: np.zeros_like(x))
     lost = runner.run(coarse, tmp_path / "lost")

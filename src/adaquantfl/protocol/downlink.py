@@ -169,7 +169,7 @@ class Lossy(Exact):
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
         d = len(old.weights)
-        loss = None if change.loss is None or change.loss < 0 else change.loss  # s stays where a loss says nothing
+        loss = change.loss if change.loss is not None and change.loss > 0 else None  # s stays where it says nothing
         rule = self._rule.plan(
             RuleState(**state["rule"]), bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=change.eta
         )

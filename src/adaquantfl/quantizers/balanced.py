@@ -35,8 +35,8 @@ def balanced_range(s: float, longest: int, most: int = MAX_LEVELS) -> tuple[int,
 
     l_t lies between 1 and the square root of the segment's length, so that s_t is at most s times its fourth root.
 
-    >>> balanced_range(1.0, 10_000)
-    (1, 10)
+    >>> balanced_range(1.0, 5_000)
+    (1, 9)
     """
     largest = s * longest**0.25
     return min(math.ceil(s * (1 - _ROUNDING)), most), min(math.ceil(largest * (1 + _ROUNDING)), most)
