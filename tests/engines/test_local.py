@@ -37,20 +37,33 @@ def start() -> Iterator[Callable[..., LocalEngine]]:
         engine.close()
 
 
+@pytest.fixture(scope="module")
+def pooled() -> Iterator[LocalEngine]:
+    """An engine with two workers for several tests: each worker imports PyTorch."""
+    engine = LocalEngine(load_config("demo", {**SMALL, "workers": 2}))
+    yield engine
+    engine.close()
+
+
 def pool_of(engine: LocalEngine) -> Pool:
     assert engine._pool is not None
     return engine._pool
 
 
+def outcome(engine: LocalEngine) -> tuple[Any, Any]:
+    server = server_of(engine)
+    found = replies(engine, server, round=3)
+    assert all(isinstance(reply, bytes) for reply in found.values())
+    return found, engine.evaluate(server)
+
+
+def test_replies_are_the_same_with_and_without_workers(start: Callable[..., LocalEngine], pooled: LocalEngine) -> None:
+    assert outcome(start(workers=1)) == outcome(pooled)
+
+
+@pytest.mark.slow
 def test_replies_are_the_same_for_any_number_of_workers(start: Callable[..., LocalEngine]) -> None:
-    outcomes = []
-    for workers in (1, 2, 3):
-        engine = start(workers=workers)
-        server = server_of(engine)
-        found = replies(engine, server, round=3)
-        assert all(isinstance(reply, bytes) for reply in found.values())
-        outcomes.append((found, engine.evaluate(server)))
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert outcome(start(workers=2)) == outcome(start(workers=3))
 
 
 @pytest.mark.slow
@@ -79,16 +92,18 @@ def test_a_client_slower_than_the_timeout_is_given_up(start: Callable[..., Local
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_client_that_fails_is_absent_with_its_reason(start: Callable[..., LocalEngine], workers: int) -> None:
-    engine = start(workers=workers)
+def test_a_client_that_fails_is_absent_with_its_reason(
+    start: Callable[..., LocalEngine], pooled: LocalEngine, workers: int
+) -> None:
+    engine = pooled if workers == 2 else start(workers=workers)
     server = server_of(engine)
     reasons = replies(engine, server, candidates=(0.0,))
     assert all("that is not above 0" in str(reason) for reason in reasons.values())
     assert all(isinstance(reply, bytes) for reply in replies(engine, server).values())
 
 
-def test_a_round_that_is_left_half_way_does_not_disturb_the_next(start: Callable[..., LocalEngine]) -> None:
-    engine = start(workers=2)
+def test_a_round_that_is_left_half_way_does_not_disturb_the_next(pooled: LocalEngine) -> None:
+    engine = pooled
     server = server_of(engine)
     expected = replies(engine, server, round=1)
     half = ask(engine, server)

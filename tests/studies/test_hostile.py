@@ -53,6 +53,7 @@ def test_the_page_says_what_the_records_say() -> None:
         assert block in text, f"{name}: run python scripts/hostile_page.py"
 
 
+@pytest.mark.slow  # a pool of workers
 def test_steps_and_clips_are_the_same_with_workers_and_columns_say_who(tmp_path: Path) -> None:
     settings = {**TINY, "clients": 5, "rounds": 2, "downlink": "exact", "step": "krum", "max_update_norm": "1x"}
     runs = [
