@@ -16,13 +16,14 @@ from fuzz import batch, frames, mutate
 from fuzz.oracles import FrameOracle
 
 
-def test_two_thousand_mutants_are_refused_or_read_as_they_must_be() -> None:
-    done = batch.run(0, 2_000)
+@pytest.mark.parametrize("mutants", [400, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_mutants_are_refused_or_read_as_they_must_be(mutants: int) -> None:
+    done = batch.run(0, mutants)
     assert done.findings == []
-    assert done.executions == 2_000
-    assert 200 < done.accepted < 1_500
+    assert done.executions == mutants
+    assert 0.1 < done.accepted / mutants < 0.75
     assert set(done.targets) == {"frame", "reply", "order", "parcel"}
-    assert len(done.refused) > 40  # reasons
+    assert len(done.refused) > 20  # reasons
 
 
 def test_a_batch_is_repeated_by_its_number() -> None:

@@ -204,6 +204,7 @@ def test_a_name_that_needs_an_extra_asks_for_it(core: Path, code: str, extra: st
     assert done.stderr.splitlines()[-1].endswith(f"pip install 'adaquantfl[{extra}]'")
 
 
+@pytest.mark.slow
 def test_a_users_types_are_checked_against_the_wheel(core: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", core, "--cache-dir", tmp_path / "cache"]

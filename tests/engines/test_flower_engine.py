@@ -176,7 +176,7 @@ def test_a_missing_or_damaged_key_is_named(tmp_path: Path, node_keys: dict[str, 
         FlowerEngine(small(), NodesHere(3))
 
 
-@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_seed_gives_the_same_model_as_on_the_local_engine(tmp_path: Path, workers: int | None) -> None:
     config = small()
     here = Request(tmp_path / "local", config).play()
@@ -255,7 +255,7 @@ def test_nodes_that_keep_nothing_get_the_model_every_time() -> None:
     assert all(size > 4 * ELEMENTS for size in parcels(grid))
 
 
-@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_sample_of_clients_ends_in_the_same_model_as_on_the_local_engine(tmp_path: Path, workers: int | None) -> None:
     config = small(clients=6, clients_per_round=2, loss="round")
     here = Request(tmp_path / "local", config).play()
@@ -554,7 +554,7 @@ def test_a_stop_ends_the_wait() -> None:
         FlowerEngine(small(), NodesHere(0), stopped=lambda: True)
 
 
-@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("quantizer", ["stc", "nearest"])
 def test_error_feedback_ends_in_the_same_model_whichever_process_plays_a_client(
     quantizer: str, workers: int | None, tmp_path: Path
