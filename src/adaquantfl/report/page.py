@@ -43,7 +43,7 @@ def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
             "title": escape(_title(runs)),
             "headline": escape(tables.headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
-            "targets": "\n".join(_target_table(runs, measure) for measure in ("paper_bits", "wire_bytes_up")),
+            "targets": "\n".join(_target_table(runs, measure) for measure in ("wire_bytes_up", "paper_bits")),
             "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
             "totals": _runs_table(runs, names),
             "runs": "\n".join(_run(run, names[run.path], home) for run in runs),

@@ -23,9 +23,9 @@ _DERIVED = (
 # The page's plots: their vertical columns to choose from, and what is special about them.
 _Plots = dict[str, tuple[tuple[str, ...], dict[str, Any]]]
 _PLOTS: _Plots = {
-    "loss": (("loss", "round_loss"), {"x": "paper_bits"}),
-    "accuracy": (("test_accuracy",), {"x": "paper_bits", "optional": True}),
-    "test-loss": (("test_loss",), {"x": "paper_bits", "optional": True}),
+    "loss": (("loss", "round_loss"), {"x": "wire_bytes_up"}),
+    "accuracy": (("test_accuracy",), {"x": "wire_bytes_up", "optional": True}),
+    "test-loss": (("test_loss",), {"x": "wire_bytes_up", "optional": True}),
     "levels": (("s",), {}),
     "bits": (("bits_per_element",), {}),
     "traffic": (("up_a_round", "down_a_round"), {"title": "Bytes per round, all clients"}),
