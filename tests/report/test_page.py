@@ -92,10 +92,10 @@ def test_arrow_keys_read_exact_values(tab: Tab, page: Path) -> None:
     assert tab.do("document.activeElement.className") == "canvas"
     runs = [run for run in find_runs([page.parent]) if run.method == "adaquant"]
     losses = [np.mean([run.history[at]["loss"] for run in runs]) for at in (-1, -3)]
-    bits = [np.mean([run.history[at]["paper_bits"] for run in runs]) for at in (-1, -3)]
-    for loss, sent, number in zip(losses, bits, (60, 58), strict=True):
+    bytes_up = [np.mean([run.history[at]["wire_bytes_up"] for run in runs]) for at in (-1, -3)]
+    for loss, sent, number in zip(losses, bytes_up, (60, 58), strict=True):
         tip = tab.do(TIP.format("loss"))
-        for words in ("AdaQuantFL", f"{float(f'{loss:.6g}')}", f"{sent:,.0f} b", f"round {number}", "mean of 2 seeds"):
+        for words in ("AdaQuantFL", f"{float(f'{loss:.6g}')}", f"{sent:,.0f} B", f"round {number}", "mean of 2 seeds"):
             assert words in tip
         tab.press("ArrowLeft")
     tab.press("ArrowDown")
