@@ -20,6 +20,7 @@ import adaquantfl as aq
 
 SMALL = {
     "model": "mlp", "clients": 4, "rounds": 6, "tau": 2, "workers": 1, "evaluate_every": 3, "loss_samples": 64,
+    "s0": 1, "rounding": "nearest",
 }  # fmt: skip
 SURVEYED = {"survey_every": 2, "rounds": 8}
 ROLLED_BACK = {"survey_every": 2, "rounds": 6, "undo": 1.01, "rule_s0": 4.0, "eta": 1.5, "harm": 0.5}
