@@ -20,8 +20,8 @@ import adaquantfl as aq
 
 SMALL = {
     "model": "mlp", "clients": 4, "rounds": 6, "tau": 2, "workers": 1, "evaluate_every": 3, "loss_samples": 64,
-    "s0": 1, "rounding": "nearest",
 }  # fmt: skip
+COARSE = {"s0": 1, "rounding": "nearest"}  # of the runs of the demo, whatever its preset says
 SURVEYED = {"survey_every": 2, "rounds": 8}
 ROLLED_BACK = {"survey_every": 2, "rounds": 6, "undo": 1.01, "rule_s0": 4.0, "eta": 1.5, "harm": 0.5}
 TEN = {"clients": 10, "clients_per_round": 3, "loss": "round"}
@@ -137,6 +137,8 @@ def play(name: str, folder: Path) -> str:
         keys.pop("model")
         (folder / "task.py").write_text(TASK, encoding="utf-8")
         source = f"{folder / 'task.py'}:{source}"
+    else:
+        keys = {**COARSE, **keys}
     source, out = source or "demo", folder / name.replace(" ", "-")
     try:
         if engine == "local":
