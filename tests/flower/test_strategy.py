@@ -857,3 +857,10 @@ def test_plain_arrays_that_are_not_the_models_refuse_their_client(kind: str) -> 
     result = run(strategy, grid)
     assert list(strategy.refusals) == [1001]
     assert same(result, run(AdaQuantStrategy(FedAvg(), max_update_norm=1e6), honest))
+
+
+def test_an_app_whose_loss_is_negative_is_trained_all_the_same() -> None:
+    strategy = AdaQuantStrategy(FedAvg())
+    group = [Client(lambda _, array: array, loss=-3.0) for _ in range(3)]
+    assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_quantized"] == 3
+    assert not strategy.refusals

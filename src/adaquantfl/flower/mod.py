@@ -101,4 +101,6 @@ def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:
     }
     losses = [numbers[key] for key in plan["loss"] if key in numbers]  # type: ignore[union-attr]
     examples = numbers.get(str(plan["examples"]), 1)
-    return float(losses[0]) if losses else 0.0, max(1, round(examples)) if examples < 2**32 else 1
+    # The strategy reads the loss from the metrics and ignores one below 0; the update counts all the same.
+    loss = max(float(losses[0]), 0.0) if losses else 0.0
+    return loss, max(1, round(examples)) if examples < 2**32 else 1

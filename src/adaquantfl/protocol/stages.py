@@ -62,7 +62,7 @@ class Stages:
         if not isinstance(rule, Rule):
             raise ConfigError(f"rule = {rule!r}: expected a rule such as AdaQuant(s0=2) or Fixed(bits=4).")
         uplink = Uplink.of(quantizer, norm, scope, codec, sparsity, feedback)
-        describe(rules.RULES, rule)  # makes it known, so that clients of this process can choose by it
+        rules.describe(rule)  # makes it known, so that clients of this process can choose by it
         if rule.candidates(1.0) and not uplink.quantizer.unbiased:
             raise ConfigError(
                 f"quantizer = {uplink.quantizer.name!r} does not go with method = {rule.name!r}, which measures noise "
@@ -122,7 +122,7 @@ class Stages:
         """The settings as a plain tree."""
         uplink = {field.name: getattr(self.uplink, field.name) for field in fields(Uplink)}
         return {
-            "rule": describe(rules.RULES, self.rule),
+            "rule": rules.describe(self.rule),
             "uplink": {**uplink, "quantizer": self.uplink.quantizer.name},
             "downlink": describe(DOWNLINKS, self.downlink),
             "step": describe(STEPS, self.step),
@@ -143,7 +143,7 @@ class Stages:
             raise CheckpointError("The server's cost was a function. Pass it: restore(state, cost=...).")
         quantizer = given.get("quantizer", tree["uplink"]["quantizer"])
         return Stages(
-            given.get("rule") or rebuild(rules.RULES, tree["rule"], "rule"),
+            given.get("rule") or rules.from_description(tree["rule"]),
             Uplink.of(**{**tree["uplink"], "quantizer": quantizer}),
             given.get("downlink") or rebuild(DOWNLINKS, tree["downlink"], "downlink"),
             given.get("step") or rebuild(STEPS, tree["step"], "step"),
