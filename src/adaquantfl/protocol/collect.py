@@ -171,6 +171,7 @@ class OpenRound:
                 one.frame,
                 one.buffers,
                 one.reply.others,
+                (self.orders[client].choice and self.orders[client].s) or 0.0,
             )
             for client, one in sorted(self.heard.items())
         )

@@ -71,8 +71,11 @@ def end(
     now, relay, earlier = state.trajectory, None, state.earlier
     made: Combined | Model | None = aggregated
     if verdict is Verdict.KEEP:
+        updates = opened.updates(shares, state.layout, now.model, stages.limit)
         if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
-            made = stages.step.combine(opened.updates(shares, state.layout, now.model, stages.limit))
+            made = stages.step.combine(updates)
+        if stages.averages and stages.rule.wants_energies(rule):
+            rule = stages.rule.learn(rule, updates.energies())
         published, step = _step(stages, state, opened, made, ledger)
         now = Trajectory(state.round, published.model, step, published.state)
         relay, ledger = published.relay, published.ledger

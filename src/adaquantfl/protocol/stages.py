@@ -24,7 +24,8 @@ PRICES: dict[str, Price] = {"up": lambda up, down: up, "both": lambda up, down: 
 
 @dataclass(frozen=True)
 class Stages:
-    """The settings of a server. loss_smoothing: of the rounds' own losses; 0.9 is over about ten rounds."""
+    """The settings of a server. loss_smoothing: of the rounds' own losses; 0.9 is over about ten rounds. averages:
+    whether the new model is a mean over the clients, in which their noise averages out."""
 
     rule: Rule
     uplink: Uplink
@@ -36,11 +37,12 @@ class Stages:
     cost: str | Price = "up"
     seed: int = 0
     norm_action: str = REFUSE
+    averages: bool = True
 
     @staticmethod
     def of(
         rule: Rule | None = None,
-        quantizer: str | Quantizer = "uniform",
+        quantizer: str | Quantizer = "",
         scope: str | int = "tensor",
         downlink: str | Whole = "exact",
         seed: int = 0,
@@ -56,12 +58,13 @@ class Stages:
         norm_action: str = REFUSE,
         loss_smoothing: float = 0.0,
         cost: str | Price = "up",
+        averages: bool | None = None,
     ) -> Stages:
         """From names or objects, checked."""
         rule = AdaQuant(s0=2) if rule is None else rule
         if not isinstance(rule, Rule):
             raise ConfigError(f"rule = {rule!r}: expected a rule such as AdaQuant(s0=2) or Fixed(bits=4).")
-        uplink = Uplink.of(quantizer, norm, scope, codec, sparsity, feedback)
+        uplink = Uplink.of(quantizer or rule.usual_quantizer, norm, scope, codec, sparsity, feedback)
         rules.describe(rule)  # makes it known, so that clients of this process can choose by it
         if rule.candidates(1.0) and not uplink.quantizer.unbiased:
             raise ConfigError(
@@ -75,17 +78,19 @@ class Stages:
             raise ConfigError(f"loss_smoothing = {loss_smoothing!r}: it is a number from 0 to below 1.")
         if cohort is not None and min_clients:
             raise ConfigError("min_clients and cohort are both given: set Cohort(least=...) instead.")
+        made = _made(STEPS, step, ServerStep, "step")
         return Stages(
             rule,
             uplink,
             _made(DOWNLINKS, downlink, Whole, "downlink"),
-            _made(STEPS, step, ServerStep, "step"),
+            made,
             cohort or Cohort(least=min_clients),
             max_update_norm,
             float(loss_smoothing),
             cost,
             seed,
             norm_action,
+            made.averages if averages is None else averages,
         )
 
     @property
@@ -113,8 +118,11 @@ class Stages:
         self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int]
     ) -> dict[int, float | None]:
         """The number that each client's order has in the place of s."""
-        if state.s is None or self.rule.client_choice is not None:
-            return dict.fromkeys(clients, self.rule.client_choice[1] if self.rule.client_choice else None)
+        if state.s is None:
+            return dict.fromkeys(clients, None)
+        if self.rule.client_choice is not None:
+            left = self.cohort.noise(clients, examples) ** 2 if self.averages else 1.0
+            return dict.fromkeys(clients, self.rule.client_number(state, left))
         own = self.rule.levels_by_weight(state.s, self.cohort.population(clients, examples))
         return {client: self.uplink.number(own[client] if own else state.s) for client in clients}
 
@@ -132,6 +140,7 @@ class Stages:
             "loss_smoothing": self.loss_smoothing,
             "cost": None if callable(self.cost) else self.cost,
             "seed": self.seed,
+            "averages": self.averages,
         }
 
     @staticmethod
@@ -153,6 +162,7 @@ class Stages:
             given.get("cost") or tree["cost"],
             tree["seed"],
             tree.get("norm_action", REFUSE),
+            tree.get("averages", True),
         )
 
 

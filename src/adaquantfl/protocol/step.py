@@ -24,6 +24,11 @@ class ServerStep:
     name: ClassVar[str] = ""
     is_sum: ClassVar[bool] = False  # whether it is the plain sum: then a client can add the round's frames up itself
 
+    @property
+    def averages(self) -> bool:
+        """Whether the clients' noise averages out: it does in the plain sum."""
+        return type(self).combine is ServerStep.combine
+
     @classmethod
     def of_config(cls, config: Any) -> ServerStep:
         """The step for a run's configuration; a step with settings may read its keys here."""

@@ -14,9 +14,12 @@ import numpy.typing as npt
 
 from ..codecs import raw
 from ..codecs.coding import Accumulator, Checked, tiles
+from ..quantizers.choice import CLOSE
+from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
 from .downlink import Relay, rescaled
 
+_USUAL_SHARE = (1 + CLOSE) / 2  # what an error is of the one that is allowed
 # (clients, elements) -> one value for each element; in float32 or float64, as the values are
 Statistic = Callable[[AnyArray], AnyArray]
 
@@ -25,7 +28,8 @@ Statistic = Callable[[AnyArray], AnyArray]
 class Update:
     """One client's update that counts.
 
-    weight: p_i. factor: what the update is multiplied by, below 1 where `norm_action = "clip"` made it shorter.
+    weight: p_i. factor: what the update is multiplied by, below 1 where `norm_action = "clip"` made it shorter. error:
+    the share of its energy that its noise may be, where the client was told that.
     """
 
     client: int
@@ -35,6 +39,7 @@ class Update:
     frame: Checked
     buffers: Checked | None
     others: bytes
+    error: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +103,19 @@ class Updates:
             others, weights = [*others, model.others], [*weights, kept]
         merged = mean_of_others(layout, others, weights) if others else b""
         return Combined(rescaled(update.result(), factor), statistics, merged, relay)
+
+    def energies(self) -> Energies:
+        """The squared norms of the updates and of their mean, for rules that tell clients their largest error."""
+        weights = np.array([one.weight for one in self.each])
+        weights /= weights.sum()
+        total, mean, noise = Accumulator(self.layout.dimension), 0.0, 0.0
+        for one, p in zip(self.each, weights.tolist(), strict=True):
+            total.add(one.frame.weighted(p))
+            decoded, share = one.frame.decoded_norm**2, _USUAL_SHARE * one.error
+            mean += p * decoded / (1 + share)
+            noise += p * p * decoded * share / (1 + share)
+        step = float(np.sum(np.square(total.result(), dtype=np.float64)))
+        return Energies(step, mean, noise, float(np.sum(weights**2)))
 
     def only(self, places: Sequence[int]) -> Updates:
         """Some of the updates, by their places. Each counts the same, whatever data its client says it has."""

@@ -16,6 +16,7 @@ from ..errors import ConfigError, FrameError
 from ..quantizers import registry as quantizers
 from ..quantizers.balanced import balanced_range
 from ..quantizers.base import Quantizer, whole_levels
+from ..quantizers.choice import levels_for_error
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.segments import scope_segments
 from ..rules import registry as rules
@@ -141,10 +142,15 @@ def send(update: Vector, order: Order, lengths: tuple[int, ...], keep_levels: bo
     if order.s is None:
         return Sent(encode_float32(update), None)
     quantizer, norm = quantizers.by_tag(order.quantizer)
-    number = rules.find(order.choice).choose_levels(order.s, update) if order.choice else order.s
+    segments = order.segments(lengths)
+
+    def coarsest(error: float) -> float:
+        balanced = order.balanced and segments is not None
+        return levels_for_error(quantizer, update, error, order.key, segments, norm, balanced)
+
+    number = rules.find(order.choice).choose(order.s, update, coarsest) if order.choice else order.s
     s, stretch = levels_for(quantizer, order, number, lengths, update)
     assert s is not None
-    segments = order.segments(lengths)
     if not keep_levels:
         return Sent(compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None), None)
     levels = quantize(update, s, order.key, segments, stretch, quantizer, norm or None)

@@ -131,6 +131,19 @@ class Quantizer(ABC):
         """
         return None
 
+    def drawn_error(self, x: npt.NDArray[np.float32], levels: Levels) -> float:
+        """||Q(x) - x||^2 / ||x||^2 of these levels; 0 where x is 0."""
+        energy = float(np.sum(np.square(x, dtype=np.float64)))
+        error = float(np.sum(np.square(levels.dequantize() - x, dtype=np.float64)))
+        return error / energy if energy else 0.0
+
+    def expected_error(self, s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
+        """What `error_share` is without a look at the elements, where a rotation makes them Gaussian; NaN elsewhere.
+
+        energies: the squared norm of each segment.
+        """
+        return math.nan
+
     @property
     def norms(self) -> tuple[str, ...]:
         """The norms to choose from."""

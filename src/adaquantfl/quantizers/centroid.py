@@ -25,7 +25,7 @@ from ..jit import reduction
 from ..threads import over_ranges
 from .balanced import balanced_levels
 from .base import MOST_BLOCK, NO_NORM, Lengths, Number, Quantizer
-from .gaussian import step_means
+from .gaussian import step_error, step_means
 from .levels import Levels, level_dtype
 from .rotation import LARGEST_BLOCK, Turned, rotate_back
 from .segments import Segments
@@ -103,6 +103,26 @@ class Centroid(Quantizer):
 
         over_ranges(work, parts.count, smallest=2)
         return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
+
+    def drawn_error(self, x: npt.NDArray[np.float32], levels: Levels) -> float:
+        """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
+        assert levels.numbers is not None
+        squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
+        energy = float(np.sum(np.square(x, dtype=np.float64)))
+        total = 0.0
+        for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
+            counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
+            total += scale * scale * float(np.dot(counts, squares))
+        return max(total / energy - 1.0, 0.0) if energy else 0.0
+
+    def expected_error(self, s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
+        """That of Gaussian elements.
+
+        >>> round(QUANTIZER.expected_error(1, 1.0, np.ones(1)), 3)  # steps of one rms
+        0.08...
+        """
+        steps = np.broadcast_to(np.asarray(stretch, dtype=np.float64) / s, len(energies)).tolist()
+        return float(np.dot(energies, [step_error(step) for step in steps]) / energies.sum())
 
     def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
         """The largest level's centre, in units of the rms; it lies within a step of the level."""

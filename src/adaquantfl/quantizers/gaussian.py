@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+_REACH = 12.0  # beyond it there is nothing left of a Gaussian
 _FAR = 30.0  # there a cell's mean is its near edge, within 1/30
 _SMALL = 0.01  # cells for which the series is exact to 1e-9
 _ROOT2 = math.sqrt(2.0)
@@ -55,3 +56,23 @@ def step_means(step: float, count: int) -> npt.NDArray[np.float64]:
     if step < _SMALL:
         return np.asarray(middles * (1 - step**2 / 12), dtype=np.float64)
     return np.array([0.0, *(cell_mean(middle - step / 2, middle + step / 2) for middle in middles[1:].tolist())])
+
+
+@lru_cache(maxsize=4096)
+def step_error(step: float) -> float:
+    """E||Q(z) - z||^2 / E||z||^2 for z from N(0, 1) in cells of width `step`, put back at scaled means, unbiased.
+
+    With c(z) the mean of z's cell, Q(z) = c(z) / E[c^2] is right on average, and its error is 1 / E[c^2] - 1.
+
+    >>> round(step_error(1.0), 4), round(step_error(0.1), 6)
+    (0.0833, 0.000834)
+    """
+    if step < 0.1:
+        return step * step / 12
+    kept = 0.0
+    for k in range(1, math.ceil(_REACH / step) + 2):
+        a, b = (k - 0.5) * step, (k + 0.5) * step
+        share = math.erfc(a / _ROOT2) - math.erfc(b / _ROOT2)  # of both signs
+        if share > 0:
+            kept += share * cell_mean(a, b) ** 2
+    return 1 / kept - 1 if kept > 0 else math.inf

@@ -1,7 +1,8 @@
 """Rules: the server decides s for each round and whether a round counts. `adaquant` is the paper's rule."""
 
 from .adaquant import ROUNDINGS, AdaQuant
-from .base import Rule, RuleState, Survey, Verdict
+from .auto import Auto
+from .base import Energies, Rule, RuleState, Survey, Verdict
 from .cosine import Cosine
 from .cost_aware import CostAware
 from .dadaquant import DAdaQuant
@@ -11,9 +12,11 @@ from .resolution import FedDQ, FixedStep
 __all__ = [
     "ROUNDINGS",
     "AdaQuant",
+    "Auto",
     "Cosine",
     "CostAware",
     "DAdaQuant",
+    "Energies",
     "FedDQ",
     "Fixed",
     "FixedStep",

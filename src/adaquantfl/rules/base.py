@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -66,6 +66,23 @@ class Survey:
     harm: float = 0.0
 
 
+@dataclass(frozen=True)
+class Energies:
+    """The squared norms of a round's updates, as the server decoded them.
+
+    step: of the weighted sum of the updates, their noise included. mean: of the clients' own updates without noise,
+    weighted. noise: what the clients' noise is in `step`, on average. weights_squared: the sum of p_i^2.
+
+    >>> Energies(step=0.6, mean=1.0, noise=0.1, weights_squared=0.25).step
+    0.6
+    """
+
+    step: float
+    mean: float
+    noise: float
+    weights_squared: float
+
+
 class Verdict(Enum):
     """What a rule says of a round: keep its update, reject it, or roll back to the model before the last one too.
 
@@ -99,6 +116,7 @@ class Rule(ABC):
     balanced = False  # whether small tensors get more levels, where the scope is "tensor" and the quantizer can
     rolls_back = False  # whether it may take rounds back, for which the server keeps the state before the present one
     negative_loss = False  # whether a loss below 0 makes sense to it; otherwise such a reply is refused
+    usual_quantizer: ClassVar[str] = "uniform"  # where none is named
     round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
 
     @property
@@ -110,6 +128,16 @@ class Rule(ABC):
     def choose_levels(number: float, update: npt.NDArray[np.float32]) -> float:
         """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
         raise RuleError("This rule leaves the choice of levels to the server.")
+
+    def client_number(self, state: RuleState, weights_squared: float) -> float:
+        """The number of a `client_choice` in this round. weights_squared: sum of p_i^2; 1 where nothing is averaged."""
+        assert self.client_choice is not None
+        return self.client_choice[1]
+
+    @classmethod
+    def choose(cls, number: float, update: npt.NDArray[np.float32], coarsest: Callable[[float], float]) -> float:
+        """A client's s for its update. coarsest: the fewest levels whose error is at most this share of its energy."""
+        return cls.choose_levels(number, update)
 
     @classmethod
     def of_config(cls, config: Any) -> Rule:
@@ -150,6 +178,14 @@ class Rule(ABC):
         The loss is infinite where training has diverged on too many clients for the round to count without them.
         """
         return state, Verdict.KEEP
+
+    def wants_energies(self, state: RuleState) -> bool:
+        """Whether the server is to measure the energies of the round that this state is for."""
+        return False
+
+    def learn(self, state: RuleState, energies: Energies) -> RuleState:
+        """The state after a round that counts, with the energies of its updates."""
+        return state
 
     def candidates(self, s: float) -> tuple[float, ...]:
         """The numbers of levels that a survey looks at when s is in use."""

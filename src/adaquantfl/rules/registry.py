@@ -14,6 +14,7 @@ from ..errors import RuleError
 from ..open_registry import Registry, named_class
 from ..quantizers.registry import find as find_quantizer
 from .adaquant import AdaQuant
+from .auto import Auto
 from .base import Rule
 from .cosine import Cosine
 from .cost_aware import CostAware
@@ -27,11 +28,13 @@ _JHUNJHUNWALA = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of 
 
 @dataclass(frozen=True)
 class RuleEntry:
-    """A rule that the key `method` may name. build: from the configuration. line, reference: for people."""
+    """A rule that the key `method` may name. build: from the configuration. line, reference: for people. quantizer: the
+    usual one."""
 
     build: Callable[[Any], Rule]
     line: str
     reference: str
+    quantizer: str = Rule.usual_quantizer
 
 
 def _fixed(bits: int) -> RuleEntry:
@@ -41,6 +44,12 @@ def _fixed(bits: int) -> RuleEntry:
 
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 _METHODS: dict[str, RuleEntry] = {
+    "auto": RuleEntry(
+        lambda c: Auto(c.noise),
+        "ours: the coarsest levels whose noise training does not notice",
+        "docs/theory.md",
+        Auto.usual_quantizer,
+    ),
     "adaquant": RuleEntry(
         lambda c: AdaQuant(c.s0, c.interval, c.guard, c.rounding),
         "the paper's: s grows with the square root of how far the loss has fallen",
@@ -48,7 +57,7 @@ _METHODS: dict[str, RuleEntry] = {
     ),
     "cost-aware": RuleEntry(
         lambda c: CostAware(
-            c.rule_s0 or find_quantizer(c.quantizer).start_levels or CostAware.s0,
+            c.rule_s0 or find_quantizer(c.quantizer_name).start_levels or CostAware.s0,
             c.survey_every,
             c.harm,
             c.brake,
@@ -82,7 +91,7 @@ _METHODS: dict[str, RuleEntry] = {
     **{name: _fixed(bits) for name, bits in BASELINES.items()},
     "fp32": RuleEntry(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
-_OURS = (AdaQuant, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
+_OURS = (AdaQuant, Auto, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
 RULES: Registry[type[Rule]] = Registry(
     "rule", "adaquantfl.rules", lambda: _OURS, named_class(Rule, RuleError), RuleError
 )
@@ -95,7 +104,9 @@ def methods() -> Mapping[str, RuleEntry]:
         if name not in ours and name not in found:
             rule = RULES.find(name)
             line = (rule.__doc__ or "").strip().partition("\n")[0]
-            found[name] = RuleEntry(rule.of_config, line, f"{rule.__module__}.{rule.__qualname__}")
+            found[name] = RuleEntry(
+                rule.of_config, line, f"{rule.__module__}.{rule.__qualname__}", rule.usual_quantizer
+            )
     return found
 
 

@@ -80,12 +80,13 @@ class Config:
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
-    quantizer: str = "uniform"  # the paper's; `adaquantfl methods` lists others
+    quantizer: str = ""  # "": the rule's usual one, the paper's "uniform", or "centroid" for "auto"
     norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
     sparsity: int = 400  # "stc" keeps one element in this many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
+    noise: float = 0.5  # with "auto": the noise of a round as a share of the energy of its step
     rule_s0: float = 0.0  # levels at the start of rules that are not the paper's; 0: each rule's own
     s_end: float = 8.0  # levels at the end of "cosine"
     patience: int = 10  # rounds without a lower loss after which "dadaquant" doubles s
@@ -176,7 +177,7 @@ class Config:
         from ..codecs.registry import find as find_codec  # with it come the kernels
 
         try:
-            kind = find(self.quantizer)
+            kind = find(self.quantizer_name)
             kind.norm(self.norm or None)
             find_codec(self.codec)
         except (QuantizeError, FrameError) as error:
@@ -198,6 +199,11 @@ class Config:
     def rule(self) -> Rule:
         """The rule that `method` names."""
         return methods()[self.method].build(self)
+
+    @property
+    def quantizer_name(self) -> str:
+        """The quantizer; where the configuration names none, the rule's usual one."""
+        return self.quantizer or methods()[self.method].quantizer
 
     def server_step(self) -> ServerStep:
         """The server step that `step` names."""
@@ -230,7 +236,7 @@ class Config:
     @property
     def feedback(self) -> bool:
         """Whether clients keep what they left out of an update and add it to the next."""
-        return find(self.quantizer).feedback and self.method != "fp32"
+        return find(self.quantizer_name).feedback and self.method != "fp32"
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""

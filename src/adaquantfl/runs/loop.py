@@ -317,8 +317,8 @@ def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
     lost = [client for client, state in saved["clients"].items() if state is None]
     if len(lost) == len(saved["clients"]):
         raise CheckpointError(
-            f"The checkpoint does not hold what quantizer {config.quantizer!r} left out of the clients' updates so far "
-            "(error feedback). Start the run again; the engines local and gloo keep it in their checkpoints."
+            f"The checkpoint does not hold what quantizer {config.quantizer_name!r} left out of the clients' updates "
+            "so far (error feedback). Start the run again; the engines local and gloo keep it in their checkpoints."
         )
     if lost:
         _log.warning(
