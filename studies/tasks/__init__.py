@@ -1,0 +1,1 @@
+"""Tasks of their own for the studies: each file has a function `task` that `adaquantfl run FILE.py:task` takes."""
