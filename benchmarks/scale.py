@@ -22,8 +22,9 @@ import adaquantfl as aq
 from adaquantfl.cli.bench import gaussian
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.protocol.arrays import Model
-from adaquantfl.protocol.downlink import Change, Lossy
+from adaquantfl.protocol.downlink import Change
 from adaquantfl.protocol.ledger import Ledger
+from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import RunState, run
 from common import options, record
@@ -116,7 +117,7 @@ def broadcast_size() -> dict[str, Any]:
     """What the lossy downlink sends for a Gaussian change, at its levels to start with."""
     x, s = gaussian(MIDDLE), load_config("demo").downlink_s0
     lossy, model = Lossy(s), Model(np.zeros_like(x), np.empty(0, dtype=np.float32))
-    change = Change(x, None, round=0, seed=0, loss=None, eta=0.1)
+    change = Change(x, None, (len(x),), round=0, seed=0, loss=None, eta=0.1)
     relay = lossy.publish(model, model, change, lossy.init(model), Ledger()).relay
     assert relay is not None
     return {"d": MIDDLE, "s": s, "bytes": len(relay.frames[0][0])}

@@ -15,7 +15,7 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.downlink import Lossy
+from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
 

@@ -26,12 +26,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 RECORDS, WORK = Path("results") / "safe-default", Path("runs") / "safe-default"
 METHODS = ("fp32", "auto")
-_SAMPLE = {"dataset": "fashion-mnist-sample", "downlink": "exact", "eta": 0.1}
+_SAMPLE = {"dataset": "fashion-mnist-sample", "downlink": "late", "eta": 0.1}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": (f"{HERE / 'tasks' / 'logistic.py'}:task", {"clients": 8, "rounds": 60, "eta": 0.05}),
     "mlp": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100}),
     "cnn": ("demo", {**_SAMPLE, "model": "cnn", "clients": 8, "rounds": 60}),
-    "resnet18": ("cifar-resnet18-iid", {"downlink": "exact", "rounds": 40, "target_loss": 0.0}),
+    "resnet18": ("cifar-resnet18-iid", {"downlink": "late", "rounds": 40, "target_loss": 0.0}),
     "language": (str(ROOT / "examples" / "own_task" / "next_character.toml"), {"rounds": 100}),
     "lora": (f"{HERE / 'tasks' / 'lora.py'}:task", {"clients": 4, "rounds": 60, "eta": 0.3, "batch_size": 32}),
     "mlp, 5 of 100": (
@@ -69,6 +69,8 @@ def job(task: str, method: str, seed: int, work: Path) -> Job:
     """One run."""
     source, settings = TASKS[task]
     changes = {"evaluate_every": 10, "workers": 1, **settings, "method": method, "seed": seed}
+    if method == "fp32":
+        changes["downlink"] = "model"
     return Job(load_config(source, changes), work / _folder(task) / method / f"seed-{seed}")
 
 

@@ -8,7 +8,8 @@ import pytest
 import tomli_w
 
 import adaquantfl as aq
-from adaquantfl.protocol.downlink import Exact, Lossy
+from adaquantfl.protocol.downlink import Exact
+from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.runs.config import KEYS, Config, Link, load_config, parse_override
 from adaquantfl.runs.presets import preset_names
 

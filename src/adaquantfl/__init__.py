@@ -74,8 +74,8 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Accumulator",
     "AdaQuant",
-    "Auto",
     "AdaQuantError",
+    "Auto",
     "CheckpointError",
     "Client",
     "Cohort",

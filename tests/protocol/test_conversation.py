@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.protocol.downlink import Lossy
+from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ, FixedStep, RuleState, Verdict
 from support import quadratic
@@ -27,7 +27,7 @@ RULES: dict[str, aq.Rule] = {
     "fixed-step": FixedStep(resolution=0.2),
 }
 QUANTIZERS = ("uniform", "rotated", "dithered", "lattice", "eden", "centroid", "natural", "stc", "nearest", "fitted")
-DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64)}
+DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64), "late": "late"}
 
 
 def fits(rule: str, quantizer: str) -> bool:

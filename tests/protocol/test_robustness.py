@@ -14,7 +14,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.downlink import Lossy
+from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.step import ServerStep
 from adaquantfl.rules import CostAware, RuleState, Verdict

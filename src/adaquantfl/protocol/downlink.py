@@ -2,9 +2,7 @@
 
 `Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one: the round's frames,
 to be added up by the client as the server did, or the two models' difference, losslessly coded, or the model, whichever
-is the smallest. With `private` it never sends the frames. `Lossy` quantizes the model's change once for all clients and
-keeps what was lost for later rounds (error feedback); every client, and every evaluation, then has the model that was
-really sent.
+is the smallest. With `private` it never sends the frames. `lossy.py` has the downlinks that quantize.
 
 A parcel names the digest of the model that it leads to, and the client checks it.
 """
@@ -14,21 +12,18 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..codecs.coding import Accumulator, compress
+from ..codecs.coding import Accumulator
 from ..codecs.difference import apply_difference, encode_difference
 from ..codecs.frame import Bytes
 from ..codecs.raw import decode_float32, encode_float32, frame_size
 from ..errors import ConfigError, FrameError, ModelNeeded
 from ..open_registry import Registry, named_class
-from ..quantizers.segments import bucket_lengths
-from ..quantizers.streams import stream_key
-from ..rules import AdaQuant, RuleState
 from .arrays import Layout, Model, Vector
 from .ledger import Ledger
 
@@ -39,8 +34,6 @@ _STEP = struct.Struct("<BxxxfI")  # kind, what the sum is multiplied by, parts
 _FRAMES, _DIFFERENCE = 0, 1
 _PART = struct.Struct("<dQ")  # weight, length
 _BYTES_PER_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is worth trying
-LOSSY_BUCKET = 256  # elements; error feedback needs a quantizer that loses less than it keeps: short buckets
-_SERVER = -3  # in place of a client: the stream of the server's own quantizer
 
 
 @dataclass(frozen=True)
@@ -100,6 +93,7 @@ class Change:
 
     update: Vector
     relay: Relay | None
+    lengths: tuple[int, ...]
     round: int
     seed: int
     loss: float | None
@@ -152,41 +146,14 @@ class Exact(Whole):
         return log.after_round(old, new, None if self.private else relay)
 
 
-@dataclass(frozen=True)
-class Lossy(Exact):
-    """The model's change, quantized once for all clients. s0: levels at the start, which then follow the paper's rule.
+def _built_in() -> Iterable[type[Whole]]:
+    from .lossy import Late, Lossy  # they are made from this file's classes
 
-    For many clients, where passing on every frame no longer pays.
-    """
-
-    s0: int = 32
-    interval: float = 16.0
-    guard: bool = True
-    name: ClassVar[str] = "lossy"
-
-    def init(self, model: Model) -> dict[str, Any]:
-        return {"remainder": np.zeros_like(model.weights), "rule": self._rule.init().to_dict()}
-
-    def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        d = len(old.weights)
-        loss = change.loss if change.loss is not None and change.loss > 0 else None  # s stays where it says nothing
-        rule = self._rule.plan(
-            RuleState(**state["rule"]), bits=ledger.paper_bits_down, dimension=d, loss=loss, eta=change.eta
-        )
-        assert rule.s is not None
-        s, total, segments = int(rule.s), change.update + state["remainder"], bucket_lengths(d, LOSSY_BUCKET)
-        relay = Relay([(compress(total, s, stream_key(change.seed, change.round, _SERVER), segments=segments), 1.0)])
-        weights = add_up(old.weights, relay)
-        after = {"remainder": total - (weights - old.weights), "rule": rule.to_dict()}
-        return Published(replace(wanted, weights=weights), relay, after, ledger.after_broadcast(d, s, len(segments)))
-
-    @property
-    def _rule(self) -> AdaQuant:
-        return AdaQuant(self.s0, self.interval, self.guard)
+    return Whole, Exact, Lossy, Late
 
 
 DOWNLINKS: Registry[type[Whole]] = Registry(
-    "downlink", "adaquantfl.downlinks", lambda: (Whole, Exact, Lossy), named_class(Whole, ConfigError), ConfigError
+    "downlink", "adaquantfl.downlinks", _built_in, named_class(Whole, ConfigError), ConfigError
 )
 
 

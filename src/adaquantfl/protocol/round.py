@@ -112,7 +112,7 @@ def _step(
         update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
     if not state.layout.is_finite(wanted):
         raise EngineError(f"Round {state.round + 1}: {opened.not_finite}")
-    change = Change(update, relay, state.round, stages.seed, opened.loss, opened.eta)
+    change = Change(update, relay, state.layout.lengths, state.round, stages.seed, opened.loss, opened.eta)
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
 
 

@@ -84,8 +84,7 @@ class Auto(Rule):
         if not mixing.averages:
             return self.alone
         if mixing.feedback:
-            late: float = LATE * max(state.memory["round"] * mixing.participation, 1.0)  # rounds
-            return min(late / (1 + late), self.error)
+            return error_after(state.memory["round"] * mixing.participation, self.error)
         alignment = max(state.memory["alignment"] or 0.0, mixing.weights_squared)
         return min(self.noise * alignment / mixing.weights_squared, MOST_ERROR)
 
@@ -108,3 +107,13 @@ class Auto(Rule):
         before = state.memory["alignment"]
         alignment = found if before is None else _MEMORY * before + (1 - _MEMORY) * found
         return replace(state, memory={**state.memory, "alignment": alignment})
+
+
+def error_after(rounds: float, most: float) -> float:
+    """The error D for a sender that has taken part in this many rounds: D / (1 - D) is a tenth of them; `most` at most.
+
+    >>> [round(error_after(k, most=0.7), 2) for k in (1, 10, 100)]
+    [0.09, 0.5, 0.7]
+    """
+    late = LATE * max(rounds, 1.0)
+    return min(late / (1 + late), most)

@@ -12,8 +12,9 @@ from typing import Any
 from ..errors import ConfigError, FrameError, QuantizeError, RuleError
 from ..names import unknown
 from ..protocol.cohort import Cohort
-from ..protocol.downlink import DOWNLINKS, Exact, Lossy, Whole
+from ..protocol.downlink import DOWNLINKS, Exact, Whole
 from ..protocol.limits import NormLimit
+from ..protocol.lossy import Late, Lossy
 from ..protocol.stages import Price, Stages
 from ..protocol.step import STEPS, ServerStep
 from ..quantizers.registry import find
@@ -98,7 +99,7 @@ class Config:
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The downlink.
-    downlink: str = ""  # "model"; for a task of your own "exact", what leads to the new model; "lossy": quantized
+    downlink: str = ""  # "model"; "exact": what leads to the new one. For a task of your own "late": quantized
     downlink_s0: int = 32  # levels of "lossy" at the start
     private: bool = False  # clients never get each other's frames, also with downlink = "exact"
     # Clients that fail.
@@ -122,7 +123,7 @@ class Config:
     def __post_init__(self) -> None:
         for key, value in (
             ("method", "auto" if self.task else "adaquant"),
-            ("downlink", "exact" if self.task else "model"),
+            ("downlink", "late" if self.task else "model"),
         ):
             if getattr(self, key) == "":
                 object.__setattr__(self, key, value)
@@ -147,7 +148,7 @@ class Config:
                 raise ConfigError(unknown(key, getattr(self, key), filter(None, valid)))
         if self.method not in methods():
             raise ConfigError(_no_method(self.method))
-        if self.private and DOWNLINKS.find(self.downlink) not in (Whole, Exact, Lossy):
+        if self.private and DOWNLINKS.find(self.downlink) not in (Whole, Exact, Lossy, Late):
             raise ConfigError(
                 f"private = true does not go with downlink = {self.downlink!r}, of which it is not known whether it "
                 "sends clients each other's frames: use 'exact', 'model' or 'lossy'."

@@ -1,0 +1,55 @@
+"""The late downlink: the model's change in coarse levels, what is left out in later rounds."""
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.errors import ConfigError
+from adaquantfl.protocol.lossy import Late
+
+SIZE = 6_000
+
+
+def play(server: aq.Server, rounds: int, wanted: np.ndarray, clients: int = 3) -> list[dict]:
+    ends, facts = [aq.Client(i) for i in range(clients)], []
+    for _ in range(rounds):
+        for client, order in server.open(range(clients)).items():
+            weights = ends[client].open(order)
+            assert (weights == server.weights).all()  # the model that was sent is the model
+            server.receive(client, ends[client].reply(weights + wanted, loss=1.0))
+        facts.append(server.close().facts)
+    return facts
+
+
+def test_it_costs_one_frame_and_delivers_all_in_the_end() -> None:
+    rng = np.random.default_rng(3)
+    wanted = rng.standard_t(3, SIZE).astype(np.float32)
+    late, exact = (
+        aq.Server(np.zeros(SIZE, dtype=np.float32), rule=aq.FullPrecision(), downlink=name)
+        for name in ("late", "exact")
+    )
+    facts = play(late, 40, wanted)
+    play(exact, 40, wanted)
+    error = np.linalg.norm(late.weights - exact.weights) / np.linalg.norm(exact.weights)
+    assert error < 0.05  # it lags behind by about a round of 40
+    down = np.diff([one["wire_bytes_down"] for one in facts])
+    assert down[-1] < 3 * 4 * SIZE / 20
+    assert down[1] > down[-1]  # the first rounds are sent almost whole
+
+
+def test_its_remainder_is_part_of_the_state() -> None:
+    wanted = np.random.default_rng(4).standard_normal(SIZE).astype(np.float32)
+    through, stopped = (
+        aq.Server(np.zeros(SIZE, dtype=np.float32), rule=aq.Auto(), downlink="late", seed=2) for _ in range(2)
+    )
+    play(through, 4, wanted)
+    play(stopped, 2, wanted)
+    again = aq.Server.restore(stopped.state())
+    assert (again.current.trajectory.downlink["remainder"] == stopped.current.trajectory.downlink["remainder"]).all()
+    assert again.open([0]) == stopped.open([0])
+
+
+def test_an_error_that_is_none_is_refused() -> None:
+    for error in (0.0, 1.0, float("nan"), True):
+        with pytest.raises(ConfigError, match="left for later"):
+            Late(error)
