@@ -60,11 +60,12 @@ def end(
     missing, asked = opened.missing_clients, len(opened.orders)
     shares = opened.shares or by_examples({client: one.reply.examples for client, one in opened.heard.items()})
     said = what_was_said(opened, shares)
-    enough = stages.cohort.enough(len(missing), asked)
-    survey = facts.priced(said.survey, opened, stages) if enough else None
-    lost = opened.diverged and not enough
+    lost = opened.diverged and not stages.cohort.enough(len(missing), asked)
+    if not lost:  # the losses of too few clients say nothing about the model
+        stages.cohort.check(missing, asked, f"Round {state.round + 1}")
+    survey = None if lost else facts.priced(said.survey, opened, stages)
     rule, verdict = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
-    if verdict is Verdict.KEEP:
+    if lost and verdict is Verdict.KEEP:
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
     ledger = facts.counted(state.ledger, opened, stages, state.layout)
     # w_{k+1} = w_k + sum of p_i Q(update_i); or w_k; or all that was before w_k                             (eq. 3)
