@@ -58,7 +58,8 @@ def end(
     aggregated: the new model where somebody else, such as a framework's own strategy, made it from the replies.
     """
     missing, asked = opened.missing_clients, len(opened.orders)
-    shares = opened.shares or by_examples({client: one.reply.examples for client, one in opened.heard.items()})
+    examples = stages.examples_limit.capped(opened.told_examples)
+    shares = opened.shares or by_examples(examples)
     said = what_was_said(opened, shares)
     lost = opened.diverged and not stages.cohort.enough(len(missing), asked)
     if not lost:  # the losses of too few clients say nothing about the model
@@ -91,7 +92,7 @@ def end(
         ledger=ledger,
         loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, said.loss, stages.loss_smoothing),
         survey=None if verdict is Verdict.ROLL_BACK else survey,
-        **facts.remembered(state, opened, verdict, stages.uplink.feedback),
+        **facts.remembered(state, opened, examples, verdict, stages.uplink.feedback),
     )
     left_out = made.left_out if isinstance(made, Combined) else ()
     return after, facts.of_round(after, opened, missing, said, verdict, survey, stages, left_out)
