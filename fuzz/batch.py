@@ -22,12 +22,13 @@ _REASON = re.compile(r"[\d'\"(:;.]")
 
 @dataclass
 class Batch:
-    """What happened. findings: (the oracle's words, the bytes)."""
+    """What happened. checks: how many mutants the slow oracles saw. findings: (the oracle's words, the bytes)."""
 
     executions: int = 0
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     targets: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[str, bytes]] = field(default_factory=list)
     slowest: float = 0.0
     most_memory: int = 0
@@ -38,7 +39,7 @@ class Batch:
 def _seeds() -> tuple[list[frames.Parts], list[frames.Parts], list[messages.Setup]]:
     """Made once; every kernel is compiled here, so that its time is nobody's fault."""
     small, large = frames.seeds(), frames.large_seeds()
-    oracle = FrameOracle(Random(0))
+    oracle = FrameOracle(Random(0), compared=1.0)
     for parts in (*small, *large):
         reason = oracle.run(parts.build(), parts.dimension)
         assert reason is None or "beyond float32" in reason, f"a seed is refused: {reason}"
@@ -51,11 +52,12 @@ def run(number: int, executions: int, oracle: FrameOracle | None = None) -> Batc
     small, large, setups = _seeds()
     mutator = frames.Mutator(small, large, chance)
     on_frames = oracle or FrameOracle(chance)
-    on_frames.chance = chance
+    on_frames.chance, before = chance, on_frames.checks.copy()
     on_messages = messages.MessageOracle(chance, mutator, setups)
     batch = Batch()
     for _ in range(executions):
         _execute(batch, mutator, on_frames, on_messages, chance)
+    batch.checks = on_frames.checks - before
     return batch
 
 

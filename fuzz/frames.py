@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -50,6 +50,7 @@ FLOATS = tuple(
         0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001,
     )
 )  # fmt: skip
+LARGE = 0.001  # of the mutants start from a frame of more than one block; they take a thousand times as long
 BYTES = (0, 1, 2, 3, 15, 16, 17, 32, 33, 127, 128, 129, 254, 255)
 
 
@@ -70,6 +71,12 @@ class Parts:
     body: bytes
     version: int = 1
     lie: int = 0
+
+    def copy(self) -> Parts:
+        """As `dataclasses.replace` without changes, in a third of the time."""
+        other = object.__new__(Parts)
+        other.__dict__.update(self.__dict__)
+        return other
 
     def build(self) -> bytes:
         """The frame, with the checksum that its bytes ask for."""
@@ -144,7 +151,7 @@ class Mutator:
         )  # fmt: skip
 
     def seed(self) -> Parts:
-        if self.large and self.chance.random() < 0.004:
+        if self.large and self.chance.random() < LARGE:
             return self.chance.choice(self.large)
         return self.chance.choice(self.pool)
 
@@ -152,12 +159,13 @@ class Mutator:
         """A mutated frame, and the dimension that its receiver expects."""
         chance = self.chance
         start = self.seed()
-        parts = replace(start)
+        parts = start.copy()
         for _ in range(1 if chance.random() < 0.6 else chance.randint(2, 4)):
             chance.choice(self._edits)(parts)
         if chance.random() < 0.7:
             _repair(parts)
-        return parts, start.dimension if chance.random() < 0.6 else min(max(parts.dimension, 1), 70_000)
+        expected = start.dimension if chance.random() < 0.6 else parts.dimension
+        return parts, min(max(expected, 1), 70_000)
 
     def raw(self, data: bytes) -> bytes:
         """Bytes of any kind with some of them changed."""

@@ -23,6 +23,8 @@ from . import frames
 from .oracles import Finding
 
 CLIENTS = 3
+REPLIED = 0.1  # of the orders that are read: the client trains and replies
+CLOSED = 0.02  # of the replies that are taken: the round is closed with it
 LOSSES = (0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, float("inf"), float("nan"))
 COUNTS = (0, 1, 2, 127, 128, 2**31, 2**32 - 1, 2**32, 2**35 - 1)
 NUMBERS = (0.0, -1.0, 0.5, 1.0, 2.0, 3.7, 1e-300, 65535.0, 65536.0, 1e300)
@@ -112,7 +114,7 @@ class MessageOracle:
         moved = heard.decoded(at.server.model)
         if not at.server.current.layout.is_finite(moved) or heard.frame.largest > MOST_VALUE:
             raise Finding("an accepted reply has a value that is not finite, or too large")
-        if self.chance.random() < 0.02:
+        if self.chance.random() < CLOSED:
             self._closed(at, number, data)
         return None
 
@@ -130,7 +132,7 @@ class MessageOracle:
                 raise Finding("a refused order changed the client's model") from None
             return str(error)
         self._finite(weights)
-        if client.order.evaluate or self.chance.random() < 0.5:
+        if client.order.evaluate or self.chance.random() >= REPLIED:
             return None
         try:
             client.reply(weights, loss=1.0, examples=3, probe=lambda given: 1.0)

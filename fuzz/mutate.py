@@ -8,13 +8,17 @@ finite or above the documented bound, a sum that a refused frame changed, a diff
 tests/, more than 1 s or 64 MB for one of them. They are written to fuzz/findings/, and the exit code is then 1.
 
 The counts go to results/fuzz/mutate.json. Batches are numbered, and a run resumes behind the last one of that file;
-several processes may share it.
+several processes may share it. A run in another clone continues the counts of that clone's file, so that its file
+replaces this one. Slow oracles see a share of the mutants (fuzz/oracles.py); `checks` in the file says how many.
+
+The first run with bounds checks compiles every kernel, which takes minutes; fuzz/.bounds-cache keeps them.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -26,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-BATCH = 20_000
+BATCH = 5_000  # small, so that a run that is stopped loses little
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.batch is not None:
         return 1 if _save(batch.run(options.batch, BATCH).findings, options, mode, options.batch) else 0
     batch.run(0, 1)  # compiles everything
+    gc.collect()
+    gc.freeze()  # Numba's objects are many, and none of them will go away
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
         number = _update(options.state, mode, None)
@@ -62,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "accepted": done.accepted,
                 "findings": len(done.findings),
                 "seconds": round(time.process_time() - begun, 1),
+                "checks": done.checks,
                 "targets": done.targets,
                 "refused": done.refused,
                 "slowest_seconds": round(done.slowest, 3),

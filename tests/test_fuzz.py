@@ -24,6 +24,7 @@ def test_mutants_are_refused_or_read_as_they_must_be(mutants: int) -> None:
     assert 0.1 < done.accepted / mutants < 0.75
     assert set(done.targets) == {"frame", "reply", "order", "parcel"}
     assert len(done.refused) > 20  # reasons
+    assert 0.1 < done.checks["decoded and compared with the sum"] / done.accepted < 0.4
 
 
 def test_a_batch_is_repeated_by_its_number() -> None:
@@ -36,6 +37,20 @@ def test_seeds_are_put_together_as_they_were() -> None:
     for name in ("uniform", "dithered", "centroid"):
         frame = aq.compress(x, 3, 1, segments=[16, 4], quantizer=name)
         assert frames.take_apart(frame).build() == frame
+
+
+def test_a_frame_of_no_elements_may_become_a_start_for_others() -> None:
+    parts = frames.take_apart(aq.encode_float32(np.ones(4, np.float32)))
+    parts.dimension = 0
+    mutator = frames.Mutator([parts], [], Random(0))
+    assert min(mutator.mutant()[1] for _ in range(50)) == 1
+
+
+def test_every_seed_is_decoded_apart_from_the_sum_before_mutants_are() -> None:
+    """So that no kernel is compiled in the time of a mutant."""
+    oracle = FrameOracle(Random(0), compared=1.0)
+    accepted = [oracle.run(aq.compress(np.ones(9, np.float32), 3, 1), 9) for _ in range(20)].count(None)
+    assert oracle.checks["decoded and compared with the sum"] == accepted > 10
 
 
 def test_an_oracle_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +86,10 @@ def test_counts_are_added_up_and_findings_written(tmp_path: Path, monkeypatch: p
     assert mutate.main(arguments) == 0
     second = json.loads(state.read_text())["plain"]
     assert second["executions"] == 20 * second["next_batch"] > first["executions"]
+    assert set(second["checks"]) <= {
+        "decoded and compared with the sum", "described", "read by the reference decoder", "refused by decode too",
+        "written and read again",
+    }  # fmt: skip
     assert not findings.exists()
     planted = batch.Batch(20, findings=[("planted", b"bytes")])
     monkeypatch.setattr(batch, "run", lambda number, executions: planted)

@@ -186,6 +186,30 @@ def test_the_same_seed_gives_the_same_model_as_on_the_local_engine(tmp_path: Pat
         assert there[key] == here[key], key
 
 
+ROBUST: dict[str, dict[str, Any]] = {
+    "median": {"step": "median", "method": "8bit", "downlink": "exact"},
+    "trimmed mean": {"step": "trimmed-mean", "trim": 0.34, "method": "8bit"},
+    "krum": {"step": "krum", "hostile": 1, "clients": 5},
+    "clip": {"max_update_norm": "1x", "norm_action": "clip", "downlink": "exact"},
+    "private": {"private": True, "downlink": "exact"},
+}
+
+
+@pytest.mark.parametrize("keys", ROBUST.values(), ids=ROBUST)
+@pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_robust_steps_clips_and_privacy_end_in_the_same_model_as_on_the_local_engine(
+    tmp_path: Path, keys: dict[str, Any], workers: int | None
+) -> None:
+    config = small(rounds=2, **keys)
+    here = Request(tmp_path / "local", config).play()
+    nodes_here = NodesHere(config.clients)
+    there = Request(tmp_path / "flower", config).play(connect=lambda c: FlowerEngine(c, nodes_here, workers))
+    plain = Request(tmp_path / "plain", small(rounds=2, clients=config.clients, method=config.method)).play()
+    for key in ("model_sha256", "wire_bytes_up", "wire_bytes_down"):
+        assert there[key] == here[key], key
+    assert (there["model_sha256"] == plain["model_sha256"]) == ("private" in keys)  # the keys did something
+
+
 def test_calls_and_the_model_come_through_unharmed() -> None:
     weights = {"w": np.arange(5, dtype=np.float32), "running_mean": np.array([1.5, -0.0], dtype=np.float32)}
     server = Server(weights, downlink="exact")

@@ -108,6 +108,68 @@ def test_a_simulation_listens_on_loopback_only_and_asks_for_a_token(spotless: Pa
     assert len(tokens) == 1, "one token for all of Ray's processes"
 
 
+START_RAY = """
+import os
+from adaquantfl.engines.flower.server_app import start_ray
+start_ray(1)
+import ray
+print(ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_TOKEN"], flush=True)
+input()
+"""
+ASK_RAY = """
+import sys
+from ray._raylet import GcsClient
+print("nodes:", len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=60)))
+"""
+
+
+@pytest.mark.slow
+def test_whoever_connects_to_ray_without_the_token_is_refused(tmp_path: Path) -> None:
+    """As another user of this machine would: the port is known, and the token is not."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {"HOME": str(tmp_path)}
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", START_RAY], env=plain, text=True, **piped) as host:  # type: ignore[call-overload]
+        address, token = host.stdout.readline().split()
+        told = {}
+        guests = {
+            "with the token": {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token},
+            "without": {},
+            "with another": {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * len(token)},
+        }
+        for name, changes in guests.items():
+            told[name] = subprocess.run(
+                [sys.executable, "-c", ASK_RAY, address],
+                env=plain | changes, capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
+            )  # fmt: skip
+        host.communicate("\n")
+    assert told["with the token"].stdout.strip() == "nodes: 1", told["with the token"].stderr
+    for name in ("without", "with another"):
+        assert told[name].returncode != 0
+        assert "token" in told[name].stderr, told[name].stderr
+
+
+ROBUST = [
+    ("flower", {"step": "median", "method": "8bit", "downlink": "exact", "private": "true"}),
+    ("flower", {"step": "krum", "hostile": 1, "clients": 5, "max_update_norm": "1x", "norm_action": "clip"}),
+    ("flower-deployment", {"step": "trimmed-mean", "trim": 0.34, "method": "8bit", "downlink": "exact"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "keys"), ROBUST, ids=["median private", "krum clip", "trimmed mean"])
+def test_a_command_with_a_robust_step_ends_in_the_same_model_as_on_the_local_engine(
+    spotless: Path, engine: str, keys: dict[str, Any]
+) -> None:
+    settings = {"model": "mlp", "clients": 3, "tau": 2, "rounds": 2, "loss_samples": 32, "evaluate_every": 2, **keys}
+    changes = [f"--set={key}={value}" for key, value in settings.items()]
+    digests = []
+    for name in (engine, "local"):
+        played = command("run", "demo", *changes, "--engine", name, "--out", str(spotless / name))
+        assert played.wait(HANG_SECONDS) == 0, played.communicate()
+        digests.append(summary(spotless / name)["model_sha256"])
+    assert digests[0] == digests[1]
+
+
 @pytest.mark.parametrize(("host", "exposed"), [("127.0.0.1", ""), ("::1", ""), ("0.0.0.0", "0.0.0.0"), ("::", "::")])
 def test_a_process_that_other_hosts_reach_is_noticed(host: str, exposed: str) -> None:
     family = "AF_INET6" if ":" in host else "AF_INET"

@@ -837,6 +837,28 @@ def test_metrics_that_would_stop_or_turn_the_round_refuse_their_client(kind: str
     assert same(result, run(AdaQuantStrategy(FedAvg()), honest))
 
 
+@pytest.mark.parametrize("mods", [(quantize_mod,), ()], ids=["quantized", "plain"])
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_weight_above_max_examples_counts_as_that(kind: type, mods: Any) -> None:
+    """Of 10, 11, 12 and 13 examples the lower median is 11."""
+    strategy, grid, honest = (
+        AdaQuantStrategy(FedAvg(), max_examples="2x"),
+        *(FakeGrid(clients(mods=mods)) for _ in "12"),
+    )
+    grid.tamper[3] = metrics_changed(**{"num-examples": kind(2**32 - 1)})
+    honest.tamper[3] = metrics_changed(**{"num-examples": kind(22)})
+    result = run(strategy, grid)
+    assert same(result, run(AdaQuantStrategy(FedAvg()), honest))
+    assert not strategy.refusals
+    assert result.train_metrics_clientapp[1]["aq_capped"] == 1
+
+
+def test_max_examples_leaves_honest_weights_alone() -> None:
+    one, other = (run(AdaQuantStrategy(FedAvg(), max_examples=limit), FakeGrid(clients())) for limit in (0, "2x"))
+    assert same(one, other)
+    assert other.train_metrics_clientapp[1]["aq_capped"] == 0
+
+
 HOSTILE_ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "another shape that broadcasts": lambda arrays: {n: a[..., :1] if a.ndim else a for n, a in arrays.items()},
     "long doubles": lambda arrays: {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in arrays.items()},

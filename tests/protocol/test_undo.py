@@ -85,6 +85,27 @@ def test_one_client_that_diverges_takes_nothing_back_where_a_round_can_do_withou
     assert list(run.lines[2]["missing"]) == [1]
 
 
+@pytest.mark.parametrize("answering", [1, 2])
+def test_too_few_replies_take_nothing_back_whatever_their_losses(answering: int) -> None:
+    def change(round: int, client: int, reply: Reply) -> Reply | str:
+        if round != 2:
+            return reply
+        return replace(reply, loss=1e9) if client < answering else "cut off."
+
+    run = played(federation(300, change, rule=RULE), 2)
+    before = run.server.model.weights.tobytes()
+    with pytest.raises(aq.EngineError, match=f"Round 3: {answering} of 3 clients answered"):
+        run.play()
+    assert run.server.model.weights.tobytes() == before
+    assert set(run.server.missing) == set(range(answering, 3))  # the round is open: they may still answer
+    again = played(federation(300, rule=RULE), 2)
+    for client, order in again.server.open(eta=0.1).items():
+        again._exchange(client, order)
+    for client in range(answering, 3):
+        run.server.receive(client, again.replies[client])
+    assert run.server.close().facts["undone"]  # enough clients, and their loss is enormous
+
+
 def test_a_client_whose_training_diverges_says_so_instead_of_an_update() -> None:
     run = federation()
     for client, order in run.server.open().items():

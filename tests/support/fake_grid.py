@@ -62,7 +62,8 @@ class NodesHere(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        found = [self._replies[number] for number in message_ids if self._replies.get(number) is not None]
+        wanted = set(message_ids)  # in the order in which they were answered, whatever the order of the ids
+        found = [reply for number, reply in self._replies.items() if number in wanted and reply is not None]
         for reply in found:
             assert reply is not None
             del self._replies[reply.metadata.reply_to_message_id]

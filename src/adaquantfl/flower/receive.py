@@ -16,6 +16,7 @@ from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray
+from ..protocol.limits import ExamplesLimit
 from ..protocol.server import Server
 from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
 
@@ -24,12 +25,16 @@ _NORM = "its update has norm"  # how the reasons begin that are about `max_updat
 
 @dataclass
 class Received:
-    """The replies as the wrapped strategy sees them. heard: how many updates are in. refused: node -> why."""
+    """The replies as the wrapped strategy sees them.
+
+    heard: how many updates are in. refused: node -> why. capped: node -> its weight, which was above `max_examples`.
+    """
 
     heard: int = 0
     plain: int = 0
     wire_bytes: int = 0
     refused: dict[int, str] = field(default_factory=dict)
+    capped: dict[int, float] = field(default_factory=dict)
     _places: list[tuple[float, Message]] = field(default_factory=list)
 
     @property
@@ -47,6 +52,7 @@ class Received:
             "aq_refused": len(self.refused),
             "aq_refused_frame": len(self.refused) - norms,
             "aq_refused_norm": norms,
+            "aq_capped": len(self.capped),
         }
 
     def loss(self, loss_keys: Sequence[str], weight_key: str) -> float | None:
@@ -64,6 +70,20 @@ class Received:
     def take(self, message: Message, partition: object = None) -> None:
         """A reply for the wrapped strategy."""
         self._places.append((partition if isinstance(partition, int) else math.inf, message))
+
+    def cap(self, limit: ExamplesLimit, weight_key: str) -> None:
+        """Lower the weights that are above the limit: the wrapped strategy, and `loss`, then see the bound."""
+        told = [
+            (message.metadata.src_node_id, metrics, weight)
+            for message in self.messages
+            for metrics in (message.content.metric_records.values() if message.has_content() else ())
+            if (weight := positive(metrics.get(weight_key))) is not None
+        ]
+        bound = limit.bound([weight for _, _, weight in told])
+        for node, metrics, weight in told:
+            if weight > bound:
+                self.capped[node] = weight
+                metrics[weight_key] = bound if isinstance(metrics[weight_key], float) else max(1, math.floor(bound))
 
     def refuse(self, reply: Message, reason: str) -> None:
         """Note why a reply is refused; the wrapped strategy gets an error in its place."""
@@ -120,6 +140,7 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             put(reply, name, array_record(weights[client]))
             received.heard += 1
             received.take(reply, partition)
+    received.cap(server.stages.examples_limit, weight_key)
     return received
 
 

@@ -37,7 +37,7 @@ class AdaQuantStrategy(Strategy):
     `AdaQuant(s0=2)` by default, `Fixed(bits=4)` for the same in all rounds, `FullPrecision()` to compare without.
     downlink: "model" sends the whole model in every round; "exact" sends what leads to it from the model that a client
     holds in its Context, bit for bit the same. The other settings are those of `aq.Server`: quantizer, scope, codec,
-    norm, feedback, sparsity, seed, max_update_norm, min_clients, loss_smoothing, cost.
+    norm, feedback, sparsity, seed, max_update_norm, norm_action, max_examples, min_clients, loss_smoothing, cost.
 
     Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
     the clients' metric that is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in
@@ -110,6 +110,8 @@ class AdaQuantStrategy(Strategy):
         self.refusals = received.refused
         for node, reason in received.refused.items():
             _log.warning("Refused the reply of node %d: %s", node, reason)
+        for node, weight in received.capped.items():
+            _log.warning("Node %d says %s = %g, which is above max_examples.", node, self._weight_key, weight)
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         arrays, metrics = self._aggregate(server_round, received.messages)
         arrays, facts = self._close(self.server, before, received, arrays, loss)

@@ -80,6 +80,11 @@ class OpenRound:
         return next(iter(self.orders.values())).candidates if self.orders else ()
 
     @property
+    def told_examples(self) -> dict[int, int]:
+        """How many examples each client says it has, of those whose replies count."""
+        return {client: one.reply.examples for client, one in self.heard.items()}
+
+    @property
     def missing_clients(self) -> dict[int, str]:
         """Everybody who was asked and does not count, with the reason."""
         silent = {client: "no answer." for client in self.orders if client not in self.heard}

@@ -50,9 +50,11 @@ def priced(survey: Survey | None, opened: OpenRound, stages: Stages) -> Survey |
     return replace(survey, costs=tuple(stages.price(size + rest, down) for size in survey.costs))
 
 
-def remembered(state: ServerState, opened: OpenRound, verdict: Verdict, feedback: bool) -> dict[str, Any]:
+def remembered(
+    state: ServerState, opened: OpenRound, sizes: Mapping[int, int], verdict: Verdict, feedback: bool
+) -> dict[str, Any]:
     """What the server remembers of its clients: their sizes, and which rounds it has still to tell them about."""
-    examples = {**state.examples, **{client: one.reply.examples for client, one in opened.heard.items()}}
+    examples = {**state.examples, **sizes}
     if not feedback:
         return {"examples": examples}
     gone: tuple[int, ...] = () if verdict is Verdict.KEEP else (state.round,)
@@ -83,6 +85,8 @@ def of_round(
     levels = [s for s in levels_sent(opened, stages) if s is not None]
     planned = opened.planned_levels
     most = max(levels, default=None if planned is None else counted_levels(planned))
+    told = opened.told_examples if opened.shares is None else {}
+    capped = {client: m for client, m in told.items() if m > stages.examples_limit.bound(told.values())}
     return {
         "round": after.round,
         "s": fmean(levels) if stages.clients_differ and levels else planned,
@@ -95,5 +99,6 @@ def of_round(
         "clients": len(opened.heard),
         **({"missing": dict(missing)} if missing else {}),
         **({"clipped": clipped} if (clipped := opened.clip_factors(stages.limit)) else {}),
+        **({"capped": capped} if capped else {}),
         **({"left_out": list(left_out)} if left_out else {}),
     }

@@ -1,11 +1,12 @@
-"""A limit on the size of updates: one client's mistake, or malice, must not be everybody's model."""
+"""Limits on what one client says: its mistake, or malice, must not be everybody's model."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import median_low
 
 from ..errors import ConfigError
 from ..names import unknown
@@ -40,16 +41,7 @@ class NormLimit:
         if action not in ACTIONS:
             raise ConfigError(unknown("norm_action", action, ACTIONS))
         clip = action == CLIP
-        if isinstance(value, str):
-            factor = re.fullmatch(r"(\d+(?:\.\d+)?)x", value)
-            if factor is None or float(factor[1]) < 1:
-                raise ConfigError(
-                    f"max_update_norm = {value!r}: use a number, or a multiple of the round's median such as '10x'."
-                )
-            return NormLimit(times_median=float(factor[1]), clip=clip)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise ConfigError(f"max_update_norm = {value}: it must be above 0, or 0 for no limit.")
-        return NormLimit(absolute=float(value) or math.inf, clip=clip)
+        return NormLimit(*_bounds("max_update_norm", value), clip)
 
     @property
     def needs_all(self) -> bool:
@@ -84,3 +76,47 @@ class NormLimit:
             return {}
         bound = self.times_median * median if self.needs_all else self.absolute
         return {who: bound / norm for who, norm in norms.items() if norm > bound}
+
+
+@dataclass(frozen=True)
+class ExamplesLimit:
+    """A bound on the number of examples that a client's weight is made from: absolute, or a multiple of the median.
+
+    A client that tells a larger number takes part with the bound in its place. The median is the lower one of the two
+    in the middle, so that it is an honest client's where half of the clients are honest.
+
+    >>> ExamplesLimit.of("10x").capped({0: 600, 1: 550, 2: 2**32 - 1})
+    {0: 600, 1: 550, 2: 6000}
+    """
+
+    absolute: float = math.inf
+    times_median: float = math.inf
+
+    @staticmethod
+    def of(value: float | str) -> ExamplesLimit:
+        """From the setting `max_examples`: a number, "10x", or 0 for no limit."""
+        limit = ExamplesLimit(*_bounds("max_examples", value))
+        if limit.absolute < 1:
+            raise ConfigError(f"max_examples = {value}: it is a number from 1, or 0 for no limit.")
+        return limit
+
+    def bound(self, told: Collection[float]) -> float:
+        """The most that counts in a round. told: the numbers of its clients, all above 0."""
+        return min(self.absolute, self.times_median * median_low(told)) if told else math.inf
+
+    def capped(self, told: Mapping[int, int]) -> dict[int, int]:
+        """What counts in the place of what each client told."""
+        bound = self.bound(told.values())
+        return {who: max(1, math.floor(bound)) if number > bound else number for who, number in told.items()}
+
+
+def _bounds(name: str, value: float | str) -> tuple[float, float]:
+    """The absolute bound and the multiple of the round's median that a setting means; infinite: no bound."""
+    if isinstance(value, str):
+        factor = re.fullmatch(r"(\d+(?:\.\d+)?)x", value)
+        if factor is None or float(factor[1]) < 1:
+            raise ConfigError(f"{name} = {value!r}: use a number, or a multiple of the round's median such as '10x'.")
+        return math.inf, float(factor[1])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ConfigError(f"{name} = {value}: it must be above 0, or 0 for no limit.")
+    return float(value) or math.inf, math.inf

@@ -58,13 +58,15 @@ def end(
     aggregated: the new model where somebody else, such as a framework's own strategy, made it from the replies.
     """
     missing, asked = opened.missing_clients, len(opened.orders)
-    shares = opened.shares or by_examples({client: one.reply.examples for client, one in opened.heard.items()})
+    examples = stages.examples_limit.capped(opened.told_examples)
+    shares = opened.shares or by_examples(examples)
     said = what_was_said(opened, shares)
-    enough = stages.cohort.enough(len(missing), asked)
-    survey = facts.priced(said.survey, opened, stages) if enough else None
-    lost = opened.diverged and not enough
+    lost = opened.diverged and not stages.cohort.enough(len(missing), asked)
+    if not lost:  # the losses of too few clients say nothing about the model
+        stages.cohort.check(missing, asked, f"Round {state.round + 1}")
+    survey = None if lost else facts.priced(said.survey, opened, stages)
     rule, verdict = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
-    if verdict is Verdict.KEEP:
+    if lost and verdict is Verdict.KEEP:
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
     ledger = facts.counted(state.ledger, opened, stages, state.layout)
     # w_{k+1} = w_k + sum of p_i Q(update_i); or w_k; or all that was before w_k                             (eq. 3)
@@ -93,7 +95,7 @@ def end(
         ledger=ledger,
         loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, said.loss, stages.loss_smoothing),
         survey=None if verdict is Verdict.ROLL_BACK else survey,
-        **facts.remembered(state, opened, verdict, stages.uplink.feedback),
+        **facts.remembered(state, opened, examples, verdict, stages.uplink.feedback),
     )
     left_out = made.left_out if isinstance(made, Combined) else ()
     return after, facts.of_round(after, opened, missing, said, verdict, survey, stages, left_out)

@@ -13,7 +13,7 @@ from ..rules import AdaQuant, Mixing, Rule, RuleState
 from ..rules import registry as rules
 from .cohort import Cohort
 from .downlink import DOWNLINKS, Whole
-from .limits import REFUSE, NormLimit
+from .limits import REFUSE, ExamplesLimit, NormLimit
 from .step import STEPS, ServerStep
 from .uplink import Uplink
 
@@ -38,6 +38,7 @@ class Stages:
     seed: int = 0
     norm_action: str = REFUSE
     averages: bool = True
+    max_examples: float | str = 0
 
     @staticmethod
     def of(
@@ -56,6 +57,7 @@ class Stages:
         cohort: Cohort | None = None,
         max_update_norm: float | str = 0.0,
         norm_action: str = REFUSE,
+        max_examples: float | str = 0,
         loss_smoothing: float = 0.0,
         cost: str | Price = "up",
         averages: bool | None = None,
@@ -72,6 +74,7 @@ class Stages:
                 "that averages out over the clients: choose one that is unbiased."
             )
         NormLimit.of(max_update_norm, norm_action)
+        ExamplesLimit.of(max_examples)
         if not callable(cost) and cost not in PRICES:
             raise ConfigError(f"cost = {cost!r}: use 'up', 'both', or a function of the bytes up and down.")
         if not 0 <= loss_smoothing < 1:
@@ -91,11 +94,16 @@ class Stages:
             seed,
             norm_action,
             made.averages if averages is None else averages,
+            max_examples,
         )
 
     @property
     def limit(self) -> NormLimit:
         return NormLimit.of(self.max_update_norm, self.norm_action)
+
+    @property
+    def examples_limit(self) -> ExamplesLimit:
+        return ExamplesLimit.of(self.max_examples)
 
     @property
     def price(self) -> Price:
@@ -147,6 +155,7 @@ class Stages:
             "cohort": {**asdict(self.cohort), "examples": list(self.cohort.examples)},
             "max_update_norm": self.max_update_norm,
             "norm_action": self.norm_action,
+            "max_examples": self.max_examples,
             "loss_smoothing": self.loss_smoothing,
             "cost": None if callable(self.cost) else self.cost,
             "seed": self.seed,
@@ -173,6 +182,7 @@ class Stages:
             tree["seed"],
             tree.get("norm_action", REFUSE),
             tree.get("averages", True),
+            tree.get("max_examples", 0),
         )
 
 

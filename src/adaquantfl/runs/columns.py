@@ -91,6 +91,8 @@ _ALL = (
            section="a round that lacks a client"),
     Column("clipped", "The clients whose update was scaled down, each with the factor.",
            section='`norm_action = "clip"`'),
+    Column("capped", "The clients that said they have more than `max_examples`, each with the number.",
+           section="`aq.Server(max_examples=...)`"),
     Column("left_out", "The clients whose update the server step did not use.", section='`step = "krum"`'),
     Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
            section="an evaluation that refuses a loss"),
