@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")
 
 from nvflare.fuel.utils.class_utils import instantiate_class
 
@@ -37,6 +37,7 @@ def test_the_json_names_the_filter_with_its_default() -> None:
     made = instantiate_class(filter["path"], filter["args"])
     assert isinstance(made, nvflare.QuantizeFilter)
     assert made.error == ERROR
+    assert f"`error={ERROR:g}`" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", nvflare.__all__)

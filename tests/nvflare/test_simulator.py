@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("nvflare")
+pytest.importorskip("nvflare.apis")
 pytest.importorskip("torch")
 
 JOB = Path(__file__).parent / "job"
