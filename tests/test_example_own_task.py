@@ -24,13 +24,13 @@ def test_it_learns_on_few_bytes(tmp_path: Path) -> None:
     assert main(["run", str(EXAMPLE / "next_character.toml"), *options, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["final_test_loss"] < 0.8 * summary["initial_test_loss"]
-    assert summary["wire_bytes_up"] < 2 * 10 * 4 * summary["dimension"] / 50
+    assert summary["wire_bytes_up"] < 2 * 10 * 4 * summary["dimension"] / 20  # ten rounds: the first ones are sent almost whole
 
 
 def test_the_record_is_of_this_file_and_the_readme_shows_it() -> None:
     runs = find_runs([ROOT / "results" / "own_task"])
     for run in runs:
-        changes = {key: run.config[key] for key in ("method", "s0", "rule_s0", "quantizer", "workers")}
+        changes = {key: run.config[key] for key in ("method", "s0", "rule_s0", "quantizer", "downlink", "workers")}
         assert load_config(run.path / "config.toml") == load_config(EXAMPLE / "next_character.toml", changes)
     readme = (EXAMPLE / "README.md").read_text()
     for measure in ("paper_bits", "wire_bytes_up"):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
-    from .rules import AdaQuant, Fixed, FullPrecision, Rule, RuleState, Survey, Verdict
+    from .rules import AdaQuant, Auto, Fixed, FullPrecision, Rule, RuleState, Survey, Verdict
     from .runs.play import run
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
@@ -64,7 +64,7 @@ _HOME = {
     "protocol.cohort": ("Cohort",),
     "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
-    "rules": ("AdaQuant", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
+    "rules": ("AdaQuant", "Auto", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
     "training.own": ("OwnTask",),
     "theory": ("error_bound", "optimal_levels", "paper_bits"),
     "threads": ("get_threads", "set_threads"),
@@ -74,6 +74,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "Accumulator",
     "AdaQuant",
+    "Auto",
     "AdaQuantError",
     "CheckpointError",
     "Client",

@@ -551,7 +551,7 @@ def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
     assert states["1"] is None
     saved = {"run": {"round": 1}, "clients": states}
     loop._check_feedback(saved, config)
-    assert "could not hand over what they had left out of their updates (error feedback)" in caplog.text
+    assert "does not hold what these clients had left out of their updates (error feedback)" in caplog.text
     with pytest.raises(aq.CheckpointError, match="error feedback"):
         loop._check_feedback({**saved, "clients": dict.fromkeys(states)}, config)
     engine.restore_clients({"1": states["0"]})

@@ -26,12 +26,12 @@ RULES: dict[str, aq.Rule] = {
     "dadaquant": DAdaQuant(s0=2, patience=2),
     "fixed-step": FixedStep(resolution=0.2),
 }
-QUANTIZERS = ("uniform", "rotated", "dithered", "lattice", "eden", "centroid", "natural", "stc", "nearest")
+QUANTIZERS = ("uniform", "rotated", "dithered", "lattice", "eden", "centroid", "natural", "stc", "nearest", "fitted")
 DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64)}
 
 
 def fits(rule: str, quantizer: str) -> bool:
-    biased = quantizer in ("stc", "nearest")
+    biased = quantizer in ("stc", "nearest", "fitted")
     return not (rule == "cost-aware" and biased)
 
 

@@ -44,6 +44,7 @@ def test_tags_are_the_wire_formats() -> None:
         12: ("natural", "linf"),
         13: ("stc", ""),
         14: ("nearest", "linf"),
+        15: ("fitted", "linf"),
     }
 
 

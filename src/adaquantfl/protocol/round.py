@@ -74,7 +74,7 @@ def end(
         updates = opened.updates(shares, state.layout, now.model, stages.limit)
         if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
             made = stages.step.combine(updates)
-        if stages.averages and stages.rule.wants_energies(rule):
+        if stages.rule.wants_energies(rule, stages.mixing):
             rule = stages.rule.learn(rule, updates.energies())
         published, step = _step(stages, state, opened, made, ledger)
         now = Trajectory(state.round, published.model, step, published.state)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from ..errors import CheckpointError, ConfigError
 from ..open_registry import Registry, describe, rebuild
 from ..quantizers.base import Quantizer
-from ..rules import AdaQuant, Rule, RuleState
+from ..rules import AdaQuant, Mixing, Rule, RuleState
 from ..rules import registry as rules
 from .cohort import Cohort
 from .downlink import DOWNLINKS, Whole
@@ -114,6 +114,11 @@ class Stages:
         """Whether clients may have levels of their own."""
         return self.rule.client_choice is not None or self.rule.levels_by_weight(1.0, {0: 0.5, 1: 0.5}) is not None
 
+    @property
+    def mixing(self) -> Mixing:
+        """What becomes of the clients' errors; without the weights of a round."""
+        return Mixing(averages=self.averages, feedback=self.uplink.feedback)
+
     def levels_by_client(
         self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int]
     ) -> dict[int, float | None]:
@@ -121,8 +126,13 @@ class Stages:
         if state.s is None:
             return dict.fromkeys(clients, None)
         if self.rule.client_choice is not None:
-            left = self.cohort.noise(clients, examples) ** 2 if self.averages else 1.0
-            return dict.fromkeys(clients, self.rule.client_number(state, left))
+            everybody = max(len(self.cohort.examples), len({*examples, *clients}))
+            mixing = replace(
+                self.mixing,
+                weights_squared=self.cohort.noise(clients, examples) ** 2,
+                participation=len(clients) / everybody,
+            )
+            return dict.fromkeys(clients, self.rule.client_number(state, mixing))
         own = self.rule.levels_by_weight(state.s, self.cohort.population(clients, examples))
         return {client: self.uplink.number(own[client] if own else state.s) for client in clients}
 

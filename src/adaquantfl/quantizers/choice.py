@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..theory import MAX_LEVELS
-from .base import Quantizer
+from .base import LINF, Quantizer
 from .levels import quantize
 from .segments import Segments
 from .vectors import Stretch, square_sums
@@ -75,33 +75,34 @@ def levels_for_error(
     def expect(s: float) -> float:
         return quantizer.expected_error(*levels(s), energies)
 
-    first = math.sqrt(len(x)) / allowed  # with elements of one size and one norm, the paper's quantizer needs no more
+    # Steps of sqrt(12 allowed) rms have that error, if they are small.
+    largest = float(np.abs(x).max()) if norm == LINF else math.sqrt(energies.sum())
+    rms = math.sqrt(energies.sum() / len(x))
+    first = largest / rms / min(math.sqrt(12 * allowed), 3.0)
+    least = 1.0 if quantizer.feedback else LEAST_LEVELS  # see `levels_for`
     if not math.isnan(expect(first)):
-        first = _coarsest(expect, allowed, first, trials=30)
-    return _coarsest(measure, allowed, first, trials=8)
+        first = _coarsest(expect, allowed, first, least, trials=30)
+    return _coarsest(measure, allowed, first, least, trials=8)
 
 
-def _coarsest(error_of: Callable[[float], float], allowed: float, first: float, trials: int) -> float:
+def _coarsest(error_of: Callable[[float], float], allowed: float, first: float, least: float, trials: int) -> float:
     """The smallest s that was tried and whose error is allowed; the last one where none is."""
-    s, best = _clamped(first), math.inf
+    s, best = min(max(first, least), float(MAX_LEVELS)), math.inf
     before: tuple[float, float] | None = None
     for _ in range(trials):
         error = error_of(s)
         if error <= allowed:
             best = min(best, s)
-            if error >= CLOSE * allowed or s <= LEAST_LEVELS:
+            if error >= CLOSE * allowed or s <= least:
                 break
         slope = -1.5
         if before is not None and before[0] != s and min(before[1], error) > 0:
             slope = min(max(math.log(error / before[1]) / math.log(s / before[0]), -2.5), -0.5)
         before = s, error
         aim = math.sqrt(CLOSE) * allowed
-        after = _clamped(s * min(max((max(error, 1e-12) / aim) ** (-1 / slope), 1 / 64), 64.0))
+        factor = min(max((max(error, 1e-12) / aim) ** (-1 / slope), 1 / 64), 64.0)
+        after = min(max(s * factor, least), float(MAX_LEVELS))
         if after == s:
             break
         s = after
-    return min(best, MAX_LEVELS) if math.isfinite(best) else s
-
-
-def _clamped(s: float) -> float:
-    return min(max(s, LEAST_LEVELS), float(MAX_LEVELS))
+    return best if math.isfinite(best) else s

@@ -2,7 +2,7 @@
 
 from .adaquant import ROUNDINGS, AdaQuant
 from .auto import Auto
-from .base import Energies, Rule, RuleState, Survey, Verdict
+from .base import Energies, Mixing, Rule, RuleState, Survey, Verdict
 from .cosine import Cosine
 from .cost_aware import CostAware
 from .dadaquant import DAdaQuant
@@ -21,6 +21,7 @@ __all__ = [
     "Fixed",
     "FixedStep",
     "FullPrecision",
+    "Mixing",
     "Rule",
     "RuleState",
     "Survey",

@@ -1,85 +1,104 @@
-"""Auto, the safe default: the coarsest levels whose noise training does not notice. There is no s_0 to choose.
+"""Auto, the safe default: the coarsest levels that training does not notice. There is no s_0 to choose.
 
-A round moves the model by u = sum of p_i u_i. Client i adds noise of energy q_i ||u_i||^2, independent of the others',
-so that the noise in u has the energy sum of p_i^2 q_i ||u_i||^2. With the same q for all it is at most a share `noise`
-of ||u||^2 where
+Each client knows its update, and so finds the coarsest levels with a certain error, ||Q(u) - u||^2 / ||u||^2, exactly
+(`quantizers.choice`). Which error is allowed depends on what becomes of it:
 
-    q = noise * alignment / sum of p_i^2,    alignment = ||u||^2 / sum of p_i ||u_i||^2.
+- A client with error feedback adds what it left out to its next update. Nothing is lost, it comes later: with an error
+  D by about D / (1 - D) rounds. That may be a tenth of the rounds that the client has taken part in, so that a short
+  training does not end before its updates have arrived; and D is at most `error`.
+- Without feedback the errors of the clients are noise in the round's step u = sum of p_i u_i. With the error q it has
+  the energy q sum of p_i^2 ||u_i||^2, which is a share `noise` of ||u||^2 where
 
-The alignment is 1 where all clients want the same, and about sum of p_i^2 where their updates have nothing in common.
-The server measures it from the updates that it adds up; until then it takes the least. Each client knows its update,
-and so finds the coarsest levels with error q exactly (`quantizers.choice`). A step with noise of a fixed share of its
-own energy is never worth less than 1 / (1 + noise) of a step without: docs/theory.md.
+      q = noise * alignment / sum of p_i^2,    alignment = ||u||^2 / sum of p_i ||u_i||^2.
+
+  The alignment is 1 where all clients want the same, and about sum of p_i^2 where their updates have nothing in common.
+  The server measures it from the updates that it adds up; until then it takes the least.
+- A server that does not average, but takes medians or selects, needs each update by itself to be right: `alone`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import RuleError
-from .base import Energies, Rule, RuleState
+from .base import Energies, Mixing, Rule, RuleState
 
 MOST_ERROR = 64.0  # of one client, however many average it out: coarser frames save nothing
+LATE = 0.1  # of the rounds that a client has taken part in
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
 
 @dataclass(frozen=True)
 class Auto(Rule):
-    """Noise of at most this share of the energy of a round's step. Where the server does not average, of each update.
+    """The coarsest levels with an error that training does not notice.
+
+    error: of an update at most, where the client sends the rest later. noise: the share of a round's step that noise
+    may be, where clients have no error feedback. alone: the error of an update where the server does not average.
 
     >>> rule = Auto(noise=0.5)
     >>> state = rule.init()
-    >>> rule.client_number(state, weights_squared=0.25)  # four clients of equal weight; nothing is known of them yet
+    >>> rule.client_number(state, Mixing(weights_squared=0.25))  # four clients of equal weight, nothing known of them
     0.5
     >>> state = rule.learn(state, Energies(step=0.6, mean=1.0, noise=0.1, weights_squared=0.25))
-    >>> rule.client_number(state, weights_squared=0.25)
+    >>> rule.client_number(state, Mixing(weights_squared=0.25))
     1.0
+    >>> later = RuleState(s=1, memory={"round": 10, "alignment": None})
+    >>> [rule.client_number(later, Mixing(feedback=True, participation=share)) for share in (1.0, 0.1)]
+    [0.5, 0.09090909090909091]
     """
 
-    noise: float = 0.5
+    error: float = 0.7
+    noise: float = 0.25
+    alone: float = 0.03
     name = "auto"
     balanced = True
     negative_loss = True
-    usual_quantizer = "centroid"
+    usual_quantizer = "fitted"
 
     def __post_init__(self) -> None:
-        if isinstance(self.noise, bool) or not (math.isfinite(self.noise) and self.noise > 0):
-            raise RuleError(f"noise = {self.noise!r}: the noise's share of a step's energy is a number above 0.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+                raise RuleError(f"{field.name} = {value!r}: expected a number above 0.")
+        if not self.error < 1:
+            raise RuleError(f"error = {self.error!r}: it is below 1, or clients would send nothing.")
+
+    @classmethod
+    def of_config(cls, config: Any) -> Auto:
+        return cls(config.error, config.noise)
 
     @property
     def client_choice(self) -> tuple[str, float] | None:
-        return self.name, self.noise
+        return self.name, self.alone
 
     def init(self) -> RuleState:
         return RuleState(s=1, memory={"alignment": None, "round": 0})  # s is a placeholder: each client chooses
 
-    def client_number(self, state: RuleState, weights_squared: float) -> float:
-        if weights_squared >= 1.0:  # nothing is averaged
-            return self.noise
-        alignment = max(state.memory["alignment"] or 0.0, weights_squared)
-        return min(self.noise * alignment / weights_squared, MOST_ERROR)
+    def client_number(self, state: RuleState, mixing: Mixing) -> float:
+        if not mixing.averages:
+            return self.alone
+        if mixing.feedback:
+            late: float = LATE * max(state.memory["round"] * mixing.participation, 1.0)  # rounds
+            return min(late / (1 + late), self.error)
+        alignment = max(state.memory["alignment"] or 0.0, mixing.weights_squared)
+        return min(self.noise * alignment / mixing.weights_squared, MOST_ERROR)
 
     @classmethod
-    def choose(
-        cls,
-        number: float,
-        update: npt.NDArray[np.float32],
-        coarsest: Callable[[float], float],
-    ) -> float:
+    def choose(cls, number: float, update: npt.NDArray[np.float32], coarsest: Callable[[float], float]) -> float:
         return coarsest(number)
 
     def plan(self, state: RuleState, **_: Any) -> RuleState:
         return replace(state, memory={**state.memory, "round": state.memory["round"] + 1})
 
-    def wants_energies(self, state: RuleState) -> bool:
+    def wants_energies(self, state: RuleState, mixing: Mixing) -> bool:
         round = state.memory["round"]  # 1 is the first
-        return bool(round <= 4 or round % 4 == 0)
+        return mixing.averages and not mixing.feedback and (round <= 4 or round % 4 == 0)
 
     def learn(self, state: RuleState, energies: Energies) -> RuleState:
         if not energies.mean > 0:

@@ -83,6 +83,22 @@ class Energies:
     weights_squared: float
 
 
+@dataclass(frozen=True)
+class Mixing:
+    """What becomes of the clients' errors. weights_squared: the sum of p_i^2 over a round's clients. averages: whether
+    the new model is a mean over the clients. feedback: whether clients send what they left out later. participation:
+    the share of the clients that take part in a round.
+
+    >>> Mixing(weights_squared=0.25).feedback
+    False
+    """
+
+    weights_squared: float = 1.0
+    averages: bool = True
+    feedback: bool = False
+    participation: float = 1.0
+
+
 class Verdict(Enum):
     """What a rule says of a round: keep its update, reject it, or roll back to the model before the last one too.
 
@@ -129,8 +145,8 @@ class Rule(ABC):
         """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
         raise RuleError("This rule leaves the choice of levels to the server.")
 
-    def client_number(self, state: RuleState, weights_squared: float) -> float:
-        """The number of a `client_choice` in this round. weights_squared: sum of p_i^2; 1 where nothing is averaged."""
+    def client_number(self, state: RuleState, mixing: Mixing) -> float:
+        """The number of a `client_choice` in this round."""
         assert self.client_choice is not None
         return self.client_choice[1]
 
@@ -179,7 +195,7 @@ class Rule(ABC):
         """
         return state, Verdict.KEEP
 
-    def wants_energies(self, state: RuleState) -> bool:
+    def wants_energies(self, state: RuleState, mixing: Mixing) -> bool:
         """Whether the server is to measure the energies of the round that this state is for."""
         return False
 

@@ -45,7 +45,7 @@ def _fixed(bits: int) -> RuleEntry:
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 _METHODS: dict[str, RuleEntry] = {
     "auto": RuleEntry(
-        lambda c: Auto(c.noise),
+        Auto.of_config,
         "ours: the coarsest levels whose noise training does not notice",
         "docs/theory.md",
         Auto.usual_quantizer,
@@ -57,7 +57,7 @@ _METHODS: dict[str, RuleEntry] = {
     ),
     "cost-aware": RuleEntry(
         lambda c: CostAware(
-            c.rule_s0 or find_quantizer(c.quantizer_name).start_levels or CostAware.s0,
+            c.rule_s0 or find_quantizer(c.quantizer).start_levels or CostAware.s0,
             c.survey_every,
             c.harm,
             c.brake,

@@ -72,7 +72,7 @@ class Config:
     eta_decay_every: int = 100  # ... every this many rounds
     batch_size: int = 64
     # How many levels, and when they are chosen anew (eq. 13).
-    method: str = "adaquant"  # "adaquant", "1bit" to "16bit", "fp32", or another rule of `adaquantfl methods`
+    method: str = ""  # "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
     s0: int = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
@@ -80,13 +80,14 @@ class Config:
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
-    quantizer: str = ""  # "": the rule's usual one, the paper's "uniform", or "centroid" for "auto"
+    quantizer: str = ""  # the rule's usual one: "fitted" for "auto", the paper's "uniform" for the others
     norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
     sparsity: int = 400  # "stc" keeps one element in this many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
-    noise: float = 0.5  # with "auto": the noise of a round as a share of the energy of its step
+    error: float = 0.7  # with "auto": the share of its update's energy that a client may send later
+    noise: float = 0.25  # with "auto" and a quantizer without error feedback: the noise's share of a round's step
     rule_s0: float = 0.0  # levels at the start of rules that are not the paper's; 0: each rule's own
     s_end: float = 8.0  # levels at the end of "cosine"
     patience: int = 10  # rounds without a lower loss after which "dadaquant" doubles s
@@ -97,7 +98,7 @@ class Config:
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The downlink.
-    downlink: str = "model"  # "exact": what leads from the old model to the new one; "lossy": quantized
+    downlink: str = ""  # "model"; for a task of your own "exact", what leads to the new model; "lossy": quantized
     downlink_s0: int = 32  # levels of "lossy" at the start
     private: bool = False  # clients never get each other's frames, also with downlink = "exact"
     # Clients that fail.
@@ -119,6 +120,14 @@ class Config:
     link: Link | None = None  # the section [link]: simulated time
 
     def __post_init__(self) -> None:
+        for key, value in (
+            ("method", "auto" if self.task else "adaquant"),
+            ("downlink", "exact" if self.task else "model"),
+        ):
+            if getattr(self, key) == "":
+                object.__setattr__(self, key, value)
+        if self.quantizer == "" and self.method in methods():
+            object.__setattr__(self, "quantizer", methods()[self.method].quantizer)
         for field in fields(self):
             if field.name != "link":
                 _check_type(field.name, getattr(self, field.name), str(field.type))
@@ -177,7 +186,7 @@ class Config:
         from ..codecs.registry import find as find_codec  # with it come the kernels
 
         try:
-            kind = find(self.quantizer_name)
+            kind = find(self.quantizer)
             kind.norm(self.norm or None)
             find_codec(self.codec)
         except (QuantizeError, FrameError) as error:
@@ -199,11 +208,6 @@ class Config:
     def rule(self) -> Rule:
         """The rule that `method` names."""
         return methods()[self.method].build(self)
-
-    @property
-    def quantizer_name(self) -> str:
-        """The quantizer; where the configuration names none, the rule's usual one."""
-        return self.quantizer or methods()[self.method].quantizer
 
     def server_step(self) -> ServerStep:
         """The server step that `step` names."""
@@ -236,7 +240,7 @@ class Config:
     @property
     def feedback(self) -> bool:
         """Whether clients keep what they left out of an update and add it to the next."""
-        return find(self.quantizer_name).feedback and self.method != "fp32"
+        return find(self.quantizer).feedback and self.method != "fp32"
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""

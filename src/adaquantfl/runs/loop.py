@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
-from ..errors import CheckpointError, ConfigError, Refused
+from ..errors import ConfigError, Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..report import holdings, tracking
@@ -311,19 +311,14 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
 
 
 def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
-    """Where what clients kept from round to round is gone, the run could not continue to the same model."""
+    """Say so where what clients kept from round to round is gone: the model will not be the same bit for bit."""
     if not config.feedback or saved is None or saved["run"]["round"] == 0:
         return
     lost = [client for client, state in saved["clients"].items() if state is None]
-    if len(lost) == len(saved["clients"]):
-        raise CheckpointError(
-            f"The checkpoint does not hold what quantizer {config.quantizer_name!r} left out of the clients' updates "
-            "so far (error feedback). Start the run again; the engines local and gloo keep it in their checkpoints."
-        )
     if lost:
         _log.warning(
-            "When the checkpoint was written, these clients could not hand over what they had left out of their "
-            "updates (error feedback), and resume without it: %s.",
+            "The checkpoint does not hold what these clients had left out of their updates (error feedback). They "
+            "resume without it, so that the model will not be the same, bit for bit, as without the interruption: %s.",
             ", ".join(lost),
         )
 

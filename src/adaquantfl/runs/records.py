@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..rules.registry import methods
 from .columns import COLUMNS
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
@@ -48,8 +49,10 @@ class RunRecord:
     @property
     def label(self) -> str:
         """The method as a reader knows it: "AdaQuantFL", "4-bit", "cost-aware + centroid", "float32 (bf16)"."""
-        quantizer = self.config.get("quantizer") or "uniform"
-        name = method_label(self.method) + ("" if quantizer == "uniform" else f" + {quantizer}")
+        entry = methods().get(self.method)
+        usual = entry.quantizer if entry else "uniform"
+        quantizer = self.config.get("quantizer") or usual
+        name = method_label(self.method) + ("" if quantizer == usual else f" + {quantizer}")
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
 
     def seen_from(self, home: Path) -> str:

@@ -1,0 +1,69 @@
+"""Ours, for error feedback: rounding to the nearest level, with the step that fits best by least squares.
+
+Levels are those of `nearest`: k = round(s x / max |x|), halves to the even one. The step that a receiver multiplies
+them with is <x, k> / <k, k> of each segment in place of max |x| / s. No other step leaves out less of x, so that with a
+client that adds what it left out to its next update the error stays below the update's own energy, however few levels
+there are: ||Q(x) - x||^2 = ||x||^2 - ||Q(x)||^2. The coarser the levels, the more is gained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import LINF, Lengths
+from .levels import Levels
+from .nearest import Nearest
+from .vectors import FloatVector, Stretch, float32_vector
+
+_TILE = 1 << 16  # elements that are summed at a time
+
+
+class Fitted(Nearest):
+    """Nearest levels; the step is fitted to them."""
+
+    name = "fitted"
+    about = "ours: rounded to the nearest, the step fitted by least squares (biased; with error feedback)"
+    reference = "this software; least squares, as in the scale of 1-bit SGD with error feedback"
+    tags: ClassVar = {LINF: 15}
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s of the norm, and s times the fitted step in the place of the norm.
+
+        >>> import adaquantfl as aq
+        >>> levels = aq.quantize(np.array([4.0, 3.0, 1.0]), s=1, key=0, quantizer="fitted")
+        >>> levels.values.tolist(), float(levels.scale)
+        ([1, 1, 0], 3.5)
+        """
+        levels = super().quantize(x, s, key, segments, stretch, norm)
+        dots, squares = _sums(float32_vector(x), levels)
+        scales = (s * np.divide(dots, squares, out=np.zeros_like(dots), where=squares > 0)).astype(np.float32)
+        return replace(levels, scale=scales[0] if levels.segments is None else scales)
+
+    def drawn_error(self, x: npt.NDArray[np.float32], levels: Levels) -> float:
+        """1 - ||Q(x)||^2 / ||x||^2."""
+        energy = float(np.sum(np.square(x, dtype=np.float64)))
+        steps = levels.scales.astype(np.float64) / levels.s
+        _, squares = _sums(None, levels)
+        return max(1.0 - float(np.dot(steps**2, squares)) / energy, 0.0) if energy else 0.0
+
+
+QUANTIZER = Fitted()
+
+
+def _sums(x: npt.NDArray[np.float32] | None, levels: Levels) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """<x, k> and <k, k> of each segment, in float64 and in one order, whatever the number of threads."""
+    offsets, values = levels.offsets, levels.values
+    dots, squares = np.zeros(len(offsets) - 1), np.zeros(len(offsets) - 1)
+    for place, (first, last) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        for start in range(first, last, _TILE):
+            k = values[start : min(start + _TILE, last)].astype(np.float32)
+            squares[place] += float(np.sum(k * k, dtype=np.float64))
+            if x is not None:
+                dots[place] += float(np.sum(k * x[start : min(start + _TILE, last)], dtype=np.float64))
+    return dots, squares

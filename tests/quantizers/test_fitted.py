@@ -1,0 +1,59 @@
+"""Fitted: nearest levels with the step that leaves out least."""
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.quantizers import find
+
+
+def vector(count: int, seed: int = 0, heavy: bool = False) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.standard_t(2, count) if heavy else rng.standard_normal(count)).astype(np.float32)
+
+
+@pytest.mark.parametrize("s", [1, 2, 5, 40])
+@pytest.mark.parametrize("heavy", [False, True])
+def test_no_other_step_leaves_out_less(s: int, heavy: bool) -> None:
+    x = vector(3_000, s, heavy)
+    levels = aq.quantize(x, s, 0, [1_000, 2_000], quantizer="fitted")
+    ours = np.square(levels.dequantize() - x, dtype=np.float64).sum()
+    for factor in (0.9, 0.99, 1.01, 1.1):
+        other = np.square(levels.dequantize() * np.float32(factor) - x, dtype=np.float64).sum()
+        assert ours < other
+    assert (levels.values == aq.quantize(x, s, 0, [1_000, 2_000], quantizer="nearest").values).all()
+
+
+def test_its_error_is_known_without_decoding_and_below_one() -> None:
+    x = vector(5_000, 1, heavy=True)
+    for s in (1, 3, 100):
+        levels = aq.quantize(x, s, 0, quantizer="fitted")
+        measured = np.square(levels.dequantize() - x, dtype=np.float64).sum() / np.square(x, dtype=np.float64).sum()
+        assert find("fitted").drawn_error(x, levels) == pytest.approx(measured, abs=1e-6)
+        assert measured < 1
+
+
+def test_an_update_is_sent_in_full_over_the_rounds() -> None:
+    """A client that wants the same step in every round gets it, with one level."""
+    wanted, left, sent = vector(500), np.zeros(500, dtype=np.float32), np.zeros(500)
+    for k in range(300):
+        update = wanted + left
+        levels = aq.quantize(update, 1, k, quantizer="fitted")
+        left = levels.remainder(update)
+        sent += levels.dequantize()
+    error = np.linalg.norm(sent / 300 - wanted) / np.linalg.norm(wanted)
+    assert error < 0.1
+
+
+def test_zeros_and_segments_of_zeros() -> None:
+    x = np.array([0, 0, 3, -1], dtype=np.float32)
+    assert aq.quantize(x, 1, 0, [2, 2], quantizer="fitted").dequantize().tolist() == [0, 0, 3, 0]
+    assert not aq.quantize(np.zeros(5, dtype=np.float32), 3, 0, quantizer="fitted").dequantize().any()
+
+
+def test_a_frame_brings_back_the_levels() -> None:
+    x = vector(2_000)
+    levels = aq.quantize(x, 4, 0, [500, 1_500], quantizer="fitted")
+    for codec in ("fixed", "sparse", "dense"):
+        assert aq.decode(aq.encode(levels, codec)) == levels
+    assert aq.compress(x, 4, 0, segments=[500, 1_500], quantizer="fitted") == aq.encode(levels)

@@ -1,0 +1,92 @@
+"""Auto: each client takes the coarsest levels with the error that what becomes of it allows."""
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.errors import RuleError
+from adaquantfl.rules import Auto, Energies, Mixing
+
+RNG = np.random.default_rng(0)
+
+
+def after(rule: Auto, energies: Energies, times: int = 1) -> float:
+    state = rule.init()
+    for _ in range(times):
+        state = rule.learn(state, energies)
+    return rule.client_number(state, Mixing(energies.weights_squared))
+
+
+def test_the_error_follows_from_what_becomes_of_it() -> None:
+    rule = Auto(error=0.6, noise=0.2, alone=0.03)
+    state = rule.init()
+    assert rule.client_number(state, Mixing(0.1, feedback=True)) == pytest.approx(1 / 11)  # a tenth of a round late
+    late = rule.init()
+    for _ in range(100):
+        late = rule.plan(late)
+    assert rule.client_number(late, Mixing(0.1, feedback=True)) == 0.6
+    assert rule.client_number(late, Mixing(0.1, feedback=True, participation=0.05)) == pytest.approx(1 / 3)
+    assert rule.client_number(state, Mixing(0.1, averages=False, feedback=True)) == 0.03
+    assert rule.client_number(state, Mixing(0.1)) == pytest.approx(0.2)  # nothing is known: no alignment
+
+
+def test_the_noise_of_aligned_clients_averages_out() -> None:
+    rule = Auto(noise=0.2)
+    aligned = Energies(step=1.0 + 0.02, mean=1.0, noise=0.02, weights_squared=0.1)
+    assert after(rule, aligned) == pytest.approx(0.2 * 10)
+    orthogonal = Energies(step=0.1, mean=1.0, noise=0.0, weights_squared=0.1)
+    assert after(rule, orthogonal) == pytest.approx(0.2)
+    assert after(rule, Energies(0.0, 0.0, 0.0, 0.1)) == pytest.approx(0.2)  # updates of zeros teach nothing
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    for settings in ({"error": 0.0}, {"error": 1.0}, {"noise": -1.0}, {"alone": float("nan")}, {"noise": True}):
+        with pytest.raises(RuleError):
+            Auto(**settings)
+
+
+def play(rounds: int = 3, clients: int = 4, spread: float = 0.3, **settings: object) -> tuple[aq.Server, list, list]:
+    """Clients with a common direction and a part of their own; the facts, and each step's error."""
+    size = 4_000
+    common = RNG.standard_normal(size).astype(np.float32)
+    server = aq.Server(np.zeros(size, dtype=np.float32), rule=Auto(), **settings)
+    ends, facts, errors = [aq.Client(i) for i in range(clients)], [], []
+    for _ in range(rounds):
+        before, wanted = np.array(server.weights), np.zeros(size)
+        for client, order in server.open(range(clients)).items():
+            weights = ends[client].open(order)
+            update = common + spread * RNG.standard_normal(size).astype(np.float32)
+            wanted += update / clients
+            server.receive(client, ends[client].reply(weights + update, loss=1.0))
+        round = server.close()
+        facts.append(round.facts)
+        moved = round.weights - before
+        errors.append(float(np.square(moved - wanted).sum() / np.square(wanted).sum()))
+    return server, facts, errors
+
+
+def test_without_feedback_the_noise_of_a_step_is_the_share_that_was_set() -> None:
+    _, facts, errors = play(rounds=6, quantizer="centroid")
+    assert max(errors) < 0.3
+    assert errors[-1] > 0.12  # and not much finer: four clients average it out
+    assert facts[-1]["wire_bytes_up"] < 4 * 6 * 4 * 4_000 / 20
+
+
+def test_with_feedback_all_is_sent_in_the_end() -> None:
+    server, _, _ = play(rounds=30, spread=0.0)
+    mean = np.asarray(server.weights) / 30
+    # The same direction in every round: what was left out at first has followed.
+    assert np.linalg.norm(mean - mean.mean()) > 0
+    _, _, errors = play(rounds=1, spread=0.0)
+    assert 0.07 < errors[0] <= 0.0909  # the first round is nearly complete
+
+
+def test_a_median_takes_updates_that_are_right_by_themselves() -> None:
+    server, _, errors = play(step="median", spread=0.0)
+    assert errors[0] <= Auto().alone and max(errors) < 3 * Auto().alone  # later rounds bring what was left out
+    assert not server.stages.averages
+
+
+def test_it_needs_no_loss() -> None:
+    server, _, _ = play(rounds=1)
+    assert not server.wants_loss()
