@@ -71,7 +71,7 @@ def error_of(found: Data, update: Data, names: tuple[str, ...]) -> float:
     return wrong / sum(float(np.sum(update[name].astype("f8") ** 2)) for name in names)
 
 
-@pytest.mark.parametrize("quantizer", ["centroid", "uniform", "nearest"])
+@pytest.mark.parametrize("quantizer", ["centroid", "uniform", "nearest", "fitted"])
 @pytest.mark.parametrize("error", [0.01, 0.5])
 def test_every_array_comes_back_in_its_type_and_shape_with_the_error_that_was_allowed(
     update: Data, quantizer: str, error: float
