@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fast-tests lint docs format bench fuzz results audit clean
+.PHONY: help install demo test test-all fast-tests test-nvflare lint docs format bench fuzz results audit clean
 MINUTES ?= 10
 BOUNDS_MINUTES ?= 3
 
@@ -32,6 +32,13 @@ test-all: test  ## with the long tests
 fast-tests: $(READY)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
+# In an environment of its own: the project's has no NVFlare, which brings twenty packages.
+test-nvflare:  ## the filters for NVFlare, in its simulator too, and the blocks of docs/nvflare.md
+	$(PYTHON) -m venv .venv-nvflare
+	.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[nvflare]' torch pytest pytest-timeout hypothesis
+	.venv-nvflare/bin/python -m pytest tests/nvflare src/adaquantfl/nvflare
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,7 +60,7 @@ fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_M
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(BOUNDS_MINUTES) --bounds-check
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(MINUTES)
 
-results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md and peers.md, from their records
+results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md, peers.md and nvflare.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/paper_figure.py
 	$(BIN)/python scripts/time_page.py
@@ -65,6 +72,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/readme_figure.py
 	$(BIN)/python scripts/peers_page.py
 	$(BIN)/python scripts/columns_page.py
+	$(BIN)/python scripts/nvflare_page.py
 
 # In an environment of its own: pip-audit is no dependency of the project, and asks a service on the network.
 audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audit
@@ -73,4 +81,4 @@ audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audi
 	.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 clean:  ## remove the virtual environment and what the tools left
-	rm -rf $(VENV) .audit .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
+	rm -rf $(VENV) .audit .venv-nvflare .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

@@ -67,7 +67,7 @@ QUOTED = [
     ("why-entropy-coding.md", "20 times the bytes", "sensitivity.md", "take 20 times the bytes"),
 ]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-LANGUAGES = {"python", "console", "bash", "toml", "text"}
+LANGUAGES = {"python", "console", "bash", "toml", "json", "text"}
 FLOWER_KEYS = {"address", "root-certificates", "insecure"}  # of a SuperLink in Flower's own configuration
 
 

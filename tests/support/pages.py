@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.installed import installed
+
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
@@ -34,8 +36,9 @@ class Block:
 
     @property
     def left_out(self) -> bool:
-        """It is not run: it says so, or it is a part of a file that has its own test."""
-        return self.mark.startswith(("not run: ", "excerpt: "))
+        """It is not run: it says so, it is a part of a file that has its own test, or it `needs: ` what is missing."""
+        needed = self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
+        return self.mark.startswith(("not run: ", "excerpt: ")) or bool(needed and not installed(needed))
 
 
 def name(page: Path) -> str:

@@ -1,0 +1,13 @@
+"""AdaQuantFL in an NVFlare job: `QuantizeFilter` on the clients' results, `DequantizeFilter` on the server.
+
+docs/nvflare.md is the guide.
+"""
+
+from .requirement import require_nvflare
+
+require_nvflare()  # before the modules below import it
+
+from .client import QuantizeFilter  # noqa: E402
+from .server import DequantizeFilter  # noqa: E402
+
+__all__ = ["DequantizeFilter", "QuantizeFilter"]

@@ -1,0 +1,119 @@
+"""The clients' filter: an update leaves as one frame, with the coarsest levels whose error is allowed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, MetaKey
+from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
+
+from ..codecs.coding import encode
+from ..errors import ConfigError, QuantizeError
+from ..protocol.arrays import EXACT_NAMES, Layout, Vector
+from ..protocol.feedback import Remainder
+from ..quantizers import registry as quantizers
+from ..quantizers.choice import levels_for_error
+from ..quantizers.levels import Levels, quantize
+from ..quantizers.streams import stream_key
+from .message import NAME, pack
+from .tensors import to_arrays
+
+ERROR = 8.0  # of an update, as a share of its energy
+
+
+class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
+    """Quantizes the update (WEIGHT_DIFF) in a client's result. The server needs a `DequantizeFilter`.
+
+    error: how large the noise may be, E||Q(x) - x||^2 / ||x||^2; larger is smaller on the wire. quantizer: as
+    `aq.compress` takes it. feedback: the client adds what it left out to its next update; None is what the quantizer is
+    meant for. exact: patterns of names of arrays that are not quantized. seed: of the random numbers.
+
+    >>> QuantizeFilter().error, QuantizeFilter(quantizer="uniform").quantizer
+    (8.0, 'uniform')
+    """
+
+    def __init__(
+        self,
+        error: float = ERROR,
+        quantizer: str = "centroid",
+        feedback: bool | None = None,
+        exact: Sequence[str] = EXACT_NAMES,
+        seed: int = 0,
+    ) -> None:
+        super().__init__([DataKind.WEIGHTS, DataKind.WEIGHT_DIFF], [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
+        if not error > 0:
+            raise ConfigError(f"error = {error}: it must be above 0; 1 means as much noise as update.")
+        kind = quantizers.find(quantizer)
+        if not kind.follows_rule:
+            raise ConfigError(f"quantizer = {quantizer!r} has no number of levels to choose: use 'centroid'.")
+        # A job's configuration is made from the attributes that are named like the arguments.
+        self.error, self.quantizer, self.feedback, self.exact, self.seed = error, quantizer, feedback, exact, seed
+        self._kind, self._keeps = kind, kind.feedback if feedback is None else feedback
+        self._remainders: dict[tuple[str, Layout], Remainder] = {}
+        self._told: set[str] = set()
+
+    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
+        """The update as bytes; None where it passes as it is."""
+        if dxo.data_kind == DataKind.WEIGHTS:
+            self._tell(
+                fl_ctx,
+                "QuantizeFilter: the client returns whole weights, which pass as they are. It quantizes updates: set "
+                "params_transfer_type=TransferType.DIFF in the recipe or the ScriptRunner.",
+            )
+            return None
+        if dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM):
+            self._tell(fl_ctx, "QuantizeFilter: another filter has packed the update; it passes as it is.")
+            return None
+        try:
+            arrays, types = to_arrays(dxo.data)
+            layout = Layout.of(arrays, self.exact)
+        except ConfigError as error:
+            self._tell(fl_ctx, f"QuantizeFilter: the update passes as it is. {error}")
+            return None
+        model = layout.split(arrays)
+        round = _round(shareable, fl_ctx)
+        try:
+            if not layout.is_finite(model):
+                raise QuantizeError("The update has NaN or infinite values: training has diverged.")
+            frame = encode(self._levels(model.weights, layout, round, fl_ctx.get_identity_name()))
+        except QuantizeError as error:
+            self.log_error(fl_ctx, f"QuantizeFilter: nothing is sent in round {round}. {error}")
+            return DXO(dxo.data_kind, {}, dxo.meta)
+        packed = DXO(dxo.data_kind, pack(layout, types, model, frame, round), dxo.meta)
+        packed.set_meta_prop(MetaKey.PROCESSED_ALGORITHM, NAME)
+        return packed
+
+    def _levels(self, update: Vector, layout: Layout, round: int, site: str) -> Levels:
+        """The coarsest levels whose error is allowed; with feedback, of the update and what was left out before."""
+        before = self._remainders.get((site, layout), Remainder()).before_round(round)
+        whole = before.added_to(update) if self._keeps else update
+        kind, norm, key = self._kind, self._kind.norm(None), stream_key(self.seed, round, _number(site))
+        segments, balanced = np.array(layout.lengths, dtype=np.int64), self._kind.takes_balanced
+        number = levels_for_error(kind, whole, self.error, key, segments, norm, balanced)
+        s, stretch = kind.levels_for(number, segments, whole, balanced)
+        levels = quantize(whole, s, key, segments, stretch, kind, norm or None)
+        if self._keeps:
+            self._remainders[site, layout] = before.after(round, levels.remainder(whole))
+        return levels
+
+    def _tell(self, fl_ctx: FLContext, sentence: str) -> None:
+        """Say something once, not in every round."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self.log_warning(fl_ctx, sentence)
+
+
+def _round(shareable: Shareable, fl_ctx: FLContext) -> int:
+    """The round as the workflow counts it; 0 where it does not."""
+    found = shareable.get_header(AppConstants.CURRENT_ROUND)
+    return int(fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if found is None else found)
+
+
+def _number(site: str) -> int:
+    """A site's name as the number of a client."""
+    return int.from_bytes(hashlib.blake2b(site.encode(), digest_size=7).digest(), "little")

@@ -1,0 +1,9 @@
+"""NVFlare has an environment of its own (`make test-nvflare`); elsewhere most of these tests are left out."""
+
+from __future__ import annotations
+
+from support.installed import installed
+
+collect_ignore_glob = ["job/*"]  # programs that NVFlare's simulator runs
+if not installed("nvflare"):
+    collect_ignore_glob.append("test_[!r]*.py")  # all but test_requirement.py
