@@ -17,6 +17,7 @@ from flwr.common.constant import ErrorCode
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray
 from ..protocol.server import Server
+from .privacy import clipped
 from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
@@ -24,10 +25,12 @@ _NORM = "its update has norm"  # how the reasons begin that are about `max_updat
 
 @dataclass
 class Received:
-    """The replies as the wrapped strategy sees them. heard: how many updates are in. refused: node -> why."""
+    """The replies as the wrapped strategy sees them. heard: how many updates are in. clipped: how many clients' arrays
+    differential privacy made shorter. refused: node -> why."""
 
     heard: int = 0
     plain: int = 0
+    clipped: int = 0
     wire_bytes: int = 0
     refused: dict[int, str] = field(default_factory=dict)
     _places: list[tuple[float, Message]] = field(default_factory=list)
@@ -44,6 +47,7 @@ class Received:
             "aq_wire_bytes": self.wire_bytes,
             "aq_quantized": self.heard,
             "aq_plain": self.plain,
+            "aq_clipped": self.clipped,
             "aq_refused": len(self.refused),
             "aq_refused_frame": len(self.refused) - norms,
             "aq_refused_norm": norms,
@@ -65,6 +69,17 @@ class Received:
         """A reply for the wrapped strategy."""
         self._places.append((partition if isinstance(partition, int) else math.inf, message))
 
+    def clip(self, server: Server, bound: float) -> None:
+        """Hold every client's arrays to the norm that differential privacy's noise is made for."""
+        model = server.weights
+        assert isinstance(model, Mapping)
+        for _, message in self._places:
+            for name, record in list(message.content.array_records.items()) if message.has_content() else ():
+                arrays, shorter = clipped(arrays_in(record), model, bound)
+                if shorter:
+                    put(message, name, array_record(arrays))
+                    self.clipped += 1
+
     def refuse(self, reply: Message, reason: str) -> None:
         """Note why a reply is refused; the wrapped strategy gets an error in its place."""
         self.refused[reply.metadata.src_node_id] = reason
@@ -72,10 +87,17 @@ class Received:
         self.take(make_message(metadata=reply.metadata, error=error))
 
 
-def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, int], weight_key: str) -> Received:
+def receive(
+    server: Server,
+    replies: Sequence[Message],
+    clients: Mapping[int, int],
+    weight_key: str,
+    bound: float | None = None,
+) -> Received:
     """Hand a round's replies to the server, and back to plain arrays.
 
-    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs.
+    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs. bound: of what an update may
+    be with differential privacy.
     """
     received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
     differing = _differing([reply for reply in replies if not reply.has_error()], weight_key)
@@ -120,6 +142,8 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             put(reply, name, array_record(weights[client]))
             received.heard += 1
             received.take(reply, partition)
+    if bound is not None:
+        received.clip(server, bound)
     return received
 
 

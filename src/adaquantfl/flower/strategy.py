@@ -22,6 +22,7 @@ from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Rule
+from .privacy import clipping_norm, refuse_outer
 from .receive import Received, positive, receive
 from .records import KEY, ORDER, PARCEL, array_record, arrays_in, put, size_of, split_order
 
@@ -92,6 +93,7 @@ class AdaQuantStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, with each client's order."""
+        refuse_outer(self)
         messages = list(self._configure(server_round, arrays, config, grid))
         if self.server is not None and self._before is not None:  # its replies were never aggregated
             self.server.return_to(self._before)
@@ -106,7 +108,7 @@ class AdaQuantStrategy(Strategy):
         if self._before is None or self.server is None:
             return self._aggregate(server_round, replies)
         before, self._before = self._before, None
-        received = receive(self.server, list(replies), self._numbers, self._weight_key)
+        received = receive(self.server, list(replies), self._numbers, self._weight_key, clipping_norm(self.strategy))
         self.refusals = received.refused
         for node, reason in received.refused.items():
             _log.warning("Refused the reply of node %d: %s", node, reason)
