@@ -105,14 +105,16 @@ def test_integers_and_exact_arrays_count() -> None:
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "u1", "?"])
 def test_clipping_ends_at_or_below_the_bound_in_every_type(kind: str) -> None:
     rng = np.random.default_rng(3)
-    model = {"w": (100 * rng.random(500)).astype(kind), "v": rng.random(40).astype("f4")}
-    arrays = {"w": (100 * rng.random(500)).astype(kind), "v": rng.random(40).astype("f4")}
+    model, arrays = (
+        {"w": (100 * rng.random(500)).astype(kind), "v": rng.random(40).astype("f4"), "one": np.array(rng.random())}
+        for _ in range(2)
+    )
     for bound in (1e-3, 0.7, 3.0, 1e9):
         found, shorter = clipped(arrays, model, bound)
         moved = [found[name].astype("f8") - model[name].astype("f8") for name in model]
         assert np.sqrt(sum(np.square(m).sum() for m in moved)) <= bound
         assert shorter == (bound < 1e9) or kind == "?"
-        assert all(found[name].dtype == model[name].dtype for name in model)
+        assert all(isinstance(a, np.ndarray) and a.dtype == model[name].dtype for name, a in found.items())
 
 
 def test_the_clipping_norm_is_found_inside_other_wrappers() -> None:
