@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, FrameError, QuantizeError
+from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, EngineError, FrameError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.records import KEY, PARCEL, REPLY
 from adaquantfl.protocol.messages import Reply
@@ -334,7 +334,7 @@ def test_the_exact_downlink_ends_in_the_same_model_bit_for_bit(inner: str, model
         assert all(small < 0.7 * large for small, large in zip(exact[1:], whole[1:], strict=True))
 
 
-def test_a_client_that_forgot_its_state_misses_a_round_and_gets_the_whole_model() -> None:
+def test_a_client_that_forgot_its_state_gets_the_whole_model_in_the_same_round() -> None:
     grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
     arrays, heard, kinds = record(FLOATS), [], []
     for number in range(1, 5):
@@ -347,9 +347,20 @@ def test_a_client_that_forgot_its_state_misses_a_round_and_gets_the_whole_model(
         assert metrics is not None
         arrays = new
         heard.append(metrics["aq_quantized"])
-    assert heard == [4, 4, 3, 4]
-    in_order = [sorted(kind) for kind in kinds]
-    assert in_order == [[False] * 4, [True] * 4, [True] * 4, [False, True, True, True]]
+    assert heard == [4] * 4
+    assert kinds == [[False] * 4, *[[True] * 4] * 3]
+    again = grid.sent[12]  # after four messages in each of three rounds
+    assert again.metadata.dst_node_id == 1002
+    assert again.content.array_records
+
+
+def test_a_fleet_that_lost_all_its_state_trains_on() -> None:
+    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    whole = run(AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=1)), FakeGrid(clients()), 3, FLOATS)
+    first = run(strategy, grid, 2, FLOATS)
+    for context in grid.contexts:
+        context.state.clear()
+    assert same(strategy.start(grid, first.arrays, num_rounds=1), whole)
 
 
 def test_a_clients_wrong_memory_is_noticed() -> None:
@@ -361,8 +372,10 @@ def test_a_clients_wrong_memory_is_noticed() -> None:
     moved = {name: array + 1 for name, array in FLOATS.items()}
     run(AdaQuantStrategy(FedAvg(), downlink="exact", seed=9), elsewhere, 1, moved)
     grid.contexts[1] = elsewhere.contexts[1]  # the model of another run
-    result = strategy.start(grid, first.arrays, num_rounds=1)
-    assert result.train_metrics_clientapp[1]["aq_quantized"] == 3
+    wrong = run(strategy, grid, 1, final(first))
+    assert wrong.train_metrics_clientapp[1]["aq_quantized"] == 4
+    right = AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    assert same(wrong, run(right, FakeGrid(clients()), 2, FLOATS))
 
 
 @pytest.mark.parametrize("quantizer", ["stc", "nearest"])
@@ -723,14 +736,14 @@ def test_a_diverged_client_costs_only_its_own_reply() -> None:
     assert all(np.isfinite(array).all() for array in final(result).values())
 
 
-def test_a_round_without_a_usable_reply_keeps_the_model_and_reports() -> None:
+def test_a_round_without_a_usable_reply_ends_the_run_with_the_reasons() -> None:
     grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
     grid.tamper = dict.fromkeys(range(4), altered(lambda data: data[:-1]))
-    result = run(strategy, grid)
-    assert result.train_metrics_clientapp[1]["aq_refused"] == 4
-    assert not result.arrays
+    with pytest.raises(EngineError, match=r"Round 1: none of the 4 clients can be used\. By node: .*checksum"):
+        run(strategy, grid)
     assert strategy.server is not None
     assert strategy.server.current.round == 0
+    assert len(strategy.refusals) == 4
 
 
 @pytest.mark.parametrize("limit", [1.0, "10x"])

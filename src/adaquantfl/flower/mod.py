@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 
@@ -15,18 +15,36 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
-from .records import KEY, ORDER, PARCEL, REPLY, array_record, arrays_in, bytes_in, put, recall, remember
+from .once import Once
+from .records import (
+    HOLDS,
+    KEY,
+    NOTE,
+    ORDER,
+    PARCEL,
+    REPLY,
+    SAME_VERSION,
+    SPEAKER,
+    array_record,
+    arrays_in,
+    bytes_in,
+    put,
+    recall,
+    remember,
+    without_ours,
+)
 
 Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
-_log = logging.getLogger("flwr")
+_once = Once(logging.getLogger("flwr"))
 
 
 def quantize_mod(
     message: Message, context: Context, call_next: ClientAppCallable, probe: Probe | None = None
 ) -> Message:
-    """Quantize the reply to a train message of an `AdaQuantStrategy`; leave every other message alone.
+    """Quantize the reply to a train message of an `AdaQuantStrategy`, and open the model of an evaluate message.
 
-    Put it first in `mods`: the first is the last to touch the reply, and others want to see plain arrays.
+    All other messages are left alone. Put it first in `mods`: the first is the last to touch the reply, and others want
+    to see plain arrays.
 
     probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
     probe=loss_of)`. Without it the harm counts as 0.
@@ -37,20 +55,19 @@ def quantize_mod(
     ... def train(message: Message, context: Context) -> Message:
     ...     ...  # as without it: train, and return all of the model's arrays
     """
-    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN or KEY not in message.content:
+    kind = message.metadata.message_type.partition(".")[0]
+    if kind not in (MessageType.TRAIN, MessageType.EVALUATE) or KEY not in message.content.config_records:
         return call_next(message, context)
-    plan = message.content.config_records[KEY]
-    message.content = RecordDict({name: record for name, record in message.content.items() if name != KEY})
+    plan = without_ours(message)
+    assert plan is not None
     number = str(context.node_config.get("partition-id", ""))
     partition = int(number) if number.isdecimal() else None
     try:
         client = _open(message, plan, context, partition)
-    except (AdaQuantError, KeyError, TypeError) as error:
-        reason = f"quantize_mod: {error}"
-        if not isinstance(error, ModelNeeded):  # which is mended in the next round
-            reason += " Install the same version of adaquantfl on server and clients."
-        _log.error("%s", reason)
-        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+    except (AdaQuantError, KeyError, TypeError, ValueError) as error:
+        return _unopened(message, context, call_next, error)
+    if kind == MessageType.EVALUATE:
+        return _evaluate(message, context, call_next, plan, client)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
@@ -62,8 +79,7 @@ def quantize_mod(
         measure = None if probe is None else lambda weights: probe(weights, context)
         data = client.reply(arrays_in(trained), loss, examples, measure)
     except ConfigError as error:
-        _log.warning("quantize_mod: the reply is sent as it is, not quantized. %s", error)
-        return reply
+        return _plain(reply, str(error))
     if plan["with_model"] or client.order.feedback:
         remember(client, context.state, with_model=bool(plan["with_model"]))
     put(reply, name, ConfigRecord({REPLY: data} if partition is None else {REPLY: data, "partition": partition}))
@@ -75,20 +91,70 @@ def _open(message: Message, plan: ConfigRecord, context: Context, partition: int
     name, data = str(plan["arrays"]), bytes_in(plan, ORDER)
     models, model = ModelCache(), message.content[name]
     client = recall(context.state, partition or 0, models)
-    if not isinstance(model, ArrayRecord):
+    if PARCEL in plan:  # next to Flower's own record, whose arrays are rounded
+        data += bytes_in(plan, PARCEL)
+    elif not isinstance(model, ArrayRecord):
         data += bytes_in(message.content.config_records[name], PARCEL)
     order = Order.unpack(data)
-    if isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
+    if PARCEL not in plan and isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
         layout = Layout.from_json(order.layout)
         sent = layout.split(arrays_in(model))
         models.last = Held(order.round, sent, digest_of(sent), layout)
     key = None
-    if partition is not None:  # another run with the same seed meets the partition again, but not the node's id
+    if partition is not None and "seed" in plan:
+        # Another run with the same seed meets the partition again, but not the node's id.
         key = stream_key(int(plan["seed"]), order.round, partition)  # type: ignore[arg-type]
-    weights = client.open(data, copy=False, key=key)
+    try:
+        weights = client.open(data, copy=False, key=key)
+    except (AdaQuantError, ValueError, IndexError) as error:
+        if order.layout:
+            raise
+        raise ModelNeeded(str(error)) from error  # steps from a model that is not the one held here
     if not isinstance(model, ArrayRecord):
         put(message, name, array_record(weights))
     return client
+
+
+def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:
+    """Train without an order that cannot be used, where the model is there; otherwise say so, and the server sends the
+    message again."""
+    reason = f"{SPEAKER} {error}"
+    if not isinstance(error, ModelNeeded):
+        reason += f" {SAME_VERSION} on server and clients."
+    if message.content.array_records:
+        reply = call_next(message, context)
+        return reply if reply.has_error() else _plain(reply, reason)
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+
+
+def _plain(reply: Message, reason: str) -> Message:
+    """The reply as it is, with a note for the server."""
+    _once("plain", "quantize_mod: replies are sent as they are, not quantized. %s", reason)
+    put(reply, KEY, ConfigRecord({NOTE: reason}))
+    return reply
+
+
+def _evaluate(
+    message: Message, context: Context, call_next: ClientAppCallable, plan: ConfigRecord, client: Client
+) -> Message:
+    """Evaluate the model, keep it for the next round, and do not send it back."""
+    remember(client, context.state, with_model=True)
+    given: dict[str, Array] = dict(message.content.array_records[str(plan["arrays"])])
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    kept = {name: record for name, record in reply.content.items() if not _same(record, given)}
+    reply.content = RecordDict({**kept, KEY: ConfigRecord({HOLDS: client.holds})})
+    return reply
+
+
+def _same(record: object, given: dict[str, Array]) -> bool:
+    """Whether a record has the very arrays that the client was given."""
+    return (
+        isinstance(record, ArrayRecord)
+        and list(record) == list(given)
+        and all(array.dtype == given[name].dtype and array.data == given[name].data for name, array in record.items())
+    )
 
 
 def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:

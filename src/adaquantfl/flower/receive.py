@@ -18,22 +18,31 @@ from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray
 from ..protocol.server import Server
 from .privacy import clipped
-from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
+from .records import NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
 
 @dataclass
 class Received:
-    """The replies as the wrapped strategy sees them. heard: how many updates are in. clipped: how many clients' arrays
-    differential privacy made shorter. refused: node -> why."""
+    """The replies as the wrapped strategy sees them.
+
+    heard: how many updates are in. plain: node -> why it sent plain weights, where it said so. clipped: how many
+    clients' arrays differential privacy made shorter. refused, failed: node -> why; failed ones sent an error.
+    """
 
     heard: int = 0
-    plain: int = 0
+    plain: dict[int, str] = field(default_factory=dict)
     clipped: int = 0
     wire_bytes: int = 0
     refused: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
     _places: list[tuple[float, Message]] = field(default_factory=list)
+
+    @property
+    def usable(self) -> int:
+        """How many replies the wrapped strategy can aggregate."""
+        return self.heard + len(self.plain)
 
     @property
     def messages(self) -> list[Message]:
@@ -46,7 +55,8 @@ class Received:
         return {
             "aq_wire_bytes": self.wire_bytes,
             "aq_quantized": self.heard,
-            "aq_plain": self.plain,
+            "aq_plain": len(self.plain),
+            "aq_failed": len(self.failed),
             "aq_clipped": self.clipped,
             "aq_refused": len(self.refused),
             "aq_refused_frame": len(self.refused) - norms,
@@ -100,12 +110,16 @@ def receive(
     be with differential privacy.
     """
     received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
+    notes: dict[int, str] = {}
     differing = _differing([reply for reply in replies if not reply.has_error()], weight_key)
     for reply in replies:
         if reply.has_error():
+            received.failed[reply.metadata.src_node_id] = str(reply.error.reason)
             received.take(reply)
             continue
         received.wire_bytes += size_of(reply.content)
+        note = without_ours(reply)
+        notes[reply.metadata.src_node_id] = str(note.get(NOTE, "")) if note is not None else ""
         names = [name for name, record in reply.content.config_records.items() if REPLY in record]
         client = clients.get(reply.metadata.src_node_id, -1)
         if reason := differing.get(reply.metadata.src_node_id):
@@ -128,7 +142,7 @@ def receive(
         if number in refused:
             received.refuse(reply, refused[number])
         else:
-            received.plain += 1
+            received.plain[reply.metadata.src_node_id] = notes[reply.metadata.src_node_id]
             received.take(reply)
     weights: Mapping[int, Any] = server.heard()
     for client, (reply, name) in packed.items():

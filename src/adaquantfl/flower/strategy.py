@@ -14,17 +14,18 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import CheckpointError, ConfigError, EngineError
 from ..protocol.arrays import EXACT_NAMES, Weights
-from ..protocol.downlink import digest_of, held_parcel
-from ..protocol.messages import Order
+from ..protocol.downlink import digest_of
 from ..protocol.round import smoothed
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Rule
+from .fleet import Fleet, check_usable
 from .privacy import clipping_norm, refuse_outer
 from .receive import Received, positive, receive
-from .records import KEY, ORDER, PARCEL, array_record, arrays_in, put, size_of, split_order
+from .records import array_record, arrays_in
+from .sending import TIMEOUT, Envelope, Sent, model_in
 
 _log = logging.getLogger("flwr")
 _LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
@@ -82,9 +83,10 @@ class AdaQuantStrategy(Strategy):
         self._loss_keys = _LOSS_KEYS if loss_key is None else (loss_key,)
         self._lr_key = lr_key
         self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
-        self._numbers: dict[int, int] = {}  # node -> client
+        self._fleet = Fleet()
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
-        self._bytes_down = 0  # of that round's messages
+        self._sent: Sent | None = None  # the messages of that round
+        self._timeout = TIMEOUT
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
         self._summary = strategy.summary
@@ -97,25 +99,38 @@ class AdaQuantStrategy(Strategy):
         messages = list(self._configure(server_round, arrays, config, grid))
         if self.server is not None and self._before is not None:  # its replies were never aggregated
             self.server.return_to(self._before)
-        self._before = self._open(messages) if messages else None
-        self._bytes_down = sum(size_of(message.content) for message in messages) if self._before is not None else 0
+        self._sent = Sent.of(messages, grid, self._timeout)
+        asked = self._fleet.take(messages)
+        self._before = self._open(asked, self._sent) if asked else None
+        self._sent.count()
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics."""
-        if self._before is None or self.server is None:
+        """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics.
+
+        EngineError where no reply can be used: without it the run would end with a model that was never trained.
+        """
+        replies, server, sent = list(replies), self.server, self._sent
+        asked = len(sent.messages) if sent is not None else 0
+        if self._before is None or server is None or sent is None:
+            failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
+            check_usable(server_round, asked, len(replies) - len(failed), failed)
             return self._aggregate(server_round, replies)
         before, self._before = self._before, None
-        received = receive(self.server, list(replies), self._numbers, self._weight_key, clipping_norm(self.strategy))
+        replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
+        self._fleet.note_second(lost, plain)
+        received = receive(server, replies, self._fleet.numbers, self._weight_key, clipping_norm(self.strategy))
         self.refusals = received.refused
-        for node, reason in received.refused.items():
-            _log.warning("Refused the reply of node %d: %s", node, reason)
+        self._fleet.say(server_round, received)
+        if not received.usable:
+            server.return_to(before)
+        check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         arrays, metrics = self._aggregate(server_round, received.messages)
-        arrays, facts = self._close(self.server, before, received, arrays, loss)
-        down = {"aq_wire_bytes_down": self._bytes_down}
+        arrays, facts = self._close(server, before, received, arrays, loss)
+        down = {"aq_wire_bytes_down": sent.wire_bytes}
         return arrays, MetricRecord({**(metrics or {}), **received.metrics, **down, **facts})
 
     def configure_evaluate(
@@ -146,6 +161,7 @@ class AdaQuantStrategy(Strategy):
         }
         attributes = vars(self.strategy)
         before = {name: attributes[name] for name in steps if name in attributes}
+        self._timeout = float(kwargs.get("timeout", args[3] if len(args) > 3 else TIMEOUT))
         attributes.update(steps)
         try:
             return self.strategy.start(*args, **kwargs)
@@ -153,6 +169,12 @@ class AdaQuantStrategy(Strategy):
             for name in steps:
                 del attributes[name]
             attributes.update(before)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the wrapped strategy has and this one has not: apps call methods of their own strategy."""
+        if name.startswith("__") or "strategy" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.strategy, name)
 
     @property
     def arrays(self) -> ArrayRecord:
@@ -168,7 +190,7 @@ class AdaQuantStrategy(Strategy):
         >>> AdaQuantStrategy(FedAvg()).state_dict()
         {'format': 2, 'server': None, 'clients': {}}
         """
-        clients = {str(node): number for node, number in self._numbers.items()}
+        clients = {str(node): number for node, number in self._fleet.numbers.items()}
         return {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -182,23 +204,20 @@ class AdaQuantStrategy(Strategy):
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
             self.server = Server.restore(state["server"], self._stages) if state["server"] else None
-            self._numbers = {int(node): int(number) for node, number in state["clients"].items()}
+            self._fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
             self._before = None
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
 
-    def _open(self, messages: list[Message]) -> ServerState | None:
+    def _open(self, messages: list[Message], sent: Sent) -> ServerState | None:
         """Open a round and write the orders; the state before it. None where it cannot be: then the round is as it was
         without us."""
-        models = [list(message.content.array_records.items()) for message in messages]
         try:
-            if len(models[0]) != 1 or any(model != models[0] for model in models):
-                raise ConfigError("It takes one ArrayRecord per message, the same for all clients.")
-            (name, record), *_ = models[0]
+            name, record = model_in(messages)
             weights = arrays_in(record)
             server = self._server_at(weights)
         except ConfigError as error:
-            _log.warning("AdaQuantStrategy leaves this round as it is. %s", error)
+            self._fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
         before = server.current
         if before.round and before.loss is None and server.wants_loss():
@@ -209,10 +228,8 @@ class AdaQuantStrategy(Strategy):
                 keys,
                 before.rule.s,
             )
-        clients = [self._numbers.setdefault(m.metadata.dst_node_id, len(self._numbers)) for m in messages]
+        clients = self._fleet.clients(messages)
         orders = server.open(clients, self._learning_rate(messages[0]))
-        same = digest_of(before.layout.split(weights)) == before.log.digest
-        parcels: dict[bytes, ConfigRecord] = {}
         settings = {
             "arrays": name,
             "seed": self._stages.seed,
@@ -220,14 +237,10 @@ class AdaQuantStrategy(Strategy):
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
         }
+        same = digest_of(before.layout.split(weights)) == before.log.digest
+        sent.envelope = Envelope(name, same, settings)
         for message, client in zip(messages, clients, strict=True):
-            order = Order.unpack(orders[client])
-            if order.layout and same:  # the whole model: Flower's own record of it, which needs no mod
-                head = replace(order, parcel=held_parcel(order.parcel)).pack()
-            else:
-                head, parcel = split_order(orders[client])
-                put(message, name, parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel})))
-            put(message, KEY, ConfigRecord({ORDER: head, **settings}))  # type: ignore[dict-item]
+            message.content = sent.envelope.write(message.content, orders[client])
         return before
 
     def _server_at(self, weights: Weights) -> Server:
