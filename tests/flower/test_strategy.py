@@ -802,7 +802,7 @@ def test_wrong_settings_are_refused_with_a_sentence() -> None:
         (ConfigError, {"max_update_norm": "ten"}),
         (ConfigError, {"exact": [3]}),
         (ConfigError, {"step": "sum"}),
-        (ConfigError, {"rule": "adaquant"}),
+        (ConfigError, {"rule": "adaqant"}),
         (AdaQuantError, {"quantizer": "centroids"}),
         (ConfigError, {"downlink": "small"}),
     ):

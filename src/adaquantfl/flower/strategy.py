@@ -21,6 +21,8 @@ from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Rule
+from ..runs.config import Config
+from .averaging import averages as is_mean
 from .fleet import Fleet, check_usable
 from .privacy import clipping_norm, refuse_outer
 from .receive import Received, positive, receive
@@ -36,14 +38,16 @@ class AdaQuantStrategy(Strategy):
     """Quantized updates from the clients that have `quantize_mod`; the rest of the round is the wrapped strategy's.
 
     Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. rule: which s in which round;
-    `AdaQuant(s0=2)` by default, `Fixed(bits=4)` for the same in all rounds, `FullPrecision()` to compare without.
+    `AdaQuant(s0=2)` by default, `Fixed(bits=4)` for the same in all rounds, `FullPrecision()` to compare without; or a
+    name of `adaquantfl methods`, such as "auto" or "4bit".
     downlink: "model" sends the whole model in every round; "exact" sends what leads to it from the model that a client
     holds in its Context, bit for bit the same. The other settings are those of `aq.Server`: quantizer, scope, codec,
     norm, feedback, sparsity, seed, max_update_norm, min_clients, loss_smoothing, cost.
 
     Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
     the clients' metric that is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in
-    the train config, where the server changes it from round to round.
+    the train config, where the server changes it from round to round. averages: whether the wrapped strategy's model is
+    a mean over the clients, for the rule "auto"; by default known of Flower's own strategies and their subclasses.
 
     `server` is the `aq.Server`, from the first round on; `refusals` has the nodes of the last round whose replies were
     refused, with the reasons.
@@ -57,9 +61,10 @@ class AdaQuantStrategy(Strategy):
         self,
         strategy: Strategy,
         *,
-        rule: Rule | None = None,
+        rule: Rule | str | None = None,
         downlink: str = "model",
         min_clients: int = 1,
+        averages: bool | None = None,
         exact: str | Sequence[str] = EXACT_NAMES,
         loss_key: str | None = None,
         lr_key: str = "lr",
@@ -78,7 +83,9 @@ class AdaQuantStrategy(Strategy):
         self.strategy = strategy
         self.server: Server | None = None
         self.refusals: dict[int, str] = {}
-        self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, **settings)
+        rule = Config(method=rule).rule() if isinstance(rule, str) else rule
+        mean = is_mean(strategy) if averages is None else averages
+        self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = _LOSS_KEYS if loss_key is None else (loss_key,)
         self._lr_key = lr_key
