@@ -217,7 +217,11 @@ def test_buckets_and_whole_are_scopes_too(scope: str | int, scales: int, rng: np
 
 
 def test_nothing_is_kept_in_the_context_unless_it_is_needed() -> None:
-    for settings, kept in (({}, False), ({"downlink": "exact"}, True), ({"quantizer": "nearest"}, True)):
+    for settings, kept in (
+        ({"downlink": "model"}, False),
+        ({}, True),
+        ({"downlink": "model", "quantizer": "nearest"}, True),
+    ):
         node = context(1, 0)
         Round({"w": np.ones(5, "f4")}, **settings).reply_of(plus(1), node)
         assert (KEY in node.state) == kept, settings

@@ -17,11 +17,14 @@ _MOST_NAMES = 5  # of nodes in a sentence
 
 
 class Fleet:
-    """numbers: node -> client, in the order in which the nodes were met. plain: nodes that get no orders, and why."""
+    """numbers: node -> client, in the order in which the nodes were met. plain: nodes that get no orders, and why.
+    readers: nodes that have opened the model of an evaluate message.
+    """
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
         self.plain: dict[int, str] = {}
+        self.readers: set[int] = set()
         self.once = Once(_log)
 
     def clients(self, messages: Sequence[Message]) -> list[int]:

@@ -62,6 +62,8 @@ def quantize_mod(
     assert plan is not None
     number = str(context.node_config.get("partition-id", ""))
     partition = int(number) if number.isdecimal() else None
+    if kind == MessageType.EVALUATE and ORDER not in plan:
+        return _evaluate(message, context, call_next, plan, None)
     try:
         client = _open(message, plan, context, partition)
     except (AdaQuantError, KeyError, TypeError, ValueError) as error:
@@ -135,16 +137,18 @@ def _plain(reply: Message, reason: str) -> Message:
 
 
 def _evaluate(
-    message: Message, context: Context, call_next: ClientAppCallable, plan: ConfigRecord, client: Client
+    message: Message, context: Context, call_next: ClientAppCallable, plan: ConfigRecord, client: Client | None
 ) -> Message:
-    """Evaluate the model, keep it for the next round, and do not send it back."""
-    remember(client, context.state, with_model=True)
-    given: dict[str, Array] = dict(message.content.array_records[str(plan["arrays"])])
+    """Evaluate the model, keep it for the next round, and do not send it back. client: None where it keeps nothing."""
+    if client is not None:
+        remember(client, context.state, with_model=True)
+    given: dict[str, Array] = dict(message.content.array_records.get(str(plan.get("arrays")), {}))
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    kept = {name: record for name, record in reply.content.items() if not _same(record, given)}
-    reply.content = RecordDict({**kept, KEY: ConfigRecord({HOLDS: client.holds})})
+    reply.content = RecordDict({name: one for name, one in reply.content.items() if not _same(one, given)})
+    if client is not None:
+        put(reply, KEY, ConfigRecord({HOLDS: client.holds}))
     return reply
 
 

@@ -40,12 +40,15 @@ class Envelope:
     settings: dict[str, Any]
     _parcels: dict[bytes, ConfigRecord] = field(default_factory=dict)
 
-    def write(self, content: RecordDict, data: bytes) -> RecordDict:
-        """The content of a message with a client's order.
+    def write(self, content: RecordDict, data: bytes | None) -> RecordDict:
+        """The content of a message with a client's order; None: only with the settings.
 
         With the whole model, Flower's own record of it stays, so that a client without the mod can use it.
         """
-        order, ours = Order.unpack(data), dict(self.settings)
+        ours = dict(self.settings)
+        if data is None:
+            return _with(content, {KEY: ours})
+        order = Order.unpack(data)
         if order.layout and self.same:
             return _with(content, {KEY: {ORDER: replace(order, parcel=held_parcel(order.parcel)).pack(), **ours}})
         head, parcel = split_order(data)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -23,6 +24,7 @@ from ..quantizers.streams import stream_key
 from ..rules import Rule
 from ..runs.config import Config
 from .averaging import averages as is_mean
+from .evaluation import seen, show
 from .fleet import Fleet, check_usable
 from .privacy import clipping_norm, refuse_outer
 from .receive import Received, positive, receive
@@ -32,6 +34,7 @@ from .sending import TIMEOUT, Envelope, Sent, model_in
 _log = logging.getLogger("flwr")
 _LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
 _FORMAT = 2  # of state_dict
+_STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
 
 class AdaQuantStrategy(Strategy):
@@ -40,9 +43,10 @@ class AdaQuantStrategy(Strategy):
     Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. rule: which s in which round;
     `AdaQuant(s0=2)` by default, `Fixed(bits=4)` for the same in all rounds, `FullPrecision()` to compare without; or a
     name of `adaquantfl methods`, such as "auto" or "4bit".
-    downlink: "model" sends the whole model in every round; "exact" sends what leads to it from the model that a client
-    holds in its Context, bit for bit the same. The other settings are those of `aq.Server`: quantizer, scope, codec,
-    norm, feedback, sparsity, seed, max_update_norm, min_clients, loss_smoothing, cost.
+    downlink: "exact" sends what leads to the model from the one that a client holds in its Context, bit for bit the
+    same; "model" sends the whole model in every round, and clients keep nothing. The other settings are those of
+    `aq.Server`: quantizer, scope, codec, norm, feedback, sparsity, seed, max_update_norm, min_clients, loss_smoothing,
+    cost.
 
     Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
     the clients' metric that is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in
@@ -62,7 +66,7 @@ class AdaQuantStrategy(Strategy):
         strategy: Strategy,
         *,
         rule: Rule | str | None = None,
-        downlink: str = "model",
+        downlink: str = "exact",
         min_clients: int = 1,
         averages: bool | None = None,
         exact: str | Sequence[str] = EXACT_NAMES,
@@ -93,17 +97,17 @@ class AdaQuantStrategy(Strategy):
         self._fleet = Fleet()
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
         self._sent: Sent | None = None  # the messages of that round
+        self._viewing: Sent | None = None  # those of the evaluation that is out
         self._timeout = TIMEOUT
         # The wrapped strategy's own steps: `start` puts ours in their place.
-        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
-        self._summary = strategy.summary
+        self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, with each client's order."""
         refuse_outer(self)
-        messages = list(self._configure(server_round, arrays, config, grid))
+        messages = list(self._steps.configure_train(server_round, arrays, config, grid))
         if self.server is not None and self._before is not None:  # its replies were never aggregated
             self.server.return_to(self._before)
         self._sent = Sent.of(messages, grid, self._timeout)
@@ -124,7 +128,10 @@ class AdaQuantStrategy(Strategy):
         if self._before is None or server is None or sent is None:
             failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
             check_usable(server_round, asked, len(replies) - len(failed), failed)
-            return self._aggregate(server_round, replies)
+            untouched: tuple[ArrayRecord | None, MetricRecord | None] = self._steps.aggregate_train(
+                server_round, replies
+            )
+            return untouched
         before, self._before = self._before, None
         replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
         self._fleet.note_second(lost, plain)
@@ -135,20 +142,29 @@ class AdaQuantStrategy(Strategy):
             server.return_to(before)
         check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
-        arrays, metrics = self._aggregate(server_round, received.messages)
+        arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
         arrays, facts = self._close(server, before, received, arrays, loss)
+        server.viewed((), lost=[self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
         down = {"aq_wire_bytes_down": sent.wire_bytes}
         return arrays, MetricRecord({**(metrics or {}), **received.metrics, **down, **facts})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages."""
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+        """The wrapped strategy's messages; a client that holds a model is sent what leads on from it."""
+        messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
+        self._viewing = Sent.of(messages, grid, self._timeout)
+        if self.server is not None and (asked := self._fleet.take(messages)):
+            show(self.server, self._fleet, asked, self._viewing, self._stages.downlink.name != "model")
+        return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The wrapped strategy's metrics."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        replies = list(replies)
+        if self.server is not None and self._viewing is not None:
+            replies = seen(self.server, self._fleet, self._viewing, replies)
+        metrics: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
+        return metrics
 
     def summary(self) -> None:
         """Log the settings, then the wrapped strategy's."""
@@ -157,15 +173,11 @@ class AdaQuantStrategy(Strategy):
         _log.info("\t│\t├── Rule: %s", self._stages.rule)
         _log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", uplink.quantizer.name, uplink.scope, uplink.codec)
         _log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
-        self._summary()
+        self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
         """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps in the place of its."""
-        steps = {
-            "configure_train": self.configure_train,
-            "aggregate_train": self.aggregate_train,
-            "summary": self.summary,
-        }
+        steps = {name: getattr(self, name) for name in _STEPS}
         attributes = vars(self.strategy)
         before = {name: attributes[name] for name in steps if name in attributes}
         self._timeout = float(kwargs.get("timeout", args[3] if len(args) > 3 else TIMEOUT))

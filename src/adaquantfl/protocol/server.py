@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,6 +161,13 @@ class Server:
         """The present model for clients that only evaluate it; `Client.open` reads it. Not counted as traffic."""
         return {client: self._with_model(_EVALUATION, None if whole else self._held_by(client)) for client in clients}
 
+    def viewed(self, clients: Collection[int], lost: Collection[int] = ()) -> None:
+        """Note that these clients have opened a `view` of the present model, so that the next one leads on from it.
+
+        lost: clients that may hold nothing any more.
+        """
+        self._state = replace(self._state, log=self._state.log.lost_by(lost).held_by(clients))
+
     def receive(self, client: int, reply: bytes) -> None:
         """Take a client's reply. Refused with the reason where it cannot be used; a better one may still come."""
         opened = self._opened()
@@ -221,11 +228,15 @@ class Server:
         """Continue with these weights where somebody else has changed the model. ConfigError where they do not fit."""
         state = self._state
         model = state.layout.split(weights)
-        ours = state.layout.split(self.weights) if state.layout.narrow else self.model
         digest = digest_of(model)
-        if digest not in (state.log.digest, digest_of(ours)):
+        if not self.has(digest):
             trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
             self.return_to(replace(state, trajectory=trajectory, earlier=None, log=Log(state.log.round + 1, digest)))
+
+    def has(self, digest: bytes) -> bool:
+        """Whether this is the digest of the present model, or of the model in the types of the arrays."""
+        layout = self._state.layout
+        return digest == self._state.log.digest or (layout.narrow and digest == digest_of(layout.split(self.weights)))
 
     def return_to(self, earlier: ServerState) -> None:
         """Forget what came after this state, an open round included."""
