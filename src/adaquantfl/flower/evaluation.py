@@ -14,22 +14,24 @@ from ..errors import ConfigError
 from ..protocol.downlink import digest_of
 from ..protocol.server import Server
 from .fleet import Fleet
+from .form import Form
 from .records import HOLDS, arrays_in, without_ours
 from .sending import Envelope, Sent, model_in
 
 
-def show(server: Server, fleet: Fleet, messages: Sequence[Message], sent: Sent, remembered: bool) -> None:
+def show(server: Server, form: Form, fleet: Fleet, messages: Sequence[Message], sent: Sent, remembered: bool) -> None:
     """Write the present model into evaluate messages. A model that is not the server's stays as it is.
 
     remembered: whether clients keep the model; otherwise they are only told not to send it back.
     """
     try:
         name, record = model_in(messages)
-        digest = digest_of(server.current.layout.split(arrays_in(record)))
+        arrays = arrays_in(record)
+        digest = digest_of(server.current.layout.split(form.once(arrays)))
     except ConfigError:
         return
-    sent.envelope = Envelope(name, digest == server.current.log.digest, {"arrays": name})
-    if not (remembered and server.has(digest)):
+    sent.envelope = Envelope(name, digest == server.current.log.digest, {"arrays": name, **form.settings})
+    if not remembered or form.apart(arrays) or not server.has(digest):
         for message in messages:
             message.content = sent.envelope.write(message.content, None)
         return

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
-from ..protocol.arrays import Layout, Weights
+from ..protocol.arrays import AnyArray, Layout, Weights
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
+from .form import Form
 from .once import Once
 from .records import (
     HOLDS,
@@ -73,13 +74,16 @@ def quantize_mod(
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    records = list(reply.content.array_records.items())
+    records, form = list(reply.content.array_records.items()), Form.of_settings(plan)
     try:
         if len(records) != 1:
             raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = records[0], _measured(reply.content, plan)
-        measure = None if probe is None else lambda weights: probe(weights, context)
-        data = client.reply(arrays_in(trained), loss, examples, measure)
+        measure = None if probe is None else lambda weights: probe(form.whole(_named(weights)), context)
+        arrays = arrays_in(trained)
+        if apart := form.apart(arrays):
+            raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
+        data = client.reply(form.once(arrays), loss, examples, measure)
     except ConfigError as error:
         return _plain(reply, str(error))
     if plan["with_model"] or client.order.feedback:
@@ -100,7 +104,7 @@ def _open(message: Message, plan: ConfigRecord, context: Context, partition: int
     order = Order.unpack(data)
     if PARCEL not in plan and isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
         layout = Layout.from_json(order.layout)
-        sent = layout.split(arrays_in(model))
+        sent = layout.split(Form.of_settings(plan).once(arrays_in(model)))
         models.last = Held(order.round, sent, digest_of(sent), layout)
     key = None
     if partition is not None and "seed" in plan:
@@ -113,8 +117,13 @@ def _open(message: Message, plan: ConfigRecord, context: Context, partition: int
             raise
         raise ModelNeeded(str(error)) from error  # steps from a model that is not the one held here
     if not isinstance(model, ArrayRecord):
-        put(message, name, array_record(weights))
+        put(message, name, array_record(Form.of_settings(plan).whole(_named(weights))))
     return client
+
+
+def _named(weights: Weights) -> Mapping[str, AnyArray]:
+    assert isinstance(weights, Mapping)
+    return weights
 
 
 def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:

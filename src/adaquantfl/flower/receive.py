@@ -16,7 +16,9 @@ from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray
+from ..protocol.bfloat16 import widened
 from ..protocol.server import Server
+from .form import Form
 from .privacy import clipped
 from .records import NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
 
@@ -79,10 +81,11 @@ class Received:
         """A reply for the wrapped strategy."""
         self._places.append((partition if isinstance(partition, int) else math.inf, message))
 
-    def clip(self, server: Server, bound: float) -> None:
+    def clip(self, server: Server, form: Form, bound: float) -> None:
         """Hold every client's arrays to the norm that differential privacy's noise is made for."""
-        model = server.weights
-        assert isinstance(model, Mapping)
+        weights = server.weights
+        assert isinstance(weights, Mapping)
+        model = {name: widened(array) for name, array in form.whole(weights).items()}
         for _, message in self._places:
             for name, record in list(message.content.array_records.items()) if message.has_content() else ():
                 arrays, shorter = clipped(arrays_in(record), model, bound)
@@ -102,12 +105,13 @@ def receive(
     replies: Sequence[Message],
     clients: Mapping[int, int],
     weight_key: str,
+    form: Form,
     bound: float | None = None,
 ) -> Received:
     """Hand a round's replies to the server, and back to plain arrays.
 
-    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs. bound: of what an update may
-    be with differential privacy.
+    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs. form: of the model's
+    arrays. bound: of what an update may be with differential privacy.
     """
     received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
     notes: dict[int, str] = {}
@@ -137,14 +141,14 @@ def receive(
             packed[client] = reply, names[0]
         except (TypeError, Refused) as error:
             received.refuse(reply, str(error))
-    refused = _check_plain(server, plain)
+    refused = _check_plain(server, plain, form)
     for number, reply in enumerate(plain):
         if number in refused:
             received.refuse(reply, refused[number])
         else:
             received.plain[reply.metadata.src_node_id] = notes[reply.metadata.src_node_id]
             received.take(reply)
-    weights: Mapping[int, Any] = server.heard()
+    weights: Mapping[int, Any] = server.heard(wide=True)
     for client, (reply, name) in packed.items():
         if client not in weights:
             received.refuse(reply, server.missing[client])
@@ -153,15 +157,15 @@ def receive(
             received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
         else:
             partition = reply.content.config_records[name].get("partition")
-            put(reply, name, array_record(weights[client]))
+            put(reply, name, array_record(form.whole(weights[client])))
             received.heard += 1
             received.take(reply, partition)
     if bound is not None:
-        received.clip(server, bound)
+        received.clip(server, form, bound)
     return received
 
 
-def _check_plain(server: Server, plain: Sequence[Message]) -> dict[int, str]:
+def _check_plain(server: Server, plain: Sequence[Message], form: Form) -> dict[int, str]:
     """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
     finite, or an update beyond `max_update_norm`. The median is that of all replies. Where the limit clips, the arrays
     of the others are replaced by clipped ones."""
@@ -174,17 +178,20 @@ def _check_plain(server: Server, plain: Sequence[Message]) -> dict[int, str]:
                 raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
             arrays = arrays_in(records[0])
             layout.check_types(arrays)
-            sent = layout.split(arrays)
+            sent = layout.split(form.once(arrays))
             if not layout.is_finite(sent):
                 raise ConfigError("An array has a value that is NaN or infinite.")
             moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
             norms[number], models[number] = float(np.linalg.norm(moved.astype(np.float64))), sent
+            if layout.has_bfloat16:  # nobody can compute with it
+                name = next(iter(reply.content.array_records))
+                put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
         except (AdaQuantError, ValueError, TypeError) as error:
             reasons[number] = f"its arrays are not those of the model. {error}"
     middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
     for number, factor in limit.factors(norms, middle).items():
-        clipped = array_record(layout.join(models[number].towards(model, factor)))
-        put(plain[number], next(iter(plain[number].content.array_records)), clipped)
+        shorter: Any = layout.join(models[number].towards(model, factor), wide=True)
+        put(plain[number], next(iter(plain[number].content.array_records)), array_record(form.whole(shorter)))
     return reasons | limit.refused(norms, middle)
 
 

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from ..errors import AdaQuantError, ConfigError
 from ..protocol.arrays import AnyArray, Weights
+from ..protocol.bfloat16 import NAME, name_of
 from ..protocol.client import Client, ModelCache
 from ..protocol.messages import Order
 from ..runs import checkpoint
@@ -48,7 +49,14 @@ def arrays_in(record: Mapping[str, Array]) -> dict[str, AnyArray]:
 def array_record(weights: Weights) -> ArrayRecord:
     """Named arrays as Flower carries them."""
     assert isinstance(weights, Mapping)
-    return ArrayRecord({name: Array(array) for name, array in weights.items()})
+    return ArrayRecord({name: _array(array) for name, array in weights.items()})
+
+
+def _array(values: AnyArray) -> Array:
+    made = Array(values)
+    if name_of(values.dtype) == NAME:  # as it came, whether the package with the type is installed here or not
+        return Array(NAME, made.shape, made.stype, made.data)
+    return made
 
 
 def size_of(content: RecordDict) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +11,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from ..errors import CheckpointError, ConfigError, EngineError
-from ..protocol.arrays import EXACT_NAMES, Weights
+from ..errors import CheckpointError, ConfigError
+from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import digest_of
-from ..protocol.round import smoothed
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
@@ -26,10 +23,12 @@ from ..runs.config import Config
 from .averaging import averages as is_mean
 from .evaluation import seen, show
 from .fleet import Fleet, check_usable
+from .form import Form
 from .privacy import clipping_norm, refuse_outer
-from .receive import Received, positive, receive
-from .records import array_record, arrays_in
+from .receive import positive, receive
+from .records import arrays_in
 from .sending import TIMEOUT, Envelope, Sent, model_in
+from .served import ServedModel
 
 _log = logging.getLogger("flwr")
 _LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
@@ -85,7 +84,6 @@ class AdaQuantStrategy(Strategy):
         if not all(isinstance(pattern, str) for pattern in self._exact):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
-        self.server: Server | None = None
         self.refusals: dict[int, str] = {}
         rule = Config(method=rule).rule() if isinstance(rule, str) else rule
         mean = is_mean(strategy) if averages is None else averages
@@ -95,6 +93,7 @@ class AdaQuantStrategy(Strategy):
         self._lr_key = lr_key
         self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
         self._fleet = Fleet()
+        self._served = ServedModel(self._stages, self._exact, self._fleet.once)
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
         self._sent: Sent | None = None  # the messages of that round
         self._viewing: Sent | None = None  # those of the evaluation that is out
@@ -135,7 +134,9 @@ class AdaQuantStrategy(Strategy):
         before, self._before = self._before, None
         replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
         self._fleet.note_second(lost, plain)
-        received = receive(server, replies, self._fleet.numbers, self._weight_key, clipping_norm(self.strategy))
+        received = receive(
+            server, replies, self._fleet.numbers, self._weight_key, self._served.form, clipping_norm(self.strategy)
+        )
         self.refusals = received.refused
         self._fleet.say(server_round, received)
         if not received.usable:
@@ -143,7 +144,7 @@ class AdaQuantStrategy(Strategy):
         check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
-        arrays, facts = self._close(server, before, received, arrays, loss)
+        arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
         server.viewed((), lost=[self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
         down = {"aq_wire_bytes_down": sent.wire_bytes}
         return arrays, MetricRecord({**(metrics or {}), **received.metrics, **down, **facts})
@@ -155,7 +156,9 @@ class AdaQuantStrategy(Strategy):
         messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
         self._viewing = Sent.of(messages, grid, self._timeout)
         if self.server is not None and (asked := self._fleet.take(messages)):
-            show(self.server, self._fleet, asked, self._viewing, self._stages.downlink.name != "model")
+            show(
+                self.server, self._served.form, self._fleet, asked, self._viewing, self._stages.downlink.name != "model"
+            )
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -196,21 +199,25 @@ class AdaQuantStrategy(Strategy):
         return getattr(self.strategy, name)
 
     @property
+    def server(self) -> Server | None:
+        """The server of the protocol, from the first round on."""
+        return self._served.server
+
+    @property
     def arrays(self) -> ArrayRecord:
         """The present model, from the first round on, or from a state that was loaded."""
-        if self.server is None:
-            raise ConfigError("The strategy has no model before its first round.")
-        return array_record(self.server.weights)
+        return self._served.arrays
 
     def state_dict(self) -> dict[str, Any]:
         """The state as a plain tree of arrays, bytes, numbers and text; `runs.checkpoint` writes it to a folder.
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> AdaQuantStrategy(FedAvg()).state_dict()
-        {'format': 2, 'server': None, 'clients': {}}
+        {'format': 2, 'server': None, 'clients': {}, 'tied': {}}
         """
         clients = {str(node): number for node, number in self._fleet.numbers.items()}
-        return {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
+        state = {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
+        return {**state, "tied": self._served.form.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state: model, levels, bits and randomness continue where they were.
@@ -222,7 +229,8 @@ class AdaQuantStrategy(Strategy):
         try:
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
-            self.server = Server.restore(state["server"], self._stages) if state["server"] else None
+            self._served.server = Server.restore(state["server"], self._stages) if state["server"] else None
+            self._served.form = Form.of_settings(state["tied"])
             self._fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
             self._before = None
         except (KeyError, TypeError, AttributeError) as error:
@@ -234,7 +242,7 @@ class AdaQuantStrategy(Strategy):
         try:
             name, record = model_in(messages)
             weights = arrays_in(record)
-            server = self._server_at(weights)
+            server = self._served.at(weights)
         except ConfigError as error:
             self._fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
@@ -255,45 +263,13 @@ class AdaQuantStrategy(Strategy):
             "with_model": self._stages.downlink.name != "model",
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
+            **self._served.form.settings,
         }
-        same = digest_of(before.layout.split(weights)) == before.log.digest
+        same = digest_of(before.layout.split(self._served.form.once(weights))) == before.log.digest
         sent.envelope = Envelope(name, same, settings)
         for message, client in zip(messages, clients, strict=True):
             message.content = sent.envelope.write(message.content, orders[client])
         return before
-
-    def _server_at(self, weights: Weights) -> Server:
-        """The server with this model: the one that it made last, or another where somebody has changed it since."""
-        if self.server is not None:
-            with suppress(ConfigError):  # another model, with other arrays
-                self.server.adopt(weights)
-                return self.server
-        self.server = Server(weights, exact=self._exact, stages=self._stages)
-        return self.server
-
-    def _close(
-        self, server: Server, before: ServerState, received: Received, arrays: ArrayRecord | None, loss: float | None
-    ) -> tuple[ArrayRecord | None, dict[str, Any]]:
-        """End the round with what the wrapped strategy made of it: the model to continue with, and what it took."""
-        if (arrays is None) == bool(received.heard):  # only plain weights; or nothing was made of the updates
-            server.return_to(before)
-            return arrays, {}
-        try:
-            closed = server.close(before.layout.typed(arrays_in(arrays)) if arrays is not None else None)
-        except EngineError as error:
-            _log.warning("The model stays as it is. %s", error)
-            server.return_to(before)
-            return None, {}
-        after, facts = server.current, closed.facts
-        if "undone" not in facts:
-            known = before.loss if loss is None else smoothed(before.loss, loss, self._stages.loss_smoothing)
-            server.return_to(replace(after, loss=known))
-        return array_record(closed.weights), {
-            **({} if facts["s"] is None else {"aq_s": facts["s"]}),
-            "aq_bits_per_element": facts["bits_per_element"],
-            "aq_paper_bits": after.ledger.paper_bits - before.ledger.paper_bits,
-            "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
-        }
 
     def _learning_rate(self, message: Message) -> float:
         """eta_k from the train config; it matters only where it changes."""

@@ -188,16 +188,17 @@ class Server:
         if client in opened.orders and client not in opened.heard:
             opened.missing[client] = reason
 
-    def heard(self) -> dict[int, Weights]:
+    def heard(self, wide: bool = False) -> dict[int, Weights]:
         """The weights that each accepted reply stands for, w_k + Q(update), for a strategy that adds up by itself.
 
-        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped.
+        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped. wide:
+        bfloat16 arrays come as float32.
         """
         opened, layout, model = self._opened(), self._state.layout, self.model
         opened.apply_limit(self.stages.limit)
         factors = opened.clip_factors(self.stages.limit)
         return {
-            client: layout.join(one.decoded(model, factors.get(client, 1.0)))
+            client: layout.join(one.decoded(model, factors.get(client, 1.0)), wide=wide)
             for client, one in sorted(opened.heard.items())
         }
 
@@ -232,6 +233,13 @@ class Server:
         if not self.has(digest):
             trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
             self.return_to(replace(state, trajectory=trajectory, earlier=None, log=Log(state.log.round + 1, digest)))
+
+    def rebuild(self, weights: Weights, exact: Iterable[str] = EXACT_NAMES) -> None:
+        """Continue with a model of other arrays. The rule and all totals stay; nobody holds this model yet."""
+        before, fresh = self._state, Server(weights, exact=exact, stages=self.stages).current
+        log = Log(before.log.round + 1, fresh.log.digest)
+        new = replace(before, layout=fresh.layout, trajectory=fresh.trajectory, earlier=None, survey=None, log=log)
+        self.return_to(new)
 
     def has(self, digest: bytes) -> bool:
         """Whether this is the digest of the present model, or of the model in the types of the arrays."""
