@@ -502,12 +502,39 @@ def test_without_a_loss_s_stays_and_the_log_says_why(caplog: pytest.LogCaptureFi
     logger = logging.getLogger("flwr")
     logger.addHandler(caplog.handler)
     try:
-        run(strategy, FakeGrid(clients()), 8)
+        run(strategy, FakeGrid(clients()), 1)
     finally:
         logger.removeHandler(caplog.handler)
     assert strategy.server is not None
     assert strategy.server.current.rule.s == 2
     assert "as 'my_loss', so that s stays 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"train_loss": 2.0, "loss": 9.0}, 2.0),
+        ({"loss": 3.0, "val_loss": 9.0}, 3.0),
+        ({"avg_trainLoss": 4.0, "accuracy": 0.5}, 4.0),
+        ({"loss_a": 4.0, "loss_b": 0.5}, None),
+        ({"accuracy": 0.5}, None),
+    ],
+)
+def test_the_loss_is_found_under_the_names_that_apps_use(metrics: dict[str, float], expected: float | None) -> None:
+    strategy, grid = AdaQuantStrategy(FedAvg(), rule=aq.AdaQuant(s0=2)), FakeGrid(clients(loss=None))
+    for client in grid.clients:
+        client.metrics = metrics
+    run(strategy, grid, 1)
+    assert strategy.server is not None
+    assert strategy.server.current.loss == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("rule", [aq.Fixed(bits=4), "auto"])
+def test_rules_that_need_no_loss_do_not_ask_for_one(rule: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    result = run(AdaQuantStrategy(FedAvg(), rule=rule), FakeGrid(clients(loss=None)), 2)
+    assert "training loss" not in caplog.text
+    assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
 
 
 def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
@@ -586,6 +613,44 @@ def test_a_saved_state_resumes_where_it_was(downlink: str, tmp_path: Path) -> No
     assert [rest.train_metrics_clientapp[n] for n in range(1, 8)] == [
         expected.train_metrics_clientapp[n] for n in range(6, 13)
     ]
+
+
+def test_the_number_of_the_round_goes_on_after_a_restart() -> None:
+    class Seeing(Client):
+        def _train(self, message: Message, context: Any) -> Message:
+            trained.append(message.content["config"]["server-round"])
+            return super()._train(message, context)
+
+        def _evaluate(self, message: Message, context: Any) -> Message:
+            evaluated.append(message.content["config"]["server-round"])
+            return super()._evaluate(message, context)
+
+    class Counting(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            aggregated.append(server_round)
+            return super().aggregate_train(server_round, replies)
+
+    trained: list[Any] = []
+    evaluated: list[Any] = []
+    aggregated: list[int] = []
+    central: list[int] = []
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> None:
+        central.append(server_round)
+
+    first, second = AdaQuantStrategy(Counting()), AdaQuantStrategy(Counting())
+    grid = FakeGrid([Seeing(step(0)), Seeing(step(1))])
+    half = run(first, grid, 2, FLOATS, evaluate_fn=evaluate)
+    second.load_state_dict(first.state_dict())
+    second.start(grid, half.arrays, 3, 60.0, ConfigRecord(), ConfigRecord(), evaluate)  # by place
+    assert trained == evaluated == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert aggregated == [1, 2, 3, 4, 5]
+    assert central == [0, 1, 2, 2, 3, 4, 5]
+    assert second.state_dict()["rounds"] == 5
+    by_hand = AdaQuantStrategy(Counting())
+    by_hand.load_state_dict(second.state_dict())
+    messages = by_hand.configure_train(6, by_hand.arrays, ConfigRecord(), grid)  # who counts by hand is believed
+    assert {message.content["config"]["server-round"] for message in messages} == {6}
 
 
 @pytest.mark.parametrize("state", [{}, {"format": 1}, {"format": 2, "what": 3}, {"format": 2, "server": {"a": 1}}])

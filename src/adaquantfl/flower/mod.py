@@ -16,6 +16,7 @@ from ..protocol.downlink import Held, digest_of
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
 from .form import Form
+from .losses import loss_in, numbers_in
 from .once import Once
 from .records import (
     HOLDS,
@@ -172,14 +173,7 @@ def _same(record: object, given: dict[str, Array]) -> bool:
 
 def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:
     """The training loss, 0 where none is reported, and the number of examples."""
-    numbers = {
-        key: value
-        for metrics in content.metric_records.values()
-        for key, value in metrics.items()
-        if isinstance(value, int | float)
-    }
-    losses = [numbers[key] for key in plan["loss"] if key in numbers]  # type: ignore[union-attr]
-    examples = numbers.get(str(plan["examples"]), 1)
+    numbers = numbers_in(content)
+    loss, examples = loss_in(numbers, plan["loss"]) or 0.0, numbers.get(str(plan["examples"]), 1)  # type: ignore[arg-type]
     # The strategy reads the loss from the metrics and ignores one below 0; the update counts all the same.
-    loss = max(float(losses[0]), 0.0) if losses else 0.0
-    return loss, max(1, round(examples)) if examples < 2**32 else 1
+    return (0.0 if loss < 0 else loss), max(1, round(examples)) if examples < 2**32 else 1

@@ -19,6 +19,7 @@ from ..protocol.arrays import AnyArray
 from ..protocol.bfloat16 import widened
 from ..protocol.server import Server
 from .form import Form
+from .losses import loss_in, numbers_in
 from .privacy import clipped
 from .records import NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
 
@@ -70,11 +71,10 @@ class Received:
         use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it."""
         pairs = []
         for message in self.messages:
-            for metrics in message.content.metric_records.values() if message.has_content() else ():
-                loss = next((positive(metrics[key]) for key in loss_keys if key in metrics), None)
-                weight = positive(metrics.get(weight_key, 1))
-                if loss and weight:
-                    pairs.append((weight, loss))
+            numbers = numbers_in(message.content) if message.has_content() else {}
+            loss, weight = positive(loss_in(numbers, loss_keys)), positive(numbers.get(weight_key, 1))
+            if loss and weight:
+                pairs.append((weight, loss))
         return positive(sum(w * loss for w, loss in pairs) / sum(w for w, _ in pairs)) if pairs else None
 
     def take(self, message: Message, partition: object = None) -> None:

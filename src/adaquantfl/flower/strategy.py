@@ -24,14 +24,15 @@ from .averaging import averages as is_mean
 from .evaluation import seen, show
 from .fleet import Fleet, check_usable
 from .form import Form
+from .losses import USUAL_KEYS, advice, needs_loss
 from .privacy import clipping_norm, refuse_outer
 from .receive import positive, receive
 from .records import arrays_in
 from .sending import TIMEOUT, Envelope, Sent, model_in
 from .served import ServedModel
+from .starting import Arguments, in_place_of, later
 
 _log = logging.getLogger("flwr")
-_LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
 _FORMAT = 2  # of state_dict
 _STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
@@ -48,9 +49,10 @@ class AdaQuantStrategy(Strategy):
     cost.
 
     Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
-    the clients' metric that is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in
-    the train config, where the server changes it from round to round. averages: whether the wrapped strategy's model is
-    a mean over the clients, for the rule "auto"; by default known of Flower's own strategies and their subclasses.
+    the clients' metric that is the training loss; by default "train_loss", else "loss", else the only one with "loss"
+    in its name. lr_key: the learning rate in the train config, where the server changes it from round to round.
+    averages: whether the wrapped strategy's model is a mean over the clients, for the rule "auto"; by default known of
+    Flower's own strategies and their subclasses.
 
     `server` is the `aq.Server`, from the first round on; `refusals` has the nodes of the last round whose replies were
     refused, with the reasons.
@@ -89,7 +91,7 @@ class AdaQuantStrategy(Strategy):
         mean = is_mean(strategy) if averages is None else averages
         self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
-        self._loss_keys = _LOSS_KEYS if loss_key is None else (loss_key,)
+        self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)
         self._lr_key = lr_key
         self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
         self._fleet = Fleet()
@@ -98,6 +100,7 @@ class AdaQuantStrategy(Strategy):
         self._sent: Sent | None = None  # the messages of that round
         self._viewing: Sent | None = None  # those of the evaluation that is out
         self._timeout = TIMEOUT
+        self._rounds = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
 
@@ -127,6 +130,7 @@ class AdaQuantStrategy(Strategy):
         if self._before is None or server is None or sent is None:
             failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
             check_usable(server_round, asked, len(replies) - len(failed), failed)
+            self._rounds = server_round
             untouched: tuple[ArrayRecord | None, MetricRecord | None] = self._steps.aggregate_train(
                 server_round, replies
             )
@@ -143,7 +147,10 @@ class AdaQuantStrategy(Strategy):
             server.return_to(before)
         check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
+        if loss is None and needs_loss(self._stages.rule):
+            self._fleet.once("loss", "%s", advice(self._loss_keys, server.current.rule.s))
         arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
+        self._rounds = server_round
         arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
         server.viewed((), lost=[self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
         down = {"aq_wire_bytes_down": sent.wire_bytes}
@@ -179,18 +186,18 @@ class AdaQuantStrategy(Strategy):
         self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
-        """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps in the place of its."""
-        steps = {name: getattr(self, name) for name in _STEPS}
-        attributes = vars(self.strategy)
-        before = {name: attributes[name] for name in steps if name in attributes}
-        self._timeout = float(kwargs.get("timeout", args[3] if len(args) > 3 else TIMEOUT))
-        attributes.update(steps)
-        try:
-            return self.strategy.start(*args, **kwargs)
-        finally:
-            for name in steps:
-                del attributes[name]
-            attributes.update(before)
+        """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps in the place of its.
+
+        After `load_state_dict`, the number of the round that clients, strategy and `evaluate_fn` see continues.
+        Flower's log and its result count the rounds of this call.
+        """
+        given, rounds = Arguments(self.strategy.start, args, kwargs), self._resumed
+        self._timeout = float(given.get("timeout", TIMEOUT))
+        if evaluate := given.get("evaluate_fn"):
+            given.replace("evaluate_fn", later(evaluate, rounds))
+        steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
+        with in_place_of(self.strategy, {**steps, "summary": self.summary}):
+            return self.strategy.start(*given.args, **given.kwargs)
 
     def __getattr__(self, name: str) -> Any:
         """What the wrapped strategy has and this one has not: apps call methods of their own strategy."""
@@ -213,11 +220,11 @@ class AdaQuantStrategy(Strategy):
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> AdaQuantStrategy(FedAvg()).state_dict()
-        {'format': 2, 'server': None, 'clients': {}, 'tied': {}}
+        {'format': 2, 'server': None, 'clients': {}, 'tied': {}, 'rounds': 0}
         """
         clients = {str(node): number for node, number in self._fleet.numbers.items()}
         state = {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
-        return {**state, "tied": self._served.form.settings}
+        return {**state, "tied": self._served.form.settings, "rounds": self._rounds}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state: model, levels, bits and randomness continue where they were.
@@ -233,6 +240,7 @@ class AdaQuantStrategy(Strategy):
             self._served.form = Form.of_settings(state["tied"])
             self._fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
             self._before = None
+            self._rounds = self._resumed = int(state["rounds"])
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
 
@@ -247,14 +255,6 @@ class AdaQuantStrategy(Strategy):
             self._fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
         before = server.current
-        if before.round and before.loss is None and server.wants_loss():
-            keys = " or ".join(map(repr, self._loss_keys))
-            _log.warning(
-                "No client reports a training loss above 0 as %s, so that s stays %s. Return it in the client's "
-                "MetricRecord, or name its key: AdaQuantStrategy(..., loss_key=...).",
-                keys,
-                before.rule.s,
-            )
         clients = self._fleet.clients(messages)
         orders = server.open(clients, self._learning_rate(messages[0]))
         settings = {
