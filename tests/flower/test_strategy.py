@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, FrameError, QuantizeError
+from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, EngineError, FrameError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.records import KEY, PARCEL, REPLY
 from adaquantfl.protocol.messages import Reply
@@ -238,12 +238,13 @@ def test_a_clipping_mod_behind_ours_sees_plain_weights() -> None:
     def private(inner: Strategy) -> Strategy:
         return flower.DifferentialPrivacyClientSideFixedClipping(inner, 0.0, clipping_norm=0.01, num_sampled_clients=4)
 
-    clipped = run(private(FedAvg()), FakeGrid(clients(mods=(fixedclipping_mod,))), model=FLOATS)
+    model = {name: FLOATS[name] for name in ("conv", "double")}  # Flower itself does not clip arrays without dimensions
+    clipped = run(private(FedAvg()), FakeGrid(clients(mods=(fixedclipping_mod,))), model=model)
     both = FakeGrid(clients(mods=(quantize_mod, fixedclipping_mod)))
-    result = run(AdaQuantStrategy(private(FedAvg()), rule=FINE), both, model=FLOATS)
+    result = run(AdaQuantStrategy(private(FedAvg()), rule=FINE), both, model=model)
     assert result.train_metrics_clientapp[1]["aq_quantized"] == 4
     for name, array in final(clipped).items():
-        assert np.linalg.norm(array - FLOATS[name]) < 0.011
+        assert np.linalg.norm(array - model[name]) < 0.011
         np.testing.assert_allclose(final(result)[name], array, atol=1e-6)
 
 
@@ -333,7 +334,7 @@ def test_the_exact_downlink_ends_in_the_same_model_bit_for_bit(inner: str, model
         assert all(small < 0.7 * large for small, large in zip(exact[1:], whole[1:], strict=True))
 
 
-def test_a_client_that_forgot_its_state_misses_a_round_and_gets_the_whole_model() -> None:
+def test_a_client_that_forgot_its_state_gets_the_whole_model_in_the_same_round() -> None:
     grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
     arrays, heard, kinds = record(FLOATS), [], []
     for number in range(1, 5):
@@ -346,9 +347,20 @@ def test_a_client_that_forgot_its_state_misses_a_round_and_gets_the_whole_model(
         assert metrics is not None
         arrays = new
         heard.append(metrics["aq_quantized"])
-    assert heard == [4, 4, 3, 4]
-    in_order = [sorted(kind) for kind in kinds]
-    assert in_order == [[False] * 4, [True] * 4, [True] * 4, [False, True, True, True]]
+    assert heard == [4] * 4
+    assert kinds == [[False] * 4, *[[True] * 4] * 3]
+    again = grid.sent[12]  # after four messages in each of three rounds
+    assert again.metadata.dst_node_id == 1002
+    assert again.content.array_records
+
+
+def test_a_fleet_that_lost_all_its_state_trains_on() -> None:
+    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    whole = run(AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=1)), FakeGrid(clients()), 3, FLOATS)
+    first = run(strategy, grid, 2, FLOATS)
+    for context in grid.contexts:
+        context.state.clear()
+    assert same(strategy.start(grid, first.arrays, num_rounds=1), whole)
 
 
 def test_a_clients_wrong_memory_is_noticed() -> None:
@@ -360,8 +372,10 @@ def test_a_clients_wrong_memory_is_noticed() -> None:
     moved = {name: array + 1 for name, array in FLOATS.items()}
     run(AdaQuantStrategy(FedAvg(), downlink="exact", seed=9), elsewhere, 1, moved)
     grid.contexts[1] = elsewhere.contexts[1]  # the model of another run
-    result = strategy.start(grid, first.arrays, num_rounds=1)
-    assert result.train_metrics_clientapp[1]["aq_quantized"] == 3
+    wrong = run(strategy, grid, 1, final(first))
+    assert wrong.train_metrics_clientapp[1]["aq_quantized"] == 4
+    right = AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    assert same(wrong, run(right, FakeGrid(clients()), 2, FLOATS))
 
 
 @pytest.mark.parametrize("quantizer", ["stc", "nearest"])
@@ -488,12 +502,39 @@ def test_without_a_loss_s_stays_and_the_log_says_why(caplog: pytest.LogCaptureFi
     logger = logging.getLogger("flwr")
     logger.addHandler(caplog.handler)
     try:
-        run(strategy, FakeGrid(clients()), 8)
+        run(strategy, FakeGrid(clients()), 1)
     finally:
         logger.removeHandler(caplog.handler)
     assert strategy.server is not None
     assert strategy.server.current.rule.s == 2
     assert "as 'my_loss', so that s stays 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"train_loss": 2.0, "loss": 9.0}, 2.0),
+        ({"loss": 3.0, "val_loss": 9.0}, 3.0),
+        ({"avg_trainLoss": 4.0, "accuracy": 0.5}, 4.0),
+        ({"loss_a": 4.0, "loss_b": 0.5}, None),
+        ({"accuracy": 0.5}, None),
+    ],
+)
+def test_the_loss_is_found_under_the_names_that_apps_use(metrics: dict[str, float], expected: float | None) -> None:
+    strategy, grid = AdaQuantStrategy(FedAvg(), rule=aq.AdaQuant(s0=2)), FakeGrid(clients(loss=None))
+    for client in grid.clients:
+        client.metrics = metrics
+    run(strategy, grid, 1)
+    assert strategy.server is not None
+    assert strategy.server.current.loss == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("rule", [aq.Fixed(bits=4), "auto"])
+def test_rules_that_need_no_loss_do_not_ask_for_one(rule: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    result = run(AdaQuantStrategy(FedAvg(), rule=rule), FakeGrid(clients(loss=None)), 2)
+    assert "training loss" not in caplog.text
+    assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
 
 
 def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
@@ -572,6 +613,44 @@ def test_a_saved_state_resumes_where_it_was(downlink: str, tmp_path: Path) -> No
     assert [rest.train_metrics_clientapp[n] for n in range(1, 8)] == [
         expected.train_metrics_clientapp[n] for n in range(6, 13)
     ]
+
+
+def test_the_number_of_the_round_goes_on_after_a_restart() -> None:
+    class Seeing(Client):
+        def _train(self, message: Message, context: Any) -> Message:
+            trained.append(message.content["config"]["server-round"])
+            return super()._train(message, context)
+
+        def _evaluate(self, message: Message, context: Any) -> Message:
+            evaluated.append(message.content["config"]["server-round"])
+            return super()._evaluate(message, context)
+
+    class Counting(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            aggregated.append(server_round)
+            return super().aggregate_train(server_round, replies)
+
+    trained: list[Any] = []
+    evaluated: list[Any] = []
+    aggregated: list[int] = []
+    central: list[int] = []
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> None:
+        central.append(server_round)
+
+    first, second = AdaQuantStrategy(Counting()), AdaQuantStrategy(Counting())
+    grid = FakeGrid([Seeing(step(0)), Seeing(step(1))])
+    half = run(first, grid, 2, FLOATS, evaluate_fn=evaluate)
+    second.load_state_dict(first.state_dict())
+    second.start(grid, half.arrays, 3, 60.0, ConfigRecord(), ConfigRecord(), evaluate)  # by place
+    assert trained == evaluated == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert aggregated == [1, 2, 3, 4, 5]
+    assert central == [0, 1, 2, 2, 3, 4, 5]
+    assert second.state_dict()["rounds"] == 5
+    by_hand = AdaQuantStrategy(Counting())
+    by_hand.load_state_dict(second.state_dict())
+    messages = by_hand.configure_train(6, by_hand.arrays, ConfigRecord(), grid)  # who counts by hand is believed
+    assert {message.content["config"]["server-round"] for message in messages} == {6}
 
 
 @pytest.mark.parametrize("state", [{}, {"format": 1}, {"format": 2, "what": 3}, {"format": 2, "server": {"a": 1}}])
@@ -722,14 +801,14 @@ def test_a_diverged_client_costs_only_its_own_reply() -> None:
     assert all(np.isfinite(array).all() for array in final(result).values())
 
 
-def test_a_round_without_a_usable_reply_keeps_the_model_and_reports() -> None:
+def test_a_round_without_a_usable_reply_ends_the_run_with_the_reasons() -> None:
     grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
     grid.tamper = dict.fromkeys(range(4), altered(lambda data: data[:-1]))
-    result = run(strategy, grid)
-    assert result.train_metrics_clientapp[1]["aq_refused"] == 4
-    assert not result.arrays
+    with pytest.raises(EngineError, match=r"Round 1: none of the 4 clients can be used\. By node: .*checksum"):
+        run(strategy, grid)
     assert strategy.server is not None
     assert strategy.server.current.round == 0
+    assert len(strategy.refusals) == 4
 
 
 @pytest.mark.parametrize("limit", [1.0, "10x"])
@@ -788,7 +867,7 @@ def test_wrong_settings_are_refused_with_a_sentence() -> None:
         (ConfigError, {"max_update_norm": "ten"}),
         (ConfigError, {"exact": [3]}),
         (ConfigError, {"step": "sum"}),
-        (ConfigError, {"rule": "adaquant"}),
+        (ConfigError, {"rule": "adaqant"}),
         (AdaQuantError, {"quantizer": "centroids"}),
         (ConfigError, {"downlink": "small"}),
     ):

@@ -53,13 +53,14 @@ class Client:
         self, change: Change, *, examples: int = 10, loss: float | None = 1.0, mods: Sequence[Any] = (quantize_mod,)
     ) -> None:
         self.change, self.examples, self.loss = change, examples, loss
+        self.metrics: dict[str, float] = {}  # more of them
         self.app = ClientApp(mods=list(mods))
         self.app.train()(self._train)
         self.app.evaluate()(self._evaluate)
 
     def _train(self, message: Message, context: Context) -> Message:
         trained = {name: self.change(name, array) for name, array in arrays_of(message).items()}
-        metrics: dict[str, Any] = {"num-examples": self.examples}
+        metrics: dict[str, Any] = {"num-examples": self.examples, **self.metrics}
         if self.loss is not None:
             metrics["train_loss"] = self.loss
         content = RecordDict({"arrays": record(trained), "metrics": MetricRecord(metrics)})

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
-from ..protocol.arrays import Layout, Weights
+from ..protocol.arrays import AnyArray, Layout, Weights
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
-from .records import KEY, ORDER, PARCEL, REPLY, array_record, arrays_in, bytes_in, put, recall, remember
+from .form import Form
+from .losses import loss_in, numbers_in
+from .once import Once
+from .records import (
+    HOLDS,
+    KEY,
+    NOTE,
+    ORDER,
+    PARCEL,
+    REPLY,
+    SAME_VERSION,
+    SPEAKER,
+    array_record,
+    arrays_in,
+    bytes_in,
+    put,
+    recall,
+    remember,
+    without_ours,
+)
 
 Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
-_log = logging.getLogger("flwr")
+_once = Once(logging.getLogger("flwr"))
 
 
 def quantize_mod(
     message: Message, context: Context, call_next: ClientAppCallable, probe: Probe | None = None
 ) -> Message:
-    """Quantize the reply to a train message of an `AdaQuantStrategy`; leave every other message alone.
+    """Quantize the reply to a train message of an `AdaQuantStrategy`, and open the model of an evaluate message.
 
-    Put it first in `mods`: the first is the last to touch the reply, and others want to see plain arrays.
+    All other messages are left alone. Put it first in `mods`: the first is the last to touch the reply, and others want
+    to see plain arrays.
 
     probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
     probe=loss_of)`. Without it the harm counts as 0.
@@ -37,33 +57,36 @@ def quantize_mod(
     ... def train(message: Message, context: Context) -> Message:
     ...     ...  # as without it: train, and return all of the model's arrays
     """
-    if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN or KEY not in message.content:
+    kind = message.metadata.message_type.partition(".")[0]
+    if kind not in (MessageType.TRAIN, MessageType.EVALUATE) or KEY not in message.content.config_records:
         return call_next(message, context)
-    plan = message.content.config_records[KEY]
-    message.content = RecordDict({name: record for name, record in message.content.items() if name != KEY})
+    plan = without_ours(message)
+    assert plan is not None
     number = str(context.node_config.get("partition-id", ""))
     partition = int(number) if number.isdecimal() else None
+    if kind == MessageType.EVALUATE and ORDER not in plan:
+        return _evaluate(message, context, call_next, plan, None)
     try:
         client = _open(message, plan, context, partition)
-    except (AdaQuantError, KeyError, TypeError) as error:
-        reason = f"quantize_mod: {error}"
-        if not isinstance(error, ModelNeeded):  # which is mended in the next round
-            reason += " Install the same version of adaquantfl on server and clients."
-        _log.error("%s", reason)
-        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+    except (AdaQuantError, KeyError, TypeError, ValueError) as error:
+        return _unopened(message, context, call_next, error)
+    if kind == MessageType.EVALUATE:
+        return _evaluate(message, context, call_next, plan, client)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    records = list(reply.content.array_records.items())
+    records, form = list(reply.content.array_records.items()), Form.of_settings(plan)
     try:
         if len(records) != 1:
             raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = records[0], _measured(reply.content, plan)
-        measure = None if probe is None else lambda weights: probe(weights, context)
-        data = client.reply(arrays_in(trained), loss, examples, measure)
+        measure = None if probe is None else lambda weights: probe(form.whole(_named(weights)), context)
+        arrays = arrays_in(trained)
+        if apart := form.apart(arrays):
+            raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
+        data = client.reply(form.once(arrays), loss, examples, measure)
     except ConfigError as error:
-        _log.warning("quantize_mod: the reply is sent as it is, not quantized. %s", error)
-        return reply
+        return _plain(reply, str(error))
     if plan["with_model"] or client.order.feedback:
         remember(client, context.state, with_model=bool(plan["with_model"]))
     put(reply, name, ConfigRecord({REPLY: data} if partition is None else {REPLY: data, "partition": partition}))
@@ -75,32 +98,82 @@ def _open(message: Message, plan: ConfigRecord, context: Context, partition: int
     name, data = str(plan["arrays"]), bytes_in(plan, ORDER)
     models, model = ModelCache(), message.content[name]
     client = recall(context.state, partition or 0, models)
-    if not isinstance(model, ArrayRecord):
+    if PARCEL in plan:  # next to Flower's own record, whose arrays are rounded
+        data += bytes_in(plan, PARCEL)
+    elif not isinstance(model, ArrayRecord):
         data += bytes_in(message.content.config_records[name], PARCEL)
     order = Order.unpack(data)
-    if isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
+    if PARCEL not in plan and isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
         layout = Layout.from_json(order.layout)
-        sent = layout.split(arrays_in(model))
+        sent = layout.split(Form.of_settings(plan).once(arrays_in(model)))
         models.last = Held(order.round, sent, digest_of(sent), layout)
     key = None
-    if partition is not None:  # another run with the same seed meets the partition again, but not the node's id
+    if partition is not None and "seed" in plan:
+        # Another run with the same seed meets the partition again, but not the node's id.
         key = stream_key(int(plan["seed"]), order.round, partition)  # type: ignore[arg-type]
-    weights = client.open(data, copy=False, key=key)
+    try:
+        weights = client.open(data, copy=False, key=key)
+    except (AdaQuantError, ValueError, IndexError) as error:
+        if order.layout:
+            raise
+        raise ModelNeeded(str(error)) from error  # steps from a model that is not the one held here
     if not isinstance(model, ArrayRecord):
-        put(message, name, array_record(weights))
+        put(message, name, array_record(Form.of_settings(plan).whole(_named(weights))))
     return client
+
+
+def _named(weights: Weights) -> Mapping[str, AnyArray]:
+    assert isinstance(weights, Mapping)
+    return weights
+
+
+def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:
+    """Train without an order that cannot be used, where the model is there; otherwise say so, and the server sends the
+    message again."""
+    reason = f"{SPEAKER} {error}"
+    if not isinstance(error, ModelNeeded):
+        reason += f" {SAME_VERSION} on server and clients."
+    if message.content.array_records:
+        reply = call_next(message, context)
+        return reply if reply.has_error() else _plain(reply, reason)
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+
+
+def _plain(reply: Message, reason: str) -> Message:
+    """The reply as it is, with a note for the server."""
+    _once("plain", "quantize_mod: replies are sent as they are, not quantized. %s", reason)
+    put(reply, KEY, ConfigRecord({NOTE: reason}))
+    return reply
+
+
+def _evaluate(
+    message: Message, context: Context, call_next: ClientAppCallable, plan: ConfigRecord, client: Client | None
+) -> Message:
+    """Evaluate the model, keep it for the next round, and do not send it back. client: None where it keeps nothing."""
+    if client is not None:
+        remember(client, context.state, with_model=True)
+    given: dict[str, Array] = dict(message.content.array_records.get(str(plan.get("arrays")), {}))
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    reply.content = RecordDict({name: one for name, one in reply.content.items() if not _same(one, given)})
+    if client is not None:
+        put(reply, KEY, ConfigRecord({HOLDS: client.holds}))
+    return reply
+
+
+def _same(record: object, given: dict[str, Array]) -> bool:
+    """Whether a record has the very arrays that the client was given."""
+    return (
+        isinstance(record, ArrayRecord)
+        and list(record) == list(given)
+        and all(array.dtype == given[name].dtype and array.data == given[name].data for name, array in record.items())
+    )
 
 
 def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:
     """The training loss, 0 where none is reported, and the number of examples."""
-    numbers = {
-        key: value
-        for metrics in content.metric_records.values()
-        for key, value in metrics.items()
-        if isinstance(value, int | float)
-    }
-    losses = [numbers[key] for key in plan["loss"] if key in numbers]  # type: ignore[union-attr]
-    examples = numbers.get(str(plan["examples"]), 1)
+    numbers = numbers_in(content)
+    loss, examples = loss_in(numbers, plan["loss"]) or 0.0, numbers.get(str(plan["examples"]), 1)  # type: ignore[arg-type]
     # The strategy reads the loss from the metrics and ignores one below 0; the update counts all the same.
-    loss = max(float(losses[0]), 0.0) if losses else 0.0
-    return loss, max(1, round(examples)) if examples < 2**32 else 1
+    return (0.0 if loss < 0 else loss), max(1, round(examples)) if examples < 2**32 else 1

@@ -16,9 +16,13 @@ from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray
+from ..protocol.bfloat16 import widened
 from ..protocol.limits import ExamplesLimit
 from ..protocol.server import Server
-from .records import REPLY, array_record, arrays_in, bytes_in, put, size_of
+from .form import Form
+from .losses import loss_in, numbers_in
+from .privacy import clipped
+from .records import NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
@@ -27,15 +31,24 @@ _NORM = "its update has norm"  # how the reasons begin that are about `max_updat
 class Received:
     """The replies as the wrapped strategy sees them.
 
-    heard: how many updates are in. refused: node -> why. capped: node -> its weight, which was above `max_examples`.
+    heard: how many updates are in. plain: node -> why it sent plain weights, where it said so. clipped: how many
+    clients' arrays differential privacy made shorter. refused, failed: node -> why; failed ones sent an error. capped:
+    node -> its weight, which was above `max_examples`.
     """
 
     heard: int = 0
-    plain: int = 0
+    plain: dict[int, str] = field(default_factory=dict)
+    clipped: int = 0
     wire_bytes: int = 0
     refused: dict[int, str] = field(default_factory=dict)
     capped: dict[int, float] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
     _places: list[tuple[float, Message]] = field(default_factory=list)
+
+    @property
+    def usable(self) -> int:
+        """How many replies the wrapped strategy can aggregate."""
+        return self.heard + len(self.plain)
 
     @property
     def messages(self) -> list[Message]:
@@ -48,7 +61,9 @@ class Received:
         return {
             "aq_wire_bytes": self.wire_bytes,
             "aq_quantized": self.heard,
-            "aq_plain": self.plain,
+            "aq_plain": len(self.plain),
+            "aq_failed": len(self.failed),
+            "aq_clipped": self.clipped,
             "aq_refused": len(self.refused),
             "aq_refused_frame": len(self.refused) - norms,
             "aq_refused_norm": norms,
@@ -60,11 +75,10 @@ class Received:
         use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it."""
         pairs = []
         for message in self.messages:
-            for metrics in message.content.metric_records.values() if message.has_content() else ():
-                loss = next((positive(metrics[key]) for key in loss_keys if key in metrics), None)
-                weight = positive(metrics.get(weight_key, 1))
-                if loss and weight:
-                    pairs.append((weight, loss))
+            numbers = numbers_in(message.content) if message.has_content() else {}
+            loss, weight = positive(loss_in(numbers, loss_keys)), positive(numbers.get(weight_key, 1))
+            if loss and weight:
+                pairs.append((weight, loss))
         return positive(sum(w * loss for w, loss in pairs) / sum(w for w, _ in pairs)) if pairs else None
 
     def take(self, message: Message, partition: object = None) -> None:
@@ -85,6 +99,18 @@ class Received:
                 self.capped[node] = weight
                 metrics[weight_key] = bound if isinstance(metrics[weight_key], float) else max(1, math.floor(bound))
 
+    def clip(self, server: Server, form: Form, bound: float) -> None:
+        """Hold every client's arrays to the norm that differential privacy's noise is made for."""
+        weights = server.weights
+        assert isinstance(weights, Mapping)
+        model = {name: widened(array) for name, array in form.whole(weights).items()}
+        for _, message in self._places:
+            for name, record in list(message.content.array_records.items()) if message.has_content() else ():
+                arrays, shorter = clipped(arrays_in(record), model, bound)
+                if shorter:
+                    put(message, name, array_record(arrays))
+                    self.clipped += 1
+
     def refuse(self, reply: Message, reason: str) -> None:
         """Note why a reply is refused; the wrapped strategy gets an error in its place."""
         self.refused[reply.metadata.src_node_id] = reason
@@ -92,18 +118,30 @@ class Received:
         self.take(make_message(metadata=reply.metadata, error=error))
 
 
-def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, int], weight_key: str) -> Received:
+def receive(
+    server: Server,
+    replies: Sequence[Message],
+    clients: Mapping[int, int],
+    weight_key: str,
+    form: Form,
+    bound: float | None = None,
+) -> Received:
     """Hand a round's replies to the server, and back to plain arrays.
 
-    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs.
+    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs. form: of the model's
+    arrays. bound: of what an update may be with differential privacy.
     """
     received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
+    notes: dict[int, str] = {}
     differing = _differing([reply for reply in replies if not reply.has_error()], weight_key)
     for reply in replies:
         if reply.has_error():
+            received.failed[reply.metadata.src_node_id] = str(reply.error.reason)
             received.take(reply)
             continue
         received.wire_bytes += size_of(reply.content)
+        note = without_ours(reply)
+        notes[reply.metadata.src_node_id] = str(note.get(NOTE, "")) if note is not None else ""
         names = [name for name, record in reply.content.config_records.items() if REPLY in record]
         client = clients.get(reply.metadata.src_node_id, -1)
         if reason := differing.get(reply.metadata.src_node_id):
@@ -121,14 +159,14 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             packed[client] = reply, names[0]
         except (TypeError, Refused) as error:
             received.refuse(reply, str(error))
-    refused = _check_plain(server, plain)
+    refused = _check_plain(server, plain, form)
     for number, reply in enumerate(plain):
         if number in refused:
             received.refuse(reply, refused[number])
         else:
-            received.plain += 1
+            received.plain[reply.metadata.src_node_id] = notes[reply.metadata.src_node_id]
             received.take(reply)
-    weights: Mapping[int, Any] = server.heard()
+    weights: Mapping[int, Any] = server.heard(wide=True)
     for client, (reply, name) in packed.items():
         if client not in weights:
             received.refuse(reply, server.missing[client])
@@ -137,14 +175,16 @@ def receive(server: Server, replies: Sequence[Message], clients: Mapping[int, in
             received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
         else:
             partition = reply.content.config_records[name].get("partition")
-            put(reply, name, array_record(weights[client]))
+            put(reply, name, array_record(form.whole(weights[client])))
             received.heard += 1
             received.take(reply, partition)
     received.cap(server.stages.examples_limit, weight_key)
+    if bound is not None:
+        received.clip(server, form, bound)
     return received
 
 
-def _check_plain(server: Server, plain: Sequence[Message]) -> dict[int, str]:
+def _check_plain(server: Server, plain: Sequence[Message], form: Form) -> dict[int, str]:
     """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
     finite, or an update beyond `max_update_norm`. The median is that of all replies. Where the limit clips, the arrays
     of the others are replaced by clipped ones."""
@@ -157,17 +197,20 @@ def _check_plain(server: Server, plain: Sequence[Message]) -> dict[int, str]:
                 raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
             arrays = arrays_in(records[0])
             layout.check_types(arrays)
-            sent = layout.split(arrays)
+            sent = layout.split(form.once(arrays))
             if not layout.is_finite(sent):
                 raise ConfigError("An array has a value that is NaN or infinite.")
             moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
             norms[number], models[number] = float(np.linalg.norm(moved.astype(np.float64))), sent
+            if layout.has_bfloat16:  # nobody can compute with it
+                name = next(iter(reply.content.array_records))
+                put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
         except (AdaQuantError, ValueError, TypeError) as error:
             reasons[number] = f"its arrays are not those of the model. {error}"
     middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
     for number, factor in limit.factors(norms, middle).items():
-        clipped = array_record(layout.join(models[number].towards(model, factor)))
-        put(plain[number], next(iter(plain[number].content.array_records)), clipped)
+        shorter: Any = layout.join(models[number].towards(model, factor), wide=True)
+        put(plain[number], next(iter(plain[number].content.array_records)), array_record(form.whole(shorter)))
     return reasons | limit.refused(norms, middle)
 
 

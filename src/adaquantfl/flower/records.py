@@ -13,12 +13,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from ..errors import AdaQuantError, ConfigError
 from ..protocol.arrays import AnyArray, Weights
+from ..protocol.bfloat16 import NAME, name_of
 from ..protocol.client import Client, ModelCache
 from ..protocol.messages import Order
 from ..runs import checkpoint
 
 KEY = "adaquantfl"  # of our record in a message and in a Context's state
-ORDER, PARCEL, REPLY, _CLIENT = "order", "parcel", "reply", "client"  # entries
+ORDER, PARCEL, REPLY, NOTE, HOLDS, _CLIENT = "order", "parcel", "reply", "note", "holds", "client"  # entries
+SPEAKER = "quantize_mod:"  # how the mod's errors begin
+SAME_VERSION = "Install the same version of adaquantfl"  # in those of a client that cannot read the order
 
 
 def split_order(order: bytes) -> tuple[bytes, bytes]:
@@ -46,7 +49,14 @@ def arrays_in(record: Mapping[str, Array]) -> dict[str, AnyArray]:
 def array_record(weights: Weights) -> ArrayRecord:
     """Named arrays as Flower carries them."""
     assert isinstance(weights, Mapping)
-    return ArrayRecord({name: Array(array) for name, array in weights.items()})
+    return ArrayRecord({name: _array(array) for name, array in weights.items()})
+
+
+def _array(values: AnyArray) -> Array:
+    made = Array(values)
+    if name_of(values.dtype) == NAME:  # as it came, whether the package with the type is installed here or not
+        return Array(NAME, made.shape, made.stype, made.data)
+    return made
 
 
 def size_of(content: RecordDict) -> int:
@@ -63,6 +73,14 @@ def size_of(content: RecordDict) -> int:
 def put(message: Message, name: str, record: ArrayRecord | ConfigRecord) -> None:
     """Put a record in the place of another of any kind. A new RecordDict, since messages may share one."""
     message.content = RecordDict({**message.content, name: record})
+
+
+def without_ours(message: Message) -> ConfigRecord | None:
+    """Take our record out of a message; None where it has none."""
+    record = message.content.config_records.get(KEY)
+    if record is not None:
+        message.content = RecordDict({name: entry for name, entry in message.content.items() if name != KEY})
+    return record
 
 
 def remember(client: Client, state: RecordDict, with_model: bool) -> None:

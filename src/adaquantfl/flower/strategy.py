@@ -4,44 +4,55 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from ..errors import CheckpointError, ConfigError, EngineError
-from ..protocol.arrays import EXACT_NAMES, Weights
-from ..protocol.downlink import digest_of, held_parcel
-from ..protocol.messages import Order
-from ..protocol.round import smoothed
+from ..errors import CheckpointError, ConfigError
+from ..protocol.arrays import EXACT_NAMES
+from ..protocol.downlink import digest_of
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Rule
-from .receive import Received, positive, receive
-from .records import KEY, ORDER, PARCEL, array_record, arrays_in, put, size_of, split_order
+from ..runs.config import Config
+from .averaging import averages as is_mean
+from .evaluation import seen, show
+from .fleet import Fleet, check_usable
+from .form import Form
+from .losses import USUAL_KEYS, advice, needs_loss
+from .privacy import clipping_norm, refuse_outer
+from .receive import positive, receive
+from .records import arrays_in
+from .sending import TIMEOUT, Envelope, Sent, model_in
+from .served import ServedModel
+from .starting import Arguments, in_place_of, later
 
 _log = logging.getLogger("flwr")
-_LOSS_KEYS = ("train_loss", "loss")  # as in Flower's own examples
 _FORMAT = 2  # of state_dict
+_STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
 
 class AdaQuantStrategy(Strategy):
     """Quantized updates from the clients that have `quantize_mod`; the rest of the round is the wrapped strategy's.
 
     Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. rule: which s in which round;
-    `AdaQuant(s0=2)` by default, `Fixed(bits=4)` for the same in all rounds, `FullPrecision()` to compare without.
-    downlink: "model" sends the whole model in every round; "exact" sends what leads to it from the model that a client
-    holds in its Context, bit for bit the same. The other settings are those of `aq.Server`: quantizer, scope, codec,
-    norm, feedback, sparsity, seed, max_update_norm, norm_action, max_examples, min_clients, loss_smoothing, cost.
+    "auto" by default, which needs nothing set; `AdaQuant(s0=2)` is the paper's, `Fixed(bits=4)` the same in all rounds,
+    `FullPrecision()` for a comparison without; or a name of `adaquantfl methods`, such as "4bit". downlink: "late", the
+    default, sends the model's change quantized and what it left out later; "exact" sends what leads to the model from
+    the one that a client holds in its Context, bit for bit the same; "model" sends the whole model in every round, and
+    clients keep nothing. The other settings are those of `aq.Server`: quantizer, scope, codec, norm, feedback,
+    sparsity, seed, max_update_norm, norm_action, max_examples, min_clients, loss_smoothing, cost.
 
     Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
-    the clients' metric that is the training loss; by default "train_loss", else "loss". lr_key: the learning rate in
-    the train config, where the server changes it from round to round.
+    the clients' metric that is the training loss; by default "train_loss", else "loss", else the only one with "loss"
+    in its name. lr_key: the learning rate in the train config, where the server changes it from round to round.
+    averages: whether the wrapped strategy's model is a mean over the clients, for the rule "auto"; by default known of
+    Flower's own strategies and their subclasses.
 
     `server` is the `aq.Server`, from the first round on; `refusals` has the nodes of the last round whose replies were
     refused, with the reasons.
@@ -55,9 +66,10 @@ class AdaQuantStrategy(Strategy):
         self,
         strategy: Strategy,
         *,
-        rule: Rule | None = None,
-        downlink: str = "model",
+        rule: Rule | str = "auto",
+        downlink: str = "late",
         min_clients: int = 1,
+        averages: bool | None = None,
         exact: str | Sequence[str] = EXACT_NAMES,
         loss_key: str | None = None,
         lr_key: str = "lr",
@@ -74,59 +86,97 @@ class AdaQuantStrategy(Strategy):
         if not all(isinstance(pattern, str) for pattern in self._exact):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
-        self.server: Server | None = None
         self.refusals: dict[int, str] = {}
-        self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, **settings)
+        rule = Config(method=rule).rule() if isinstance(rule, str) else rule
+        mean = is_mean(strategy) if averages is None else averages
+        self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
-        self._loss_keys = _LOSS_KEYS if loss_key is None else (loss_key,)
+        self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)
         self._lr_key = lr_key
         self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
-        self._numbers: dict[int, int] = {}  # node -> client
+        self._fleet = Fleet()
+        self._served = ServedModel(self._stages, self._exact, self._fleet.once)
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
-        self._bytes_down = 0  # of that round's messages
+        self._sent: Sent | None = None  # the messages of that round
+        self._viewing: Sent | None = None  # those of the evaluation that is out
+        self._timeout = TIMEOUT
+        self._rounds = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
-        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
-        self._summary = strategy.summary
+        self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages, with each client's order."""
-        messages = list(self._configure(server_round, arrays, config, grid))
+        refuse_outer(self)
+        messages = list(self._steps.configure_train(server_round, arrays, config, grid))
         if self.server is not None and self._before is not None:  # its replies were never aggregated
             self.server.return_to(self._before)
-        self._before = self._open(messages) if messages else None
-        self._bytes_down = sum(size_of(message.content) for message in messages) if self._before is not None else 0
+        self._sent = Sent.of(messages, grid, self._timeout)
+        asked = self._fleet.take(messages)
+        self._before = self._open(asked, self._sent) if asked else None
+        self._sent.count()
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics."""
-        if self._before is None or self.server is None:
-            return self._aggregate(server_round, replies)
+        """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics.
+
+        EngineError where no reply can be used: without it the run would end with a model that was never trained.
+        """
+        replies, server, sent = list(replies), self.server, self._sent
+        asked = len(sent.messages) if sent is not None else 0
+        if self._before is None or server is None or sent is None:
+            failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
+            check_usable(server_round, asked, len(replies) - len(failed), failed)
+            self._rounds = server_round
+            untouched: tuple[ArrayRecord | None, MetricRecord | None] = self._steps.aggregate_train(
+                server_round, replies
+            )
+            return untouched
         before, self._before = self._before, None
-        received = receive(self.server, list(replies), self._numbers, self._weight_key)
+        replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
+        self._fleet.note_second(lost, plain)
+        received = receive(
+            server, replies, self._fleet.numbers, self._weight_key, self._served.form, clipping_norm(self.strategy)
+        )
         self.refusals = received.refused
-        for node, reason in received.refused.items():
-            _log.warning("Refused the reply of node %d: %s", node, reason)
+        self._fleet.say(server_round, received)
         for node, weight in received.capped.items():
             _log.warning("Node %d says %s = %g, which is above max_examples.", node, self._weight_key, weight)
+        if not received.usable:
+            server.return_to(before)
+        check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
-        arrays, metrics = self._aggregate(server_round, received.messages)
-        arrays, facts = self._close(self.server, before, received, arrays, loss)
-        down = {"aq_wire_bytes_down": self._bytes_down}
+        if loss is None and needs_loss(self._stages.rule):
+            self._fleet.once("loss", "%s", advice(self._loss_keys, server.current.rule.s))
+        arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
+        self._rounds = server_round
+        arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
+        server.viewed((), lost=[self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
+        down = {"aq_wire_bytes_down": sent.wire_bytes}
         return arrays, MetricRecord({**(metrics or {}), **received.metrics, **down, **facts})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages."""
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+        """The wrapped strategy's messages; a client that holds a model is sent what leads on from it."""
+        messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
+        self._viewing = Sent.of(messages, grid, self._timeout)
+        if self.server is not None and (asked := self._fleet.take(messages)):
+            show(
+                self.server, self._served.form, self._fleet, asked, self._viewing, self._stages.downlink.name != "model"
+            )
+        return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The wrapped strategy's metrics."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        replies = list(replies)
+        if self.server is not None and self._viewing is not None:
+            replies = seen(self.server, self._fleet, self._viewing, replies)
+        metrics: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
+        return metrics
 
     def summary(self) -> None:
         """Log the settings, then the wrapped strategy's."""
@@ -135,41 +185,48 @@ class AdaQuantStrategy(Strategy):
         _log.info("\t│\t├── Rule: %s", self._stages.rule)
         _log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", uplink.quantizer.name, uplink.scope, uplink.codec)
         _log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
-        self._summary()
+        self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
-        """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps in the place of its."""
-        steps = {
-            "configure_train": self.configure_train,
-            "aggregate_train": self.aggregate_train,
-            "summary": self.summary,
-        }
-        attributes = vars(self.strategy)
-        before = {name: attributes[name] for name in steps if name in attributes}
-        attributes.update(steps)
-        try:
-            return self.strategy.start(*args, **kwargs)
-        finally:
-            for name in steps:
-                del attributes[name]
-            attributes.update(before)
+        """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps in the place of its.
+
+        After `load_state_dict`, the number of the round that clients, strategy and `evaluate_fn` see continues.
+        Flower's log and its result count the rounds of this call.
+        """
+        given, rounds = Arguments(self.strategy.start, args, kwargs), self._resumed
+        self._timeout = float(given.get("timeout", TIMEOUT))
+        if evaluate := given.get("evaluate_fn"):
+            given.replace("evaluate_fn", later(evaluate, rounds))
+        steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
+        with in_place_of(self.strategy, {**steps, "summary": self.summary}):
+            return self.strategy.start(*given.args, **given.kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the wrapped strategy has and this one has not: apps call methods of their own strategy."""
+        if name.startswith("__") or "strategy" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.strategy, name)
+
+    @property
+    def server(self) -> Server | None:
+        """The server of the protocol, from the first round on."""
+        return self._served.server
 
     @property
     def arrays(self) -> ArrayRecord:
         """The present model, from the first round on, or from a state that was loaded."""
-        if self.server is None:
-            raise ConfigError("The strategy has no model before its first round.")
-        return array_record(self.server.weights)
+        return self._served.arrays
 
     def state_dict(self) -> dict[str, Any]:
         """The state as a plain tree of arrays, bytes, numbers and text; `runs.checkpoint` writes it to a folder.
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> AdaQuantStrategy(FedAvg()).state_dict()
-        {'format': 2, 'server': None, 'clients': {}}
+        {'format': 2, 'server': None, 'clients': {}, 'tied': {}, 'rounds': 0}
         """
-        clients = {str(node): number for node, number in self._numbers.items()}
-        return {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
+        clients = {str(node): number for node, number in self._fleet.numbers.items()}
+        state = {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
+        return {**state, "tied": self._served.form.settings, "rounds": self._rounds}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state: model, levels, bits and randomness continue where they were.
@@ -181,87 +238,40 @@ class AdaQuantStrategy(Strategy):
         try:
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
-            self.server = Server.restore(state["server"], self._stages) if state["server"] else None
-            self._numbers = {int(node): int(number) for node, number in state["clients"].items()}
+            self._served.server = Server.restore(state["server"], self._stages) if state["server"] else None
+            self._served.form = Form.of_settings(state["tied"])
+            self._fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
             self._before = None
+            self._rounds = self._resumed = int(state["rounds"])
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
 
-    def _open(self, messages: list[Message]) -> ServerState | None:
+    def _open(self, messages: list[Message], sent: Sent) -> ServerState | None:
         """Open a round and write the orders; the state before it. None where it cannot be: then the round is as it was
         without us."""
-        models = [list(message.content.array_records.items()) for message in messages]
         try:
-            if len(models[0]) != 1 or any(model != models[0] for model in models):
-                raise ConfigError("It takes one ArrayRecord per message, the same for all clients.")
-            (name, record), *_ = models[0]
+            name, record = model_in(messages)
             weights = arrays_in(record)
-            server = self._server_at(weights)
+            server = self._served.at(weights)
         except ConfigError as error:
-            _log.warning("AdaQuantStrategy leaves this round as it is. %s", error)
+            self._fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
         before = server.current
-        if before.round and before.loss is None and server.wants_loss():
-            keys = " or ".join(map(repr, self._loss_keys))
-            _log.warning(
-                "No client reports a training loss above 0 as %s, so that s stays %s. Return it in the client's "
-                "MetricRecord, or name its key: AdaQuantStrategy(..., loss_key=...).",
-                keys,
-                before.rule.s,
-            )
-        clients = [self._numbers.setdefault(m.metadata.dst_node_id, len(self._numbers)) for m in messages]
+        clients = self._fleet.clients(messages)
         orders = server.open(clients, self._learning_rate(messages[0]))
-        same = digest_of(before.layout.split(weights)) == before.log.digest
-        parcels: dict[bytes, ConfigRecord] = {}
         settings = {
             "arrays": name,
             "seed": self._stages.seed,
             "with_model": self._stages.downlink.name != "model",
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
+            **self._served.form.settings,
         }
+        same = digest_of(before.layout.split(self._served.form.once(weights))) == before.log.digest
+        sent.envelope = Envelope(name, same, settings)
         for message, client in zip(messages, clients, strict=True):
-            order = Order.unpack(orders[client])
-            if order.layout and same:  # the whole model: Flower's own record of it, which needs no mod
-                head = replace(order, parcel=held_parcel(order.parcel)).pack()
-            else:
-                head, parcel = split_order(orders[client])
-                put(message, name, parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel})))
-            put(message, KEY, ConfigRecord({ORDER: head, **settings}))  # type: ignore[dict-item]
+            message.content = sent.envelope.write(message.content, orders[client])
         return before
-
-    def _server_at(self, weights: Weights) -> Server:
-        """The server with this model: the one that it made last, or another where somebody has changed it since."""
-        if self.server is not None:
-            with suppress(ConfigError):  # another model, with other arrays
-                self.server.adopt(weights)
-                return self.server
-        self.server = Server(weights, exact=self._exact, stages=self._stages)
-        return self.server
-
-    def _close(
-        self, server: Server, before: ServerState, received: Received, arrays: ArrayRecord | None, loss: float | None
-    ) -> tuple[ArrayRecord | None, dict[str, Any]]:
-        """End the round with what the wrapped strategy made of it: the model to continue with, and what it took."""
-        if (arrays is None) == bool(received.heard):  # only plain weights; or nothing was made of the updates
-            server.return_to(before)
-            return arrays, {}
-        try:
-            closed = server.close(before.layout.typed(arrays_in(arrays)) if arrays is not None else None)
-        except EngineError as error:
-            _log.warning("The model stays as it is. %s", error)
-            server.return_to(before)
-            return None, {}
-        after, facts = server.current, closed.facts
-        if "undone" not in facts:
-            known = before.loss if loss is None else smoothed(before.loss, loss, self._stages.loss_smoothing)
-            server.return_to(replace(after, loss=known))
-        return array_record(closed.weights), {
-            **({} if facts["s"] is None else {"aq_s": facts["s"]}),
-            "aq_bits_per_element": facts["bits_per_element"],
-            "aq_paper_bits": after.ledger.paper_bits - before.ledger.paper_bits,
-            "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
-        }
 
     def _learning_rate(self, message: Message) -> float:
         """eta_k from the train config; it matters only where it changes."""

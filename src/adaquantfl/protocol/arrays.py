@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, FrameError
+from . import bfloat16
 
 Vector = npt.NDArray[np.float32]
 AnyArray = npt.NDArray[Any]
@@ -78,18 +79,19 @@ class Layout:
         entries = []
         for name, array in named.items():
             array = np.asarray(array)
+            kind_name = bfloat16.name_of(array.dtype)
             if not isinstance(name, str):
                 raise ConfigError(f"The arrays of a model are named by text, not by {name!r}.")
-            if array.dtype.kind not in "fiubV" or (array.dtype.kind in "fV" and array.dtype.name not in _FLOATS):
+            if array.dtype.kind not in "fiubV" or (array.dtype.kind in "fV" and kind_name not in _FLOATS):
                 raise ConfigError(
                     f"The array {name!r} has type {array.dtype}; expected float16, bfloat16, float32, float64, "
                     "integers or booleans."
                 )
             untouched = any(fnmatchcase(str(name), pattern) for pattern in patterns)
-            quantized = array.dtype.name in _FLOATS and array.size > 0 and not untouched
-            statistics = untouched and array.dtype.name == "float32" and array.size > 0
+            quantized = kind_name in _FLOATS and array.size > 0 and not untouched
+            statistics = untouched and kind_name == "float32" and array.size > 0
             kind = QUANTIZED if quantized else EXACT if statistics else OTHER
-            entries.append(Entry(str(name), array.dtype.name, array.shape, kind))
+            entries.append(Entry(str(name), kind_name, array.shape, kind))
         layout = Layout(tuple(entries), not isinstance(weights, Mapping))
         if not layout.lengths or (layout.flat and len(entries[0].shape) != 1):
             raise ConfigError("The weights need at least one array of floats that is not empty; a bare array is 1-D.")
@@ -119,11 +121,15 @@ class Layout:
         """Whether an array's own type holds less than the float32 of the vector."""
         return any(entry.kind == QUANTIZED and entry.dtype in ("float16", "bfloat16") for entry in self.entries)
 
+    @cached_property
+    def has_bfloat16(self) -> bool:
+        return any(entry.dtype == bfloat16.NAME for entry in self.entries)
+
     def split(self, weights: Weights, copy: bool = False) -> Model:
         """A user's weights as a model; copy: it shares no memory with them. ConfigError where names, shapes or kinds of
         numbers are not those of the layout."""
         arrays = self._arrays(weights)
-        others = b"".join(np.ascontiguousarray(a).astype(e.dtype).tobytes() for e, a in arrays if e.kind == OTHER)
+        others = b"".join(_cast(a, e.dtype).tobytes() for e, a in arrays if e.kind == OTHER)
         vector, buffers = (self._vector(arrays, kind, copy) for kind in (QUANTIZED, EXACT))
         return Model(vector, buffers, others)
 
@@ -132,7 +138,7 @@ class Layout:
         if not (np.isfinite(model.weights).all() and np.isfinite(model.buffers).all()):
             return False
         return all(
-            bool(np.isfinite(values.astype(np.float64)).all())
+            bool(np.isfinite(bfloat16.widened(values)).all())
             for entry, values in self.read_others(model.others)
             if entry.dtype in _FLOATS
         )
@@ -149,21 +155,24 @@ class Layout:
     def check_types(self, weights: Mapping[str, AnyArray]) -> None:
         """Refuse arrays of another type than the model's: ConfigError."""
         for entry in self.entries:
-            if entry.name in weights and weights[entry.name].dtype.name != entry.dtype:
+            if entry.name in weights and bfloat16.name_of(weights[entry.name].dtype) != entry.dtype:
                 raise ConfigError(f"The array {entry.name!r} has type {weights[entry.name].dtype}, not {entry.dtype}.")
 
     def typed(self, weights: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """Arrays in the types of the model: who aggregates often turns integers into floats."""
-        types = {entry.name: _dtype(entry.dtype) for entry in self.entries}
+        types = {entry.name: entry.dtype for entry in self.entries}
         out = {}
         for name, array in weights.items():
-            dtype = types.get(name, array.dtype)
-            rounded = np.rint(array) if dtype.kind in "iub" and array.dtype.kind == "f" else array
-            out[name] = rounded.astype(dtype)
+            kind = types.get(name, bfloat16.name_of(array.dtype))
+            rounded = np.rint(array) if _dtype(kind).kind in "iub" and array.dtype.kind == "f" else array
+            out[name] = _cast(rounded, kind)
         return out
 
-    def join(self, model: Model, copy: bool = True) -> Weights:
-        """A model in the form of the user's weights; copy = False gives read-only views where types allow it."""
+    def join(self, model: Model, copy: bool = True, wide: bool = False) -> Weights:
+        """A model in the form of the user's weights; copy = False gives read-only views where types allow it.
+
+        wide: bfloat16 stays float32, for who has to compute with it.
+        """
         out: dict[str, AnyArray] = {}
         place = {QUANTIZED: 0, EXACT: 0, OTHER: 0}
         for entry in self.entries:
@@ -176,9 +185,9 @@ class Layout:
                 source = model.weights if entry.kind == QUANTIZED else model.buffers
                 piece = source[start : start + entry.size]
                 place[entry.kind] += entry.size
-                with np.errstate(over="ignore"):
-                    piece = piece.astype(_dtype(entry.dtype), copy=False)
-            piece = piece.reshape(entry.shape)
+                if not (wide and entry.dtype == bfloat16.NAME):
+                    piece = _cast(piece, entry.dtype)
+            piece = (bfloat16.widened(piece) if wide else piece).reshape(entry.shape)
             if copy:
                 piece = piece.copy()
             else:
@@ -218,12 +227,12 @@ class Layout:
             if array.shape != entry.shape:
                 raise ConfigError(f"The array {entry.name!r} has shape {array.shape}, expected {entry.shape}.")
             floats, kind = entry.dtype in _FLOATS, array.dtype.kind
-            if kind not in "fiubV" or (not floats and kind not in "iub"):
+            if kind not in "fiubV" or (not floats and kind not in "iub") or (kind == "V" and not _is_bfloat16(array)):
                 raise ConfigError(f"The array {entry.name!r} has type {array.dtype}, expected {entry.dtype}.")
         return pairs
 
     def _vector(self, arrays: Sequence[tuple[Entry, AnyArray]], kind: str, copy: bool) -> Vector:
-        parts = [array.reshape(-1) for entry, array in arrays if entry.kind == kind]
+        parts = [bfloat16.widened(array).reshape(-1) for entry, array in arrays if entry.kind == kind]
         if len(parts) == 1 and parts[0].dtype == np.float32 and not copy:
             return np.ascontiguousarray(parts[0])
         with np.errstate(over="ignore"):
@@ -248,13 +257,13 @@ def _merged(columns: Sequence[AnyArray], statistic: Callable[[AnyArray], AnyArra
     dtype = columns[0].dtype
     if all(column.tobytes() == columns[0].tobytes() for column in columns):
         return columns[0]
-    merged = statistic(np.stack([column.astype(np.float64) for column in columns]))
+    merged = statistic(np.stack([bfloat16.widened(column).astype(np.float64) for column in columns]))
     if dtype.kind in "iu":
         least, most = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
         if dtype.itemsize == 8:
             most = np.nextafter(most, 0.0)  # 2^63 - 1 and 2^64 - 1 are no float64
         merged = np.clip(np.rint(merged), least, most)
-    return (np.rint(merged) if dtype.kind == "b" else merged).astype(dtype)
+    return _cast(np.rint(merged) if dtype.kind == "b" else merged, bfloat16.name_of(dtype))
 
 
 def _mean(columns: Sequence[AnyArray], share: npt.NDArray[np.float64]) -> AnyArray:
@@ -263,7 +272,8 @@ def _mean(columns: Sequence[AnyArray], share: npt.NDArray[np.float64]) -> AnyArr
     if all(column.tobytes() == first.tobytes() for column in columns):
         return first
     if first.dtype.kind not in "iub":
-        return (share @ np.stack([column.astype(np.float64) for column in columns])).astype(first.dtype)
+        rows = np.stack([bfloat16.widened(column).astype(np.float64) for column in columns])
+        return _cast(share @ rows, bfloat16.name_of(first.dtype))
     if first.dtype.itemsize < 8 or all(np.abs(column.astype(np.float64)).max() < 2**53 for column in columns):
         return np.rint(share @ np.stack([column.astype(np.float64) for column in columns])).astype(first.dtype)
     parts = [Fraction(float(p)) for p in share]
@@ -272,14 +282,21 @@ def _mean(columns: Sequence[AnyArray], share: npt.NDArray[np.float64]) -> AnyArr
     return np.array(means, dtype=first.dtype)
 
 
+def _is_bfloat16(array: AnyArray) -> bool:
+    return bfloat16.name_of(array.dtype) == bfloat16.NAME
+
+
+def _cast(array: AnyArray, name: str) -> AnyArray:
+    """An array in the type of this name."""
+    if name == bfloat16.NAME:
+        return array if _is_bfloat16(array) else bfloat16.narrowed(array)
+    with np.errstate(over="ignore"):
+        return bfloat16.widened(array).astype(_dtype(name), copy=False)
+
+
 def _dtype(name: str) -> np.dtype[Any]:
-    if name == "bfloat16":
-        try:
-            from ml_dtypes import bfloat16  # type: ignore[import-not-found]  # not NumPy's own
-        except ImportError:
-            raise ConfigError("An array has type bfloat16: install the package ml_dtypes.") from None
-        found: np.dtype[Any] = np.dtype(bfloat16)
-        return found
+    if name == bfloat16.NAME:
+        return bfloat16.dtype()
     try:
         dtype = np.dtype(name)
     except TypeError:

@@ -98,7 +98,7 @@ class Client:
         if too_large or not math.isfinite(loss) or not held.layout.is_finite(after):
             return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
         lengths, order = held.layout.lengths, replace(order, key=self._stream_key)
-        remainder = self._remainder.before_round(order.round, order.taken_back)
+        remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         update = remainder.added_to(update)
         sent = send(update, order, lengths, keep_levels=order.feedback or bool(order.candidates))  # eq. 4
         if order.feedback and sent.levels is not None:

@@ -78,8 +78,15 @@ class Log:
 
     def sent_to(self, clients: Collection[int], missing: Collection[int] = ()) -> Log:
         """These clients were sent the model before the present one; of who is missing since, nothing is known."""
-        holds = {**self.holds, **dict.fromkeys(clients, self.round - 1)}
-        return replace(self, holds={client: round for client, round in holds.items() if client not in missing})
+        return replace(self, holds={**self.holds, **dict.fromkeys(clients, self.round - 1)}).lost_by(missing)
+
+    def held_by(self, clients: Iterable[int]) -> Log:
+        """These clients hold the present model."""
+        return replace(self, holds={**self.holds, **dict.fromkeys(clients, self.round)})
+
+    def lost_by(self, clients: Collection[int]) -> Log:
+        """Of what these clients hold, nothing is known."""
+        return replace(self, holds={client: round for client, round in self.holds.items() if client not in clients})
 
     def _missed(self, held: int | None) -> tuple[bytes, ...] | None:
         """The steps from `held` to now; None where they are not known or the model is smaller."""

@@ -53,6 +53,11 @@ class Remainder:
                 return Remainder(value, self.before[:place], later, again)
         return Remainder(self.value, self.before, later, again)
 
+    def of_length(self, dimension: int) -> Remainder:
+        """This remainder, or none where it is that of a model with another number of elements."""
+        kept = [value for value in (self.value, *(value for _, value in self.before)) if value is not None]
+        return self if all(len(value) == dimension for value in kept) else Remainder()
+
     def added_to(self, update: Vector) -> Vector:
         """The update with what was left out."""
         return update if self.value is None else update + self.value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,6 +162,13 @@ class Server:
         """The present model for clients that only evaluate it; `Client.open` reads it. Not counted as traffic."""
         return {client: self._with_model(_EVALUATION, None if whole else self._held_by(client)) for client in clients}
 
+    def viewed(self, clients: Collection[int], lost: Collection[int] = ()) -> None:
+        """Note that these clients have opened a `view` of the present model, so that the next one leads on from it.
+
+        lost: clients that may hold nothing any more.
+        """
+        self._state = replace(self._state, log=self._state.log.lost_by(lost).held_by(clients))
+
     def receive(self, client: int, reply: bytes) -> None:
         """Take a client's reply. Refused with the reason where it cannot be used; a better one may still come."""
         opened = self._opened()
@@ -182,16 +189,17 @@ class Server:
         if client in opened.orders and client not in opened.heard:
             opened.missing[client] = reason
 
-    def heard(self) -> dict[int, Weights]:
+    def heard(self, wide: bool = False) -> dict[int, Weights]:
         """The weights that each accepted reply stands for, w_k + Q(update), for a strategy that adds up by itself.
 
-        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped.
+        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped. wide:
+        bfloat16 arrays come as float32.
         """
         opened, layout, model = self._opened(), self._state.layout, self.model
         opened.apply_limit(self.stages.limit)
         factors = opened.clip_factors(self.stages.limit)
         return {
-            client: layout.join(one.decoded(model, factors.get(client, 1.0)))
+            client: layout.join(one.decoded(model, factors.get(client, 1.0)), wide=wide)
             for client, one in sorted(opened.heard.items())
         }
 
@@ -222,11 +230,22 @@ class Server:
         """Continue with these weights where somebody else has changed the model. ConfigError where they do not fit."""
         state = self._state
         model = state.layout.split(weights)
-        ours = state.layout.split(self.weights) if state.layout.narrow else self.model
         digest = digest_of(model)
-        if digest not in (state.log.digest, digest_of(ours)):
+        if not self.has(digest):
             trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
             self.return_to(replace(state, trajectory=trajectory, earlier=None, log=Log(state.log.round + 1, digest)))
+
+    def rebuild(self, weights: Weights, exact: Iterable[str] = EXACT_NAMES) -> None:
+        """Continue with a model of other arrays. The rule and all totals stay; nobody holds this model yet."""
+        before, fresh = self._state, Server(weights, exact=exact, stages=self.stages).current
+        log = Log(before.log.round + 1, fresh.log.digest)
+        new = replace(before, layout=fresh.layout, trajectory=fresh.trajectory, earlier=None, survey=None, log=log)
+        self.return_to(new)
+
+    def has(self, digest: bytes) -> bool:
+        """Whether this is the digest of the present model, or of the model in the types of the arrays."""
+        layout = self._state.layout
+        return digest == self._state.log.digest or (layout.narrow and digest == digest_of(layout.split(self.weights)))
 
     def return_to(self, earlier: ServerState) -> None:
         """Forget what came after this state, an open round included."""

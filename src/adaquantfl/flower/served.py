@@ -1,0 +1,108 @@
+"""The wrapped strategy's model as the server of the protocol has it: each tied array once, in its own types."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from flwr.app import ArrayRecord
+
+from ..errors import ConfigError, EngineError
+from ..protocol.arrays import EXACT, EXACT_NAMES, AnyArray
+from ..protocol.round import smoothed
+from ..protocol.server import Server
+from ..protocol.stages import Stages
+from ..protocol.state import ServerState
+from .form import Form, only_numbers, statistics_by_place
+from .once import Once
+from .records import array_record, arrays_in
+
+_log = logging.getLogger("flwr")
+
+
+class ServedModel:
+    """server: None before the first round. form: which arrays are tied. exact: names that are not quantized."""
+
+    def __init__(self, stages: Stages, exact: Sequence[str], once: Once) -> None:
+        self.server: Server | None = None
+        self.form = Form()
+        self._stages, self._exact, self._once = stages, tuple(exact), once
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The present model as Flower carries it."""
+        if self.server is None:
+            raise ConfigError("The strategy has no model before its first round.")
+        weights: Any = self.server.weights
+        return array_record(self.form.whole(weights))
+
+    def at(self, weights: Mapping[str, AnyArray]) -> Server:
+        """The server with this model: the one that it made last, or another where somebody has changed it since."""
+        if self.server is not None:
+            if self.form.apart(weights) and set(self.arrays) == set(weights):
+                self._untie(self.server, weights)
+            with suppress(ConfigError):  # another model, with other arrays
+                self.server.adopt(self.form.once(weights))
+                return self.server
+        form = Form.of(weights)
+        exact = (*self._exact, *self._statistics(weights))
+        self.server = Server(form.once(weights), exact=exact, stages=self._stages)
+        self.form = form
+        return self.server
+
+    def close(
+        self, server: Server, before: ServerState, heard: int, arrays: ArrayRecord | None, loss: float | None
+    ) -> tuple[ArrayRecord | None, dict[str, Any]]:
+        """End the round with what the wrapped strategy made of it: the model to continue with, and what it took.
+
+        heard: how many updates are in it. loss: f(w_k), where the clients report it.
+        """
+        layout = before.layout
+        made = None if arrays is None else layout.typed(arrays_in(arrays))
+        if (arrays is None) == bool(heard):  # only plain weights; or nothing was made of the updates
+            server.return_to(before)
+            return (array_record(made) if made is not None and layout.has_bfloat16 else arrays), {}
+        try:
+            closed = server.close(None if made is None else self.form.once(made))
+        except EngineError as error:
+            _log.warning("The model stays as it is. %s", error)
+            server.return_to(before)
+            return None, {}
+        after, facts = server.current, closed.facts
+        if "undone" not in facts:
+            known = before.loss if loss is None else smoothed(before.loss, loss, self._stages.loss_smoothing)
+            server.return_to(replace(after, loss=known))
+            if made is not None and self.form.apart(made):
+                self._untie(server, made)
+        return self.arrays, {
+            **({} if facts["s"] is None else {"aq_s": facts["s"]}),
+            "aq_bits_per_element": facts["bits_per_element"],
+            "aq_paper_bits": after.ledger.paper_bits - before.ledger.paper_bits,
+            "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
+        }
+
+    def _untie(self, server: Server, weights: Mapping[str, AnyArray]) -> None:
+        """Go on with every array on its own: copies that were equal are not any more."""
+        text = "The arrays %r and its original were equal, and are not any more. They travel one by one from now on."
+        self._once("untied", text, self.form.apart(weights))
+        exact = [entry.name for entry in server.current.layout.entries if entry.kind == EXACT]
+        server.rebuild(weights, (*self._exact, *exact))
+        self.form = Form()
+
+    def _statistics(self, weights: Mapping[str, AnyArray]) -> list[str]:
+        """BatchNorm's statistics where the arrays have no names, unless the user has named them."""
+        if not only_numbers(list(weights)) or self._exact != EXACT_NAMES:
+            return []
+        found = statistics_by_place(weights)
+        advice = "If that is wrong, name the arrays that are not to be quantized: AdaQuantStrategy(..., exact=[...])."
+        if found:
+            names = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
+            text = "The arrays have numbers for names. BatchNorm's statistics were found by their places: %s. %s"
+            self._once("places", text, names, advice)
+        else:
+            text = "The arrays have numbers for names, and none looks like BatchNorm's statistics. %s"
+            self._once("places", text, advice)
+        return found

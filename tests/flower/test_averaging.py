@@ -1,0 +1,66 @@
+"""Whether a strategy averages, which the rule "auto" wants to know; and rules by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import FedAvg, FedMedian, Strategy
+
+import adaquantfl as aq
+from adaquantfl.errors import ConfigError
+from adaquantfl.flower import AdaQuantStrategy
+from adaquantfl.flower.averaging import averages
+from adaquantfl.rules.auto import Auto
+
+
+class Own(FedAvg):
+    pass
+
+
+class OwnRobust(flower.Krum):
+    pass
+
+
+class Unknown(Strategy):
+    def configure_train(self, *_: Any) -> Any: ...
+    def aggregate_train(self, *_: Any) -> Any: ...
+    def configure_evaluate(self, *_: Any) -> Any: ...
+    def aggregate_evaluate(self, *_: Any) -> Any: ...
+    def summary(self) -> None: ...
+
+
+def private(inner: Strategy) -> Strategy:
+    return flower.DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 1.0, 4)
+
+
+MEANS: list[Strategy] = [
+    FedAvg(), flower.FedAvgM(), flower.FedAdam(), flower.FedAdagrad(), flower.FedYogi(),
+    flower.FedProx(proximal_mu=0.1), flower.QFedAvg(client_learning_rate=0.1), Own(), private(FedAvg()),
+    private(private(Own())),
+]  # fmt: skip
+OTHERS: list[Strategy] = [
+    FedMedian(), flower.FedTrimmedAvg(), flower.Krum(num_malicious_nodes=1), flower.Bulyan(num_malicious_nodes=0),
+    flower.MultiKrum(num_malicious_nodes=1, num_nodes_to_select=2), OwnRobust(num_malicious_nodes=1), Unknown(),
+    private(FedMedian()), flower.FedXgbBagging(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", MEANS + OTHERS, ids=lambda strategy: type(strategy).__name__)
+def test_each_strategy_is_known_by_its_nearest_base(strategy: Strategy) -> None:
+    assert averages(strategy) == (strategy in MEANS)
+    assert AdaQuantStrategy(strategy)._stages.averages == (strategy in MEANS)
+
+
+def test_the_argument_decides_where_it_is_given() -> None:
+    assert AdaQuantStrategy(Unknown(), averages=True)._stages.averages
+    assert not AdaQuantStrategy(FedAvg(), averages=False)._stages.averages
+
+
+def test_a_rule_can_be_named() -> None:
+    assert AdaQuantStrategy(FedAvg(), rule="auto")._stages.rule == Auto()
+    assert AdaQuantStrategy(FedAvg(), rule="adaquant")._stages.rule == aq.AdaQuant(s0=2)
+    assert AdaQuantStrategy(FedAvg(), rule="4bit")._stages.rule == aq.Fixed(bits=4)
+    with pytest.raises(ConfigError, match="'adaquant'"):
+        AdaQuantStrategy(FedAvg(), rule="adaqant")

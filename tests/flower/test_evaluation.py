@@ -1,0 +1,206 @@
+"""Evaluate messages with the exact downlink: small, right, and good for the next round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg, FedMedian, Result, Strategy
+
+import adaquantfl as aq
+from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower.records import KEY, PARCEL, size_of
+from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
+
+RNG = np.random.default_rng(5)
+MODEL: Arrays = {
+    "w": RNG.standard_normal((40, 50)).astype("f4"),
+    "half": RNG.standard_normal(30).astype("f2"),
+    "running_var": np.ones(4, "f4"),
+    "steps": np.array(3),
+}
+COARSE = aq.Fixed(bits=1)
+
+
+class Evaluating(Client):
+    """Notes what it evaluates; sends: it returns the model with the metrics, as some apps do."""
+
+    def __init__(self, number: int, sends: str = "", **options: Any) -> None:
+        def change(name: str, array: Any) -> Any:
+            noise = np.random.default_rng([number, len(name)]).standard_normal(array.shape)
+            return array if name == "steps" else (array + 0.01 * np.abs(noise)).astype(array.dtype)
+
+        super().__init__(change, **options)
+        self.sends, self.seen = sends, list[Arrays]()
+
+    def _evaluate(self, message: Message, context: Any) -> Message:
+        self.seen.append(arrays_of(message))
+        given = message.content["arrays"]
+        content: dict[str, Any] = {"metrics": MetricRecord({"num-examples": 5, "accuracy": 0.5})}
+        if self.sends == "the model":
+            content["arrays"] = given
+        if self.sends == "another":
+            content["arrays"] = record({name: array + 1 for name, array in arrays_of(message).items()})
+        return Message(RecordDict(content), reply_to=message)
+
+
+class Weighing(FakeGrid):
+    """Notes the bytes of all records: (kind, node, down, up)."""
+
+    def __init__(self, clients: Any) -> None:
+        super().__init__(clients)
+        self.weights: list[tuple[str, int, int, int]] = []
+
+    def send_and_receive(self, messages: Any, **options: Any) -> Any:
+        messages = list(messages)
+        replies = list(super().send_and_receive(messages, **options))
+        up = {r.metadata.src_node_id: size_of(r.content) if r.has_content() else 0 for r in replies}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            kind = str(message.metadata.message_type)
+            self.weights.append((kind, node, size_of(message.content), up.get(node, 0)))
+        return replies
+
+    def total(self, kind: str, start: int = 0, up: bool = False) -> int:
+        chosen = [row for row in self.weights[start:] if row[0] == kind]
+        return sum(row[3 if up else 2] for row in chosen)
+
+
+def run(strategy: Strategy, grid: FakeGrid, rounds: int = 3, model: Arrays = MODEL) -> Result:
+    return strategy.start(grid=grid, initial_arrays=record(model), num_rounds=rounds)
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(np.array_equal(array.numpy(), b[name].numpy()) for name, array in a.items())
+
+
+@pytest.mark.parametrize("inner", [FedAvg, FedMedian])
+@pytest.mark.parametrize("downlink", ["exact", "lossy"])
+def test_every_client_evaluates_the_model_that_the_server_has(inner: Any, downlink: str) -> None:
+    group = [Evaluating(number) for number in range(4)]
+    models: list[ArrayRecord] = []
+
+    class Watching(inner):  # type: ignore[misc]
+        def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Any:
+            models.append(arrays)
+            return super().configure_evaluate(server_round, arrays, config, grid)
+
+    grid = FakeGrid(group)
+    result = run(AdaQuantStrategy(Watching(), rule=COARSE, downlink=downlink), grid, 4)
+    assert result.evaluate_metrics_clientapp[4]["accuracy"] == 0.5
+    for client in group:
+        assert len(client.seen) == 4
+        for arrays, model in zip(client.seen, models, strict=True):
+            assert list(arrays) == list(MODEL)
+            assert all(np.array_equal(array, model[name].numpy()) for name, array in arrays.items())
+    assert any(PARCEL in message.content["arrays"] for message in grid.sent if message.metadata.message_type != "train")
+    plain = run(
+        AdaQuantStrategy(inner(), rule=COARSE, downlink="model"), FakeGrid([Evaluating(n) for n in range(4)]), 4
+    )
+    assert downlink == "lossy" or same(result.arrays, plain.arrays), "evaluation changes nothing"
+
+
+def test_an_evaluated_model_makes_the_next_train_message_small() -> None:
+    grid, whole = Weighing([Evaluating(n) for n in range(4)]), 4 * sum(array.nbytes for array in MODEL.values())
+    run(AdaQuantStrategy(FedAvg(), rule=COARSE, scope="whole", downlink="exact"), grid, 3)
+    late = grid.weights[16:]  # the third round
+    assert {row[0] for row in late} == {"train", "evaluate"}
+    assert grid.total("train", 16) < 0.15 * whole
+    assert grid.total("evaluate", 16) < 0.6 * whole
+    assert grid.total("evaluate", 16, up=True) < 4 * 200
+
+
+def test_a_client_that_forgot_its_state_evaluates_all_the_same() -> None:
+    group = [Evaluating(n) for n in range(3)]
+    grid, strategy = FakeGrid(group), AdaQuantStrategy(FedAvg(), rule=COARSE, downlink="exact")
+    first = run(strategy, grid, 2)
+    messages = list(strategy.configure_evaluate(3, first.arrays, ConfigRecord(), grid))
+    assert all(KEY in message.content and not message.content.array_records for message in messages)
+    for context in grid.contexts:
+        context.state.clear()
+    metrics = strategy.aggregate_evaluate(3, grid.send_and_receive(messages))
+    assert metrics is not None
+    assert metrics["accuracy"] == 0.5
+    assert all(len(client.seen) == 3 for client in group)
+    assert all(np.array_equal(group[0].seen[2][name], array.numpy()) for name, array in first.arrays.items())
+    assert strategy.start(grid, first.arrays, num_rounds=1).train_metrics_clientapp[1]["aq_quantized"] == 3
+
+
+def test_clients_without_the_mod_evaluate_whole_models_for_ever() -> None:
+    group = [Evaluating(0), Evaluating(1, mods=()), Evaluating(2)]
+    grid = FakeGrid(group)
+    result = run(AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=16), downlink="exact"), grid, 3)
+    assert all(len(client.seen) == 3 for client in group)
+    whole = {message.metadata.dst_node_id for message in grid.sent[-6:] if message.content.array_records}
+    assert whole == {1001}
+    assert result.train_metrics_clientapp[3]["aq_plain"] == 1
+    assert result.evaluate_metrics_clientapp[3]["accuracy"] == 0.5
+
+
+def test_a_node_whose_mod_was_taken_away_gets_whole_models_after_one_error() -> None:
+    group = [Evaluating(n) for n in range(3)]
+    grid, strategy = FakeGrid(group), AdaQuantStrategy(FedAvg(), rule=COARSE, downlink="exact")
+    first = run(strategy, grid, 2)
+    grid.clients = [*group[:2], Evaluating(2, mods=())]
+    second = strategy.start(grid, first.arrays, num_rounds=3)
+    counts = [(m["aq_quantized"], m["aq_plain"]) for m in second.train_metrics_clientapp.values()]
+    assert counts == [(2, 0), (2, 1), (2, 1)]
+
+
+def test_nodes_that_only_evaluate_are_recognised_by_their_answer() -> None:
+    class Halves(FedAvg):
+        def configure_train(self, *args: Any) -> Any:
+            return [m for m in super().configure_train(*args) if m.metadata.dst_node_id < 1002]
+
+        def configure_evaluate(self, *args: Any) -> Any:
+            return [m for m in super().configure_evaluate(*args) if m.metadata.dst_node_id >= 1002]
+
+    group = [Evaluating(n) for n in range(4)]
+    grid = FakeGrid(group)
+    run(AdaQuantStrategy(Halves(), rule=COARSE, downlink="exact"), grid, 3)
+    evaluated = [m for m in grid.sent if m.metadata.message_type == "evaluate"]
+    assert [bool(m.content.array_records) for m in evaluated] == [True, True, False, False, False, False]
+    assert [len(client.seen) for client in group] == [0, 0, 3, 3]
+
+
+@pytest.mark.parametrize("downlink", ["model", "exact"])
+@pytest.mark.parametrize("sends", ["the model", "another"])
+def test_a_model_that_comes_back_as_it_was_is_not_sent(downlink: str, sends: str) -> None:
+    seen: list[bool] = []
+
+    class Watching(FedAvg):
+        def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+            replies = list(replies)
+            seen.extend(bool(reply.content.array_records) for reply in replies)
+            assert all(KEY not in reply.content for reply in replies)
+            return super().aggregate_evaluate(server_round, replies)
+
+    grid = FakeGrid([Evaluating(n, sends=sends) for n in range(3)])
+    result = run(AdaQuantStrategy(Watching(), rule=COARSE, downlink=downlink), grid, 2)
+    assert seen == [sends == "another"] * 6
+    assert result.evaluate_metrics_clientapp[2]["accuracy"] == 0.5
+
+
+def test_without_our_strategy_an_evaluated_model_comes_back_as_ever() -> None:
+    grid = FakeGrid([Evaluating(n, sends="the model", mods=(quantize_mod,)) for n in range(3)])
+    grid.tamper = dict.fromkeys(range(3), _has_arrays)
+    run(FedAvg(), grid, 1)
+
+
+def _has_arrays(reply: Message) -> Message:
+    assert reply.content.array_records
+    return reply
+
+
+def test_a_model_that_somebody_changed_is_evaluated_as_it_is() -> None:
+    class Shifting(FedAvg):
+        def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Any:
+            moved = record({name: array.numpy() + array.numpy().dtype.type(1) for name, array in arrays.items()})
+            return super().configure_evaluate(server_round, moved, config, grid)
+
+    group = [Evaluating(n) for n in range(3)]
+    result = run(AdaQuantStrategy(Shifting(), rule=COARSE, downlink="exact"), FakeGrid(group), 2)
+    assert np.array_equal(group[0].seen[1]["w"], result.arrays["w"].numpy() + 1)
+    assert result.train_metrics_clientapp[2]["aq_quantized"] == 3

@@ -1,0 +1,178 @@
+"""Fleets as they are: without the mod, of other versions, with other mods. Rounds continue; the log says so once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Error, Message
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, fixedclipping_mod, message_size_mod
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg, Result, Strategy
+
+import adaquantfl as aq
+from adaquantfl.errors import EngineError
+from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower.records import KEY, ORDER
+from support.fake_flower import Arrays, Client, FakeGrid, record
+
+MODEL: Arrays = {"w": np.linspace(-1, 1, 300, dtype="f4"), "b": np.linspace(-1, 1, 9, dtype="f4")}
+FINE = aq.Fixed(bits=16)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.LogCaptureFixture]:
+    logger = logging.getLogger("flwr")
+    monkeypatch.setattr(logger, "propagate", False)  # or everything is there twice
+    caplog.set_level("WARNING")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+def clients(count: int, *mods: Any) -> list[Client]:
+    return [Client(lambda _, array, k=k: array + np.float32(0.01 * (k + 1)), mods=mods) for k in range(count)]
+
+
+def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, **options: Any) -> Result:
+    return strategy.start(grid=grid, initial_arrays=record(MODEL), num_rounds=rounds, **options)
+
+
+def close(a: Result, b: Result) -> bool:
+    return all(np.allclose(array.numpy(), b.arrays[name].numpy(), atol=2e-5) for name, array in a.arrays.items())
+
+
+def foreign_mod(message: Message, context: Any, call_next: Any) -> Message:
+    """A mod of an older version: it cannot read the order, and says so."""
+    if KEY in message.content:
+        reason = "quantize_mod: Unknown order. Install the same version of adaquantfl on server and clients."
+        return Message(Error(2, reason), reply_to=message)
+    answer: Message = call_next(message, context)
+    return answer
+
+
+def newer_mod(message: Message, context: Any, call_next: Any) -> Message:
+    """This version of the mod, with an order of another one."""
+    if KEY in message.content:
+        message.content.config_records[KEY][ORDER] = b"AQO9"
+    return quantize_mod(message, context, call_next)
+
+
+@pytest.mark.parametrize("other", [foreign_mod, newer_mod, None])
+def test_part_of_a_fleet_may_be_of_another_version_or_without_the_mod(
+    other: Any, log: pytest.LogCaptureFixture
+) -> None:
+    group = [*clients(2, quantize_mod), *clients(4, *([other] if other else []))[2:]]
+    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), FakeGrid(group), 3)
+    assert close(result, run(FedAvg(), FakeGrid(clients(4)), 3))
+    for metrics in result.train_metrics_clientapp.values():
+        assert (metrics["aq_quantized"], metrics["aq_plain"], metrics["aq_failed"]) == (2, 2, 0)
+    assert log.text.count("2 of 4 clients sent plain weights (nodes 1002, 1003)") == 1
+    if other:
+        assert "Install the same version of adaquantfl" in log.text
+
+
+@pytest.mark.parametrize("other", [foreign_mod, newer_mod, None])
+def test_a_whole_fleet_of_another_version_trains_and_the_log_says_that_nothing_is_quantized(
+    other: Any, log: pytest.LogCaptureFixture
+) -> None:
+    result = run(AdaQuantStrategy(FedAvg()), FakeGrid(clients(4, *([other] if other else []))), 3)
+    assert close(result, run(FedAvg(), FakeGrid(clients(4)), 3))
+    assert log.text.count("Nothing was quantized in round 1: 4 clients sent plain weights") == 1
+
+
+def test_a_late_joiner_is_taken_as_it_comes() -> None:
+    strategy, few, all_of_them = (
+        AdaQuantStrategy(FedAvg(), downlink="exact", rule=FINE),
+        FakeGrid(clients(4, quantize_mod)[:2]),
+        FakeGrid(clients(4, quantize_mod)),
+    )
+    first = run(strategy, few, 2)
+    all_of_them.contexts[:2] = few.contexts
+    result = strategy.start(all_of_them, first.arrays, num_rounds=2)
+    assert [result.train_metrics_clientapp[n]["aq_quantized"] for n in (1, 2)] == [4, 4]
+
+
+# ---------------------------------------------------------------------------------------- the order of mods
+
+
+def private(inner: Strategy) -> Strategy:
+    return DifferentialPrivacyClientSideFixedClipping(inner, 0.0, clipping_norm=0.05, num_sampled_clients=4)
+
+
+@pytest.mark.parametrize("mods", [(fixedclipping_mod, quantize_mod), (fixedclipping_mod,)])
+def test_a_clipping_mod_before_ours_works_on_plain_weights_and_is_named(
+    mods: tuple[Any, ...], log: pytest.LogCaptureFixture
+) -> None:
+    def inner() -> FedAvg:
+        return FedAvg(fraction_evaluate=0.0)
+
+    result = run(AdaQuantStrategy(private(inner())), FakeGrid(clients(4, *mods)), 2)
+    assert close(result, run(private(inner()), FakeGrid(clients(4, fixedclipping_mod)), 2))
+    assert "fixedclipping_mod expects exactly one ConfigRecord" in log.text
+    assert log.text.count("Put it first: mods=[quantize_mod, ...].") == 1
+
+
+def test_local_privacy_before_ours_works_on_plain_weights_and_is_named(log: pytest.LogCaptureFixture) -> None:
+    mod = LocalDpMod(clipping_norm=0.05, sensitivity=0.0, epsilon=1.0, delta=0.1)
+    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0))
+    result = run(strategy, FakeGrid(clients(4, mod, quantize_mod)), 2)
+    assert close(result, run(FedAvg(fraction_evaluate=0.0), FakeGrid(clients(4, mod)), 2))
+    assert "LocalDpMod expects exactly one ArrayRecord" in log.text
+
+
+@pytest.mark.parametrize("mods", [(message_size_mod, quantize_mod), (quantize_mod, arrays_size_mod)])
+def test_mods_that_only_look_work_in_both_orders(mods: tuple[Any, ...]) -> None:
+    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), FakeGrid(clients(4, *mods)), 2)
+    assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
+
+
+# ---------------------------------------------------------------------------------------- nobody can be used
+
+
+def test_a_round_in_which_everybody_fails_ends_the_run_with_the_reasons() -> None:
+    def fail(_: str, array: Any) -> Any:
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(EngineError, match=r"Round 1: none of the 3 clients can be used\. By node: .*out of luck"):
+        run(AdaQuantStrategy(FedAvg()), FakeGrid([Client(fail)] * 3))
+
+
+def test_a_round_in_which_nobody_answers_ends_the_run() -> None:
+    grid = FakeGrid(clients(3, quantize_mod))
+    grid.order = []
+    with pytest.raises(EngineError, match="Nobody answered in time"):
+        run(AdaQuantStrategy(FedAvg()), grid)
+
+
+def test_a_fleet_without_orders_that_fails_ends_the_run_too() -> None:
+    def fail(_: str, array: Any) -> Any:
+        raise RuntimeError("out of luck")
+
+    strategy, trees = AdaQuantStrategy(FedAvg()), record({"0": np.arange(9, dtype="u1")})
+    with pytest.raises(EngineError, match="out of luck"):
+        strategy.start(FakeGrid([Client(fail)] * 3), trees, num_rounds=1)
+
+
+# ---------------------------------------------------------------------------------------- the app's own things
+
+
+def test_the_users_config_can_be_used_again_without_us() -> None:
+    config = ConfigRecord({"lr": 0.1})
+    run(AdaQuantStrategy(FedAvg()), FakeGrid(clients(3, quantize_mod)), train_config=config)
+    assert set(config) == {"lr", "server-round"}
+    run(FedAvg(), FakeGrid(clients(3, quantize_mod)), train_config=config)
+
+
+def test_what_the_wrapped_strategy_can_do_can_be_asked_of_ours() -> None:
+    class Own(FedAvg):
+        def set_save_path_and_run_dir(self, path: str) -> None:
+            self.path = path
+
+    strategy = AdaQuantStrategy(Own(fraction_train=0.5))
+    strategy.set_save_path_and_run_dir("here")
+    assert (strategy.path, strategy.fraction_train) == ("here", 0.5)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = strategy.no_such_thing

@@ -1,0 +1,147 @@
+"""Differential privacy: what is aggregated keeps the norm that the noise is calibrated to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+
+import adaquantfl as aq
+from adaquantfl.errors import ConfigError
+from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower.privacy import clipped, clipping_norm
+from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
+
+MODEL: Arrays = {"a": np.linspace(-1, 1, 3000, dtype="f4").reshape(60, 50), "b": np.linspace(-1, 1, 50)}
+BOUND = 1.0
+
+
+class Watching(FedAvg):
+    """Notes the norm of every update that it averages."""
+
+    def __init__(self, model: Arrays) -> None:
+        super().__init__(fraction_evaluate=0.0)
+        self.model, self.norms = model, list[float]()
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.model = {name: array.numpy() for name, array in arrays.items()}
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        replies = list(replies)
+        for reply in replies:
+            moved = [a.astype("f8") - self.model[n].astype("f8") for n, a in arrays_of(reply).items()]
+            self.norms.append(float(np.sqrt(sum(np.sum(np.square(m)) for m in moved))))
+        return super().aggregate_train(server_round, replies)
+
+
+def fixed(inner: Strategy, noise: float = 0.0) -> Strategy:
+    return flower.DifferentialPrivacyClientSideFixedClipping(inner, noise, clipping_norm=BOUND, num_sampled_clients=4)
+
+
+def adaptive(inner: Strategy) -> Strategy:
+    return flower.DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.0, 4, initial_clipping_norm=BOUND)
+
+
+def server_fixed(inner: Strategy) -> Strategy:
+    return flower.DifferentialPrivacyServerSideFixedClipping(inner, 0.0, BOUND, 4)
+
+
+def server_adaptive(inner: Strategy) -> Strategy:
+    return flower.DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.0, 4, initial_clipping_norm=BOUND)
+
+
+def clients(*mods: Any) -> list[Client]:
+    def change(number: int) -> Any:
+        def apply(name: str, array: Any) -> Any:
+            if array.dtype.kind != "f":
+                return array + array.dtype.type(1)
+            noise = np.random.default_rng([number, len(name)]).standard_normal(array.shape)
+            return (array + noise).astype(array.dtype)
+
+        return apply
+
+    return [Client(change(number), mods=mods) for number in range(4)]
+
+
+def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MODEL) -> Result:
+    return strategy.start(grid=grid, initial_arrays=record(model), num_rounds=rounds)
+
+
+@pytest.mark.parametrize("rule", [aq.AdaQuant(s0=2), aq.Fixed(bits=1), aq.Fixed(bits=16)])
+@pytest.mark.parametrize(("wrapper", "mod"), [(fixed, fixedclipping_mod), (adaptive, adaptiveclipping_mod)])
+def test_an_update_clipped_on_the_client_is_not_longer_when_it_is_averaged(wrapper: Any, mod: Any, rule: Any) -> None:
+    inner = Watching(MODEL)
+    strategy = AdaQuantStrategy(wrapper(inner), rule=rule)
+    result = run(strategy, FakeGrid(clients(quantize_mod, mod)), 3)
+    assert [result.train_metrics_clientapp[n]["aq_quantized"] for n in (1, 2, 3)] == [4, 4, 4]
+    limits = [BOUND] * 12
+    if wrapper is adaptive:  # all are clipped, so that the norm falls from round to round
+        limits = [BOUND * np.exp(-0.2 * 0.5) ** (n // 4) for n in range(12)]
+    assert all(norm <= limit * (1 + 1e-9) for norm, limit in zip(inner.norms, limits, strict=True)), inner.norms
+    if rule.init().s == 2:
+        assert result.train_metrics_clientapp[1]["aq_clipped"] == 4, "the quantized updates were longer"
+
+
+def test_clients_without_our_mod_are_held_to_the_norm_too() -> None:
+    inner = Watching(MODEL)
+    run(AdaQuantStrategy(fixed(inner)), FakeGrid(clients()))  # nobody clips
+    assert max(inner.norms) <= BOUND
+
+
+def test_integers_and_exact_arrays_count() -> None:
+    model = {**MODEL, "running_var": np.ones(5, "f4"), "steps": np.arange(3), "half": np.ones(7, "f2")}
+    inner = Watching(model)
+    result = run(AdaQuantStrategy(fixed(inner)), FakeGrid(clients(quantize_mod)), model=model)
+    assert len(inner.norms) == 4
+    assert max(inner.norms) <= BOUND
+    assert result.arrays["steps"].numpy().dtype == model["steps"].dtype
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "u1", "?"])
+def test_clipping_ends_at_or_below_the_bound_in_every_type(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    model, arrays = (
+        {"w": (100 * rng.random(500)).astype(kind), "v": rng.random(40).astype("f4"), "one": np.array(rng.random())}
+        for _ in range(2)
+    )
+    for bound in (1e-3, 0.7, 3.0, 1e9):
+        found, shorter = clipped(arrays, model, bound)
+        moved = [found[name].astype("f8") - model[name].astype("f8") for name in model]
+        assert np.sqrt(sum(np.square(m).sum() for m in moved)) <= bound
+        assert shorter == (bound < 1e9) or kind == "?"
+        assert all(isinstance(a, np.ndarray) and a.dtype == model[name].dtype for name, a in found.items())
+
+
+def test_the_clipping_norm_is_found_inside_other_wrappers() -> None:
+    assert clipping_norm(fixed(FedAvg())) == BOUND
+    assert clipping_norm(server_fixed(fixed(FedAvg()))) == BOUND
+    assert clipping_norm(FedAvg()) is None
+    assert clipping_norm(server_fixed(FedAvg())) is None, "it clips by itself"
+
+
+@pytest.mark.parametrize("wrapper", [server_fixed, server_adaptive])
+def test_clipping_on_the_server_sees_decoded_updates(wrapper: Any) -> None:
+    inner = Watching(MODEL)
+    run(AdaQuantStrategy(wrapper(inner)), FakeGrid(clients(quantize_mod)), 2)
+    assert len(inner.norms) == 8
+    assert max(inner.norms) <= BOUND * (1 + 1e-5)  # in float32, as without us
+
+
+@pytest.mark.parametrize("wrapper", [fixed, adaptive, server_fixed, server_adaptive])
+def test_a_wrapper_around_ours_is_refused_with_what_to_do(wrapper: Any) -> None:
+    strategy = wrapper(AdaQuantStrategy(FedAvg()))
+    with pytest.raises(ConfigError, match=r"Put it inside: AdaQuantStrategy\(DifferentialPrivacy"):
+        run(strategy, FakeGrid(clients(quantize_mod)))
+
+
+def test_local_differential_privacy_is_quantized_after_its_noise() -> None:
+    mod = LocalDpMod(clipping_norm=0.5, sensitivity=0.0, epsilon=1.0, delta=0.1)
+    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0), rule=aq.Fixed(bits=16))
+    result = run(strategy, FakeGrid(clients(quantize_mod, mod)))
+    moved = [result.arrays[name].numpy() - array for name, array in MODEL.items()]
+    assert np.sqrt(sum(np.square(m).sum() for m in moved)) < 0.51
