@@ -23,8 +23,18 @@ PANELS = {
 }
 
 
-def test_the_presets_are_the_papers_six_panels_and_our_own_studies() -> None:
-    assert set(preset_names()) == {*PANELS, "demo", "rivals", "sensitivity"}
+LETTER = {f"fmnist-cnn-letter-{kind}" for kind in ("iid", "decay", "sorted")}
+
+
+def test_the_presets_are_the_papers_six_panels_the_letter_and_our_own_studies() -> None:
+    assert set(preset_names()) == {*PANELS, *LETTER, "demo", "rivals", "sensitivity"}
+
+
+@pytest.mark.parametrize("name", sorted(LETTER))
+def test_to_the_letter_there_is_one_norm_and_all_levels_of_b_bits(name: str) -> None:
+    c = load_config(name)
+    assert (c.batch_size, c.scope, c.rounding, c.s0, c.method) == (10, "whole", "power", 2, "adaquant")
+    assert (c.tau, c.eta, c.clients, c.target_loss, c.quantizer) == (10, 0.1, 8, 0.02, "uniform")
 
 
 @pytest.mark.parametrize("name", PANELS)

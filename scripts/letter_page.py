@@ -1,0 +1,97 @@
+"""Writes the first table and the first figure of docs/results.md from results/letter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
+
+from marked import write  # noqa: E402
+
+from studies import letter  # noqa: E402
+
+PAGE = ROOT / "docs" / "results.md"
+FIGURE = ROOT / "docs" / "figures" / "letter.svg"
+SHOWN = (0.1, 0.05, 0.02)
+
+
+def cell(found: letter.Cell, ours: letter.Cell) -> str:
+    """Mean and deviation, and how many times AdaQuantFL's."""
+    if found.mean is None:
+        return f"never in {len(found.values) - len(found.reached)} of {len(found.values)}"
+    text = f"{found.mean:.0f}" if found.mean >= 100 else f"{found.mean:.1f}"
+    if len(found.values) > 1:
+        text += f" ± {found.deviation:.0f}" if found.mean >= 100 else f" ± {found.deviation:.1f}"
+    return text + (f" ({found.mean / ours.mean:.2f}x)" if ours.mean else "")
+
+
+def table(panel: dict[str, list[letter.Trace]], measure: str) -> str:
+    """Methods down, losses across."""
+    ours = letter.cells(panel["adaquant"], measure)
+    rows = [
+        f"| method | seeds | {' | '.join(f'loss {level:g}' for level in SHOWN)} | lowest loss |",
+        "| --- | ---: |" + " ---: |" * (len(SHOWN) + 1),
+    ]
+    for method, traces in panel.items():
+        found = letter.cells(traces, measure)
+        low = f"{min(one.lowest for one in traces):.3g}"
+        if failed := sum(bool(one.failure) for one in traces):
+            low += f", {failed} of {len(traces)} diverged"
+        shown = [cell(found[level], ours[level]) for level in SHOWN]
+        rows.append(f"| {letter.METHODS[method]} | {len(traces)} | {' | '.join(shown)} | {low} |")
+    return "\n".join(rows)
+
+
+def text(records: Path) -> str:
+    """All panels that have AdaQuantFL."""
+    parts = []
+    for name, title in letter.PANELS.items():
+        panel = letter.load(records / name)
+        if "adaquant" not in panel:
+            continue
+        judged = ", ".join(f"{level:g}: {letter.verdict(panel, level)}" for level in SHOWN)
+        parts += [
+            f"**{title[0].upper()}{title[1:]}.** Whether AdaQuantFL takes fewer bits than every fixed level here, in "
+            f"every seed, to loss {judged}.",
+            f"Bits of one client by the paper's formula, in units of d:\n\n{table(panel, 'paper_bits')}",
+            f"Bytes on the wire, all clients, in MB:\n\n{table(panel, 'bytes_up')}",
+        ]
+    return "\n\n".join(parts)
+
+
+def draw(records: Path, path: Path) -> None:
+    """Loss against paper bits, a line for each seed."""
+    panels = {name: panel for name in letter.PANELS if "adaquant" in (panel := letter.load(records / name))}
+    figure, axes = plt.subplots(1, len(panels), figsize=(6.4 * len(panels), 4.2), squeeze=False)
+    for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
+        for number, (method, traces) in enumerate(panel.items()):
+            for one in traces:
+                label = letter.METHODS[method].replace("`", "") if one is traces[0] else None
+                spent = [bits / one.dimension for bits in one.paper_bits]
+                axis.plot(spent, one.losses, color=f"C{number}", lw=2 if method == "adaquant" else 1, label=label)
+                if one.failure:
+                    axis.plot(spent[-1], one.losses[-1], "x", color=f"C{number}")
+        axis.set(
+            yscale="log", xlabel="bits of one client / d (paper's formula)", ylabel="training loss", ylim=(0.015, 3)
+        )
+        axis.set_title(letter.PANELS[name], fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
+    """The marked texts of the page."""
+    return {"letter": text(records)}
+
+
+if __name__ == "__main__":
+    plt.rcParams["svg.hashsalt"] = "letter"
+    draw(ROOT / letter.RECORDS, FIGURE)
+    write(PAGE, blocks())

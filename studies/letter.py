@@ -1,0 +1,145 @@
+"""The paper to the letter: one norm for the update (eq. 4), batches of 10, all levels that b_k bits can tell apart.
+
+    adaquantfl run fmnist-cnn-letter-iid --set dataset=fashion-mnist-sample --set method=4bit --set seed=1 --out FOLDER
+
+Records lie in results/letter/PANEL/METHOD/seed-K. A crossing is where the logarithm of the loss, taken as straight
+between two evaluations, meets a level.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from adaquantfl.errors import DataError
+
+RECORDS = Path("results") / "letter"
+PANELS = {
+    "fmnist-sample-cnn-iid": "bundled sample, i.i.d., fixed rate",
+    "fmnist-sample-cnn-decay": "bundled sample, i.i.d., variable rate",
+    "fmnist-sample-cnn-sorted": "bundled sample, sorted labels, fixed rate",
+}
+METHODS = {
+    "adaquant": "AdaQuantFL",
+    "adaquant-nearest": "AdaQuantFL, `nearest`",
+    "1bit": "1 bit",
+    "2bit": "2 bits",
+    "4bit": "4 bits",
+    "8bit": "8 bits",
+    "16bit": "16 bits",
+    "fp32": "float32",
+}
+LEVELS = (0.3, 0.2, 0.1, 0.05, 0.02)
+ENOUGH_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run: the evaluations, in the order of rounds. failure: why it ended early."""
+
+    method: str
+    seed: int
+    dimension: int
+    losses: tuple[float, ...]
+    paper_bits: tuple[float, ...]  # of one client
+    bytes_up: tuple[float, ...]  # of all clients
+    failure: str = ""
+
+    @property
+    def lowest(self) -> float:
+        return min(self.losses)
+
+    def at(self, level: float, spent: Sequence[float]) -> float | None:
+        """What was spent when the loss reached a level: between two evaluations, linear in the loss's logarithm.
+
+        >>> trace = Trace("4bit", 0, 10, (1.0, 0.25), (100.0, 300.0), (1.0, 3.0))
+        >>> trace.at(0.5, trace.paper_bits), trace.at(0.1, trace.paper_bits)
+        (200.0, None)
+        """
+        for place, loss in enumerate(self.losses):
+            if loss <= level:
+                if place == 0 or loss == level:
+                    return float(spent[place])
+                before = self.losses[place - 1]
+                share = math.log(before / level) / math.log(before / loss)
+                return float(spent[place - 1] + share * (spent[place] - spent[place - 1]))
+        return None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method's crossings of one level, one for each seed; None where a seed never got there."""
+
+    values: tuple[float | None, ...]
+
+    @property
+    def reached(self) -> tuple[float, ...]:
+        return tuple(value for value in self.values if value is not None)
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds, where all of them got there."""
+        return fmean(self.reached) if self.values and len(self.reached) == len(self.values) else None
+
+    @property
+    def deviation(self) -> float:
+        return stdev(self.reached) if len(self.reached) > 1 else 0.0
+
+
+def load(panel: Path) -> dict[str, list[Trace]]:
+    """A panel's runs by method, in the order of METHODS."""
+    found = {method: [_read(path, method) for path in sorted((panel / method).glob("seed-*"))] for method in METHODS}
+    return {method: traces for method, traces in found.items() if traces}
+
+
+def cells(traces: Sequence[Trace], measure: str) -> dict[float, Cell]:
+    """The crossings of a method; measure: "paper_bits", in units of d, or "bytes_up", in MB."""
+
+    def crossing(one: Trace, level: float) -> float | None:
+        found = one.at(level, getattr(one, measure))
+        return None if found is None else found / (one.dimension if measure == "paper_bits" else 1e6)
+
+    return {level: Cell(tuple(crossing(one, level) for one in traces)) for level in LEVELS}
+
+
+def verdict(panel: dict[str, list[Trace]], level: float) -> str:
+    """Whether AdaQuantFL needs fewer paper bits than every fixed level: "yes", "no", or "open" with too few seeds."""
+    ours = panel.get("adaquant", [])
+    rivals = {method: traces for method, traces in panel.items() if method.endswith("bit")}
+    if not rivals or min(len(ours), *map(len, rivals.values())) < ENOUGH_SEEDS:
+        return "open"
+    mine = cells(ours, "paper_bits")[level]
+    best = [cells(traces, "paper_bits")[level].reached for traces in rivals.values()]
+    cheapest = min((min(values) for values in best if values), default=math.inf)
+    return "yes" if mine.mean is not None and max(mine.reached) < cheapest else "no"
+
+
+def _read(path: Path, method: str) -> Trace:
+    lines: list[dict[str, Any]] = [json.loads(line) for line in (path / "history.jsonl").read_text().splitlines()]
+    evaluated = [line for line in lines if line.get("loss") is not None]
+    if not evaluated:
+        raise DataError(f"{path}: no round of it was evaluated.")
+    failure = path / "failure.json"
+    losses, bits, sent = (
+        tuple(float(line[key]) for line in evaluated) for key in ("loss", "paper_bits", "wire_bytes_up")
+    )
+    return Trace(
+        method,
+        int(path.name.removeprefix("seed-")),
+        _dimension(lines[0]),
+        losses,
+        bits,
+        sent,
+        json.loads(failure.read_text())["error"] if failure.exists() else "",
+    )
+
+
+def _dimension(first: dict[str, Any]) -> int:
+    """d, from the first round's bits: C_s = d (b + 1) + 32 with one norm, and 32 d for float32."""
+    bits = float(first["paper_bits"])
+    return round(bits / 32 if first["s"] is None else (bits - 32) / (float(first["bits_per_element"]) + 1))

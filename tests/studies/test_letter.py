@@ -1,0 +1,46 @@
+"""The panels to the letter: crossings are interpolated, verdicts want three seeds, the page shows the records."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from studies import letter
+from studies.letter import Cell, Trace
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+
+def trace(method: str, bits: float, seed: int = 0, lowest: float = 0.01) -> Trace:
+    """A loss that falls from 1 to `lowest` on a straight line of its logarithm, in ten steps."""
+    losses = tuple(lowest ** (step / 10) for step in range(11))
+    return Trace(method, seed, 10, losses, tuple(bits * step for step in range(11)), tuple(range(11)))
+
+
+def test_a_crossing_lies_between_two_evaluations() -> None:
+    assert trace("4bit", 100).at(0.05, trace("4bit", 100).paper_bits) == pytest.approx(650.5, abs=0.1)
+    assert trace("4bit", 100, lowest=0.2).at(0.05, range(11)) is None
+
+
+def test_a_mean_counts_only_where_every_seed_got_there() -> None:
+    assert Cell((1.0, 3.0)).mean == 2.0
+    assert Cell((1.0, None)).mean is None
+
+
+def test_a_verdict_wants_three_seeds_and_every_one_of_them() -> None:
+    ours = [trace("adaquant", bits, seed) for seed, bits in enumerate((90, 95, 100))]
+    rivals = [trace("4bit", bits, seed) for seed, bits in enumerate((120, 130, 140))]
+    assert letter.verdict({"adaquant": ours, "4bit": rivals}, 0.05) == "yes"
+    assert letter.verdict({"adaquant": ours, "4bit": rivals[:2]}, 0.05) == "open"
+    assert letter.verdict({"adaquant": ours, "4bit": [*rivals[:2], trace("4bit", 99, 2)]}, 0.05) == "no"
+    never = [trace("2bit", 10, seed, lowest=0.3) for seed in range(3)]
+    assert letter.verdict({"adaquant": ours, "2bit": never}, 0.05) == "yes"
+
+
+def test_the_page_shows_the_records() -> None:
+    import letter_page
+
+    assert letter_page.blocks()["letter"] in (ROOT / "docs" / "results.md").read_text()
