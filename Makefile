@@ -63,6 +63,7 @@ fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_M
 results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md, peers.md and nvflare.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/letter_page.py
+	$(BIN)/python scripts/safe_default_page.py
 	$(BIN)/python scripts/paper_figure.py
 	$(BIN)/python scripts/time_page.py
 	$(BIN)/python scripts/scale_page.py

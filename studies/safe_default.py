@@ -95,8 +95,9 @@ def rows(out: Path) -> list[Row]:
         seeds = sorted(runs["fp32"].keys() & runs["auto"].keys())
         if not seeds:
             continue
-        measure = "accuracy" if "final_test_accuracy" in runs["fp32"][seeds[0]] else "test loss"
-        key = f"final_test_{measure.removeprefix('test ')}"
+        known = runs["fp32"][seeds[0]].get("final_accuracy") is not None
+        measure = "accuracy" if known else "test loss"
+        key = f"final_{measure.replace(' ', '_')}"
         values = {method: tuple(float(runs[method][seed][key]) for seed in seeds) for method in METHODS}
         total = {
             (method, way): sum(int(runs[method][seed][f"wire_bytes_{way}"]) for seed in seeds)

@@ -2,7 +2,7 @@
 """A LoRA adapter: a small transformer reads Python's manual, and adapters of rank 8 fit it to Python's source code.
 
 The transformer is trained for some seconds on the manual when the task is loaded, and frozen. Clients hold source files
-of Python's library, which ship with Python. Only the adapters are trained and sent: 22,528 parameters.
+of Python's library, which ship with Python. Only the adapters are trained and sent: 16,384 parameters.
 """
 
 import inspect
