@@ -17,12 +17,13 @@ from .fleet import Fleet
 from .form import Form
 from .records import HOLDS, arrays_in, without_ours
 from .sending import Envelope, Sent, model_in
+from .traffic import contents
 
 
-def show(server: Server, form: Form, fleet: Fleet, messages: Sequence[Message], sent: Sent, remembered: bool) -> None:
+def show(server: Server, form: Form, fleet: Fleet, messages: Sequence[Message], sent: Sent) -> None:
     """Write the present model into evaluate messages. A model that is not the server's stays as it is.
 
-    remembered: whether clients keep the model; otherwise they are only told not to send it back.
+    Where clients keep no model, they are only told not to send it back.
     """
     try:
         name, record = model_in(messages)
@@ -31,7 +32,7 @@ def show(server: Server, form: Form, fleet: Fleet, messages: Sequence[Message], 
     except ConfigError:
         return
     sent.envelope = Envelope(name, digest == server.current.log.digest, {"arrays": name, **form.settings})
-    if not remembered or form.apart(arrays) or not server.has(digest):
+    if server.stages.downlink.name == "model" or form.apart(arrays) or not server.has(digest):
         for message in messages:
             message.content = sent.envelope.write(message.content, None)
         return
@@ -40,10 +41,11 @@ def show(server: Server, form: Form, fleet: Fleet, messages: Sequence[Message], 
         message.content = sent.envelope.write(message.content, server.view([client], whole=not known)[client])
 
 
-def seen(server: Server, fleet: Fleet, sent: Sent, replies: list[Message]) -> list[Message]:
-    """The replies for the wrapped strategy. Notes who holds the model now."""
+def seen(server: Server, fleet: Fleet, sent: Sent, replies: list[Message]) -> tuple[list[Message], int]:
+    """The replies for the wrapped strategy, and their bytes as they came. Notes who holds the model now."""
     replies, lost, plain = sent.again(replies, lambda node: _whole(server, fleet.numbers[node]))
     fleet.note_second(lost, plain)
+    bytes_up = sent.meter.total(contents(replies))
     holders, others = set[int](), set[int]()
     for reply in replies:
         node, record = reply.metadata.src_node_id, without_ours(reply) if reply.has_content() else None
@@ -56,7 +58,7 @@ def seen(server: Server, fleet: Fleet, sent: Sent, replies: list[Message]) -> li
             others.add(fleet.numbers[node])
             fleet.readers.discard(node)
     server.viewed(holders, lost=others)
-    return replies
+    return replies, bytes_up
 
 
 def _whole(server: Server, client: int) -> bytes:

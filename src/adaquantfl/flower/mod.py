@@ -19,6 +19,7 @@ from .form import Form
 from .losses import loss_in, numbers_in
 from .once import Once
 from .records import (
+    ERROR,
     HOLDS,
     KEY,
     NOTE,
@@ -84,12 +85,13 @@ def quantize_mod(
         arrays = arrays_in(trained)
         if apart := form.apart(arrays):
             raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
-        data = client.reply(form.once(arrays), loss, examples, measure)
+        data = client.reply(form.once(arrays), loss, examples, measure, measure_error=True)
     except ConfigError as error:
         return _plain(reply, str(error))
     if plan["with_model"] or client.order.feedback:
         remember(client, context.state, with_model=bool(plan["with_model"]))
-    put(reply, name, ConfigRecord({REPLY: data} if partition is None else {REPLY: data, "partition": partition}))
+    entries = {REPLY: data, "partition": partition, ERROR: client.error}
+    put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 
 

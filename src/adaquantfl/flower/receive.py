@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..protocol.server import Server
 from .form import Form
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
+from .records import ERROR, NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
@@ -32,13 +32,14 @@ class Received:
     """The replies as the wrapped strategy sees them.
 
     heard: how many updates are in. plain: node -> why it sent plain weights, where it said so. clipped: how many
-    clients' arrays differential privacy made shorter. refused, failed: node -> why; failed ones sent an error. capped:
-    node -> its weight, which was above `max_examples`.
+    clients' arrays differential privacy made shorter. errors: of the quantizers, as the clients measured them. refused,
+    failed: node -> why; failed ones sent an error. capped: node -> its weight, which was above `max_examples`.
     """
 
     heard: int = 0
     plain: dict[int, str] = field(default_factory=dict)
     clipped: int = 0
+    errors: list[float] = field(default_factory=list)
     wire_bytes: int = 0
     refused: dict[int, str] = field(default_factory=dict)
     capped: dict[int, float] = field(default_factory=dict)
@@ -49,6 +50,11 @@ class Received:
     def usable(self) -> int:
         """How many replies the wrapped strategy can aggregate."""
         return self.heard + len(self.plain)
+
+    @property
+    def answered(self) -> int:
+        """How many clients sent more than an error."""
+        return self.usable + len(self.refused)
 
     @property
     def messages(self) -> list[Message]:
@@ -68,6 +74,7 @@ class Received:
             "aq_refused_frame": len(self.refused) - norms,
             "aq_refused_norm": norms,
             "aq_capped": len(self.capped),
+            **({"aq_error": fmean(self.errors)} if self.errors else {}),
         }
 
     def loss(self, loss_keys: Sequence[str], weight_key: str) -> float | None:
@@ -175,6 +182,9 @@ def receive(
             received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
         else:
             partition = reply.content.config_records[name].get("partition")
+            measured = reply.content.config_records[name].get(ERROR)
+            if isinstance(measured, float) and 0 <= measured < math.inf:
+                received.errors.append(measured)
             put(reply, name, array_record(form.whole(weights[client])))
             received.heard += 1
             received.take(reply, partition)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -19,6 +20,7 @@ from ..errors import ConfigError
 from ..protocol.downlink import held_parcel
 from ..protocol.messages import Order
 from .records import KEY, ORDER, PARCEL, SAME_VERSION, SPEAKER, size_of, split_order
+from .traffic import Meter
 
 TIMEOUT = 3600.0  # seconds; Flower's own where `start` is not told another
 _MOD_ORDER = re.compile(r"\w+ expects exactly one (Array|Config)Record")  # what Flower's own mods say of our records
@@ -69,7 +71,10 @@ class Sent:
     timeout: float
     messages: dict[int, tuple[Message, RecordDict]]
     envelope: Envelope | None = None
-    wire_bytes: int = 0
+    wire_bytes: int = 0  # of all records, as Flower's message_size_mod counts them
+    message_bytes: int = 0  # as they are serialized
+    waited: float = 0.0  # seconds for the answers to second messages
+    meter: Meter = field(default_factory=Meter)
 
     @staticmethod
     def of(messages: Sequence[Message], grid: Grid, timeout: float) -> Sent:
@@ -78,7 +83,8 @@ class Sent:
 
     def count(self) -> None:
         """Count the bytes, once the orders are written."""
-        self.wire_bytes = sum(size_of(message.content) for message, _ in self.messages.values())
+        contents = [message.content for message, _ in self.messages.values()]
+        self.wire_bytes, self.message_bytes = sum(map(size_of, contents)), self.meter.total(contents)
 
     def again(
         self, replies: Iterable[Message], whole: Callable[[int], bytes]
@@ -116,8 +122,12 @@ class Sent:
         for node, content in contents.items():
             about = self.messages[node][0].metadata
             self.wire_bytes += size_of(content)
+            self.message_bytes += self.meter.size(content)
             messages.append(Message(content, node, about.message_type, ttl=about.ttl, group_id=about.group_id))
-        return self.grid.send_and_receive(messages, timeout=self.timeout)
+        began = perf_counter()
+        replies = list(self.grid.send_and_receive(messages, timeout=self.timeout))
+        self.waited += perf_counter() - began
+        return replies
 
 
 def model_in(messages: Sequence[Message]) -> tuple[str, ArrayRecord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,7 @@ from .records import arrays_in
 from .sending import TIMEOUT, Envelope, Sent, model_in
 from .served import ServedModel
 from .starting import Arguments, in_place_of, later
+from .traffic import contents, float32_bytes
 
 _log = logging.getLogger("flwr")
 _FORMAT = 2  # of state_dict
@@ -99,7 +101,7 @@ class AdaQuantStrategy(Strategy):
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
         self._sent: Sent | None = None  # the messages of that round
         self._viewing: Sent | None = None  # those of the evaluation that is out
-        self._timeout = TIMEOUT
+        self._timeout, self._seconds = TIMEOUT, 0.0
         self._rounds = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
@@ -110,12 +112,14 @@ class AdaQuantStrategy(Strategy):
         """The wrapped strategy's messages, with each client's order."""
         refuse_outer(self)
         messages = list(self._steps.configure_train(server_round, arrays, config, grid))
+        began = perf_counter()
         if self.server is not None and self._before is not None:  # its replies were never aggregated
             self.server.return_to(self._before)
         self._sent = Sent.of(messages, grid, self._timeout)
         asked = self._fleet.take(messages)
         self._before = self._open(asked, self._sent) if asked else None
         self._sent.count()
+        self._seconds = perf_counter() - began
         return messages
 
     def aggregate_train(
@@ -135,9 +139,10 @@ class AdaQuantStrategy(Strategy):
                 server_round, replies
             )
             return untouched
-        before, self._before = self._before, None
+        before, self._before, began = self._before, None, perf_counter()
         replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
         self._fleet.note_second(lost, plain)
+        bytes_up = sent.meter.total(contents(replies))
         received = receive(
             server, replies, self._fleet.numbers, self._weight_key, self._served.form, clipping_norm(self.strategy)
         )
@@ -151,12 +156,22 @@ class AdaQuantStrategy(Strategy):
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         if loss is None and needs_loss(self._stages.rule):
             self._fleet.once("loss", "%s", advice(self._loss_keys, server.current.rule.s))
+        self._seconds += perf_counter() - began - sent.waited
         arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
+        began = perf_counter()
         self._rounds = server_round
         arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
         server.viewed((), lost=[self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
-        down = {"aq_wire_bytes_down": sent.wire_bytes}
-        return arrays, MetricRecord({**(metrics or {}), **received.metrics, **down, **facts})
+        model = float32_bytes(before.layout)
+        traffic = {
+            "aq_wire_bytes_down": sent.wire_bytes,
+            "aq_message_bytes_up": bytes_up,
+            "aq_message_bytes_down": sent.message_bytes,
+            "aq_ratio_up": model * received.answered / bytes_up,
+            "aq_ratio_down": model * len(sent.messages) / sent.message_bytes,
+            "aq_seconds": self._seconds + perf_counter() - began,
+        }
+        return arrays, MetricRecord({**(metrics or {}), **received.metrics, **traffic, **facts})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -165,18 +180,21 @@ class AdaQuantStrategy(Strategy):
         messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
         self._viewing = Sent.of(messages, grid, self._timeout)
         if self.server is not None and (asked := self._fleet.take(messages)):
-            show(
-                self.server, self._served.form, self._fleet, asked, self._viewing, self._stages.downlink.name != "model"
-            )
+            show(self.server, self._served.form, self._fleet, asked, self._viewing)
+        self._viewing.count()
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The wrapped strategy's metrics."""
-        replies = list(replies)
-        if self.server is not None and self._viewing is not None:
-            replies = seen(self.server, self._fleet, self._viewing, replies)
-        metrics: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
-        return metrics
+        """The wrapped strategy's metrics, and the bytes of the messages."""
+        replies, sent = list(replies), self._viewing
+        if self.server is None or sent is None:
+            untouched: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
+            return untouched
+        answers, bytes_up = seen(self.server, self._fleet, sent, replies)
+        metrics = self._steps.aggregate_evaluate(server_round, answers)
+        if metrics is None:
+            return None
+        return MetricRecord({**metrics, "aq_message_bytes_up": bytes_up, "aq_message_bytes_down": sent.message_bytes})
 
     def summary(self) -> None:
         """Log the settings, then the wrapped strategy's."""

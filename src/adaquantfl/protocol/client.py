@@ -47,6 +47,7 @@ class Client:
         self._order: Order | None = None
         self._stream_key = 0
         self._remainder = Remainder()
+        self.error: float | None = None  # of the last reply: its noise's share of the update's energy
 
     @property
     def order(self) -> Order:
@@ -77,12 +78,20 @@ class Client:
         self._stream_key = read.key if key is None else key
         return held.layout.join(held.model, copy)
 
-    def reply(self, trained: Weights, loss: float, examples: int = 1, probe: Probe | None = None) -> bytes:
+    def reply(
+        self,
+        trained: Weights,
+        loss: float,
+        examples: int = 1,
+        probe: Probe | None = None,
+        measure_error: bool = False,
+    ) -> bytes:
         """The update as bytes. loss: the mean loss seen in training. examples: how much the client counts.
 
         probe: measures a loss, where the server's rule surveys how much harm the noise does; without it the harm counts
-        as 0.
+        as 0. measure_error: whether `error` is to be known afterwards, which takes some time.
         """
+        self.error = None
         order, held = self.order, self._models.last
         assert held is not None
         if order.evaluate:
@@ -100,7 +109,10 @@ class Client:
         lengths, order = held.layout.lengths, replace(order, key=self._stream_key)
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         update = remainder.added_to(update)
-        sent = send(update, order, lengths, keep_levels=order.feedback or bool(order.candidates))  # eq. 4
+        keep = measure_error or order.feedback or bool(order.candidates)
+        sent = send(update, order, lengths, keep_levels=keep)  # eq. 4
+        if measure_error:
+            self.error = _error(update, sent)
         if order.feedback and sent.levels is not None:
             remainder = remainder.after(order.round, sent.levels.remainder(update))
         self._remainder = remainder
@@ -166,6 +178,14 @@ class Client:
             loss = probe(held.layout.join(held.model, copy=False))
             harm = probe(held.layout.join(noisy, copy=False)) - loss
         return survey.take(update, order, held.layout.lengths, loss, harm)
+
+
+def _error(update: Vector, sent: Sent) -> float:
+    """The energy of what quantizing changed, as a share of the update's."""
+    energy = float(np.sum(np.square(update, dtype=np.float64)))
+    if sent.levels is None or not energy:
+        return 0.0
+    return float(np.sum(np.square(sent.levels.remainder(update), dtype=np.float64))) / energy
 
 
 class ModelCache:
