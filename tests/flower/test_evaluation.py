@@ -10,9 +10,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedAvg, FedMedian, Result, Strategy
 
 import adaquantfl as aq
-from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.records import KEY, PARCEL, size_of
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
+from support.paper_strategy import paper_strategy
 
 RNG = np.random.default_rng(5)
 MODEL: Arrays = {
@@ -88,7 +89,7 @@ def test_every_client_evaluates_the_model_that_the_server_has(inner: Any, downli
             return super().configure_evaluate(server_round, arrays, config, grid)
 
     grid = FakeGrid(group)
-    result = run(AdaQuantStrategy(Watching(), rule=COARSE, downlink=downlink), grid, 4)
+    result = run(paper_strategy(Watching(), rule=COARSE, downlink=downlink), grid, 4)
     assert result.evaluate_metrics_clientapp[4]["accuracy"] == 0.5
     for client in group:
         assert len(client.seen) == 4
@@ -96,15 +97,13 @@ def test_every_client_evaluates_the_model_that_the_server_has(inner: Any, downli
             assert list(arrays) == list(MODEL)
             assert all(np.array_equal(array, model[name].numpy()) for name, array in arrays.items())
     assert any(PARCEL in message.content["arrays"] for message in grid.sent if message.metadata.message_type != "train")
-    plain = run(
-        AdaQuantStrategy(inner(), rule=COARSE, downlink="model"), FakeGrid([Evaluating(n) for n in range(4)]), 4
-    )
+    plain = run(paper_strategy(inner(), rule=COARSE, downlink="model"), FakeGrid([Evaluating(n) for n in range(4)]), 4)
     assert downlink == "lossy" or same(result.arrays, plain.arrays), "evaluation changes nothing"
 
 
 def test_an_evaluated_model_makes_the_next_train_message_small() -> None:
     grid, whole = Weighing([Evaluating(n) for n in range(4)]), 4 * sum(array.nbytes for array in MODEL.values())
-    run(AdaQuantStrategy(FedAvg(), rule=COARSE, scope="whole", downlink="exact"), grid, 3)
+    run(paper_strategy(FedAvg(), rule=COARSE, scope="whole", downlink="exact"), grid, 3)
     late = grid.weights[16:]  # the third round
     assert {row[0] for row in late} == {"train", "evaluate"}
     assert grid.total("train", 16) < 0.15 * whole
@@ -114,7 +113,7 @@ def test_an_evaluated_model_makes_the_next_train_message_small() -> None:
 
 def test_a_client_that_forgot_its_state_evaluates_all_the_same() -> None:
     group = [Evaluating(n) for n in range(3)]
-    grid, strategy = FakeGrid(group), AdaQuantStrategy(FedAvg(), rule=COARSE, downlink="exact")
+    grid, strategy = FakeGrid(group), paper_strategy(FedAvg(), rule=COARSE, downlink="exact")
     first = run(strategy, grid, 2)
     messages = list(strategy.configure_evaluate(3, first.arrays, ConfigRecord(), grid))
     assert all(KEY in message.content and not message.content.array_records for message in messages)
@@ -131,7 +130,7 @@ def test_a_client_that_forgot_its_state_evaluates_all_the_same() -> None:
 def test_clients_without_the_mod_evaluate_whole_models_for_ever() -> None:
     group = [Evaluating(0), Evaluating(1, mods=()), Evaluating(2)]
     grid = FakeGrid(group)
-    result = run(AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=16), downlink="exact"), grid, 3)
+    result = run(paper_strategy(FedAvg(), rule=aq.Fixed(bits=16), downlink="exact"), grid, 3)
     assert all(len(client.seen) == 3 for client in group)
     whole = {message.metadata.dst_node_id for message in grid.sent[-6:] if message.content.array_records}
     assert whole == {1001}
@@ -141,7 +140,7 @@ def test_clients_without_the_mod_evaluate_whole_models_for_ever() -> None:
 
 def test_a_node_whose_mod_was_taken_away_gets_whole_models_after_one_error() -> None:
     group = [Evaluating(n) for n in range(3)]
-    grid, strategy = FakeGrid(group), AdaQuantStrategy(FedAvg(), rule=COARSE, downlink="exact")
+    grid, strategy = FakeGrid(group), paper_strategy(FedAvg(), rule=COARSE, downlink="exact")
     first = run(strategy, grid, 2)
     grid.clients = [*group[:2], Evaluating(2, mods=())]
     second = strategy.start(grid, first.arrays, num_rounds=3)
@@ -159,7 +158,7 @@ def test_nodes_that_only_evaluate_are_recognised_by_their_answer() -> None:
 
     group = [Evaluating(n) for n in range(4)]
     grid = FakeGrid(group)
-    run(AdaQuantStrategy(Halves(), rule=COARSE, downlink="exact"), grid, 3)
+    run(paper_strategy(Halves(), rule=COARSE, downlink="exact"), grid, 3)
     evaluated = [m for m in grid.sent if m.metadata.message_type == "evaluate"]
     assert [bool(m.content.array_records) for m in evaluated] == [True, True, False, False, False, False]
     assert [len(client.seen) for client in group] == [0, 0, 3, 3]
@@ -178,7 +177,7 @@ def test_a_model_that_comes_back_as_it_was_is_not_sent(downlink: str, sends: str
             return super().aggregate_evaluate(server_round, replies)
 
     grid = FakeGrid([Evaluating(n, sends=sends) for n in range(3)])
-    result = run(AdaQuantStrategy(Watching(), rule=COARSE, downlink=downlink), grid, 2)
+    result = run(paper_strategy(Watching(), rule=COARSE, downlink=downlink), grid, 2)
     assert seen == [sends == "another"] * 6
     assert result.evaluate_metrics_clientapp[2]["accuracy"] == 0.5
 
@@ -201,6 +200,6 @@ def test_a_model_that_somebody_changed_is_evaluated_as_it_is() -> None:
             return super().configure_evaluate(server_round, moved, config, grid)
 
     group = [Evaluating(n) for n in range(3)]
-    result = run(AdaQuantStrategy(Shifting(), rule=COARSE, downlink="exact"), FakeGrid(group), 2)
+    result = run(paper_strategy(Shifting(), rule=COARSE, downlink="exact"), FakeGrid(group), 2)
     assert np.array_equal(group[0].seen[1]["w"], result.arrays["w"].numpy() + 1)
     assert result.train_metrics_clientapp[2]["aq_quantized"] == 3

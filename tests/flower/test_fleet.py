@@ -14,9 +14,10 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, 
 
 import adaquantfl as aq
 from adaquantfl.errors import EngineError
-from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.records import KEY, ORDER
 from support.fake_flower import Arrays, Client, FakeGrid, record
+from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"w": np.linspace(-1, 1, 300, dtype="f4"), "b": np.linspace(-1, 1, 9, dtype="f4")}
 FINE = aq.Fixed(bits=16)
@@ -65,7 +66,7 @@ def test_part_of_a_fleet_may_be_of_another_version_or_without_the_mod(
     other: Any, log: pytest.LogCaptureFixture
 ) -> None:
     group = [*clients(2, quantize_mod), *clients(4, *([other] if other else []))[2:]]
-    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), FakeGrid(group), 3)
+    result = run(paper_strategy(FedAvg(), rule=FINE), FakeGrid(group), 3)
     assert close(result, run(FedAvg(), FakeGrid(clients(4)), 3))
     for metrics in result.train_metrics_clientapp.values():
         assert (metrics["aq_quantized"], metrics["aq_plain"], metrics["aq_failed"]) == (2, 2, 0)
@@ -78,14 +79,14 @@ def test_part_of_a_fleet_may_be_of_another_version_or_without_the_mod(
 def test_a_whole_fleet_of_another_version_trains_and_the_log_says_that_nothing_is_quantized(
     other: Any, log: pytest.LogCaptureFixture
 ) -> None:
-    result = run(AdaQuantStrategy(FedAvg()), FakeGrid(clients(4, *([other] if other else []))), 3)
+    result = run(paper_strategy(FedAvg()), FakeGrid(clients(4, *([other] if other else []))), 3)
     assert close(result, run(FedAvg(), FakeGrid(clients(4)), 3))
     assert log.text.count("Nothing was quantized in round 1: 4 clients sent plain weights") == 1
 
 
 def test_a_late_joiner_is_taken_as_it_comes() -> None:
     strategy, few, all_of_them = (
-        AdaQuantStrategy(FedAvg(), downlink="exact", rule=FINE),
+        paper_strategy(FedAvg(), downlink="exact", rule=FINE),
         FakeGrid(clients(4, quantize_mod)[:2]),
         FakeGrid(clients(4, quantize_mod)),
     )
@@ -109,7 +110,7 @@ def test_a_clipping_mod_before_ours_works_on_plain_weights_and_is_named(
     def inner() -> FedAvg:
         return FedAvg(fraction_evaluate=0.0)
 
-    result = run(AdaQuantStrategy(private(inner())), FakeGrid(clients(4, *mods)), 2)
+    result = run(paper_strategy(private(inner())), FakeGrid(clients(4, *mods)), 2)
     assert close(result, run(private(inner()), FakeGrid(clients(4, fixedclipping_mod)), 2))
     assert "fixedclipping_mod expects exactly one ConfigRecord" in log.text
     assert log.text.count("Put it first: mods=[quantize_mod, ...].") == 1
@@ -117,7 +118,7 @@ def test_a_clipping_mod_before_ours_works_on_plain_weights_and_is_named(
 
 def test_local_privacy_before_ours_works_on_plain_weights_and_is_named(log: pytest.LogCaptureFixture) -> None:
     mod = LocalDpMod(clipping_norm=0.05, sensitivity=0.0, epsilon=1.0, delta=0.1)
-    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0))
+    strategy = paper_strategy(FedAvg(fraction_evaluate=0.0))
     result = run(strategy, FakeGrid(clients(4, mod, quantize_mod)), 2)
     assert close(result, run(FedAvg(fraction_evaluate=0.0), FakeGrid(clients(4, mod)), 2))
     assert "LocalDpMod expects exactly one ArrayRecord" in log.text
@@ -125,7 +126,7 @@ def test_local_privacy_before_ours_works_on_plain_weights_and_is_named(log: pyte
 
 @pytest.mark.parametrize("mods", [(message_size_mod, quantize_mod), (quantize_mod, arrays_size_mod)])
 def test_mods_that_only_look_work_in_both_orders(mods: tuple[Any, ...]) -> None:
-    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), FakeGrid(clients(4, *mods)), 2)
+    result = run(paper_strategy(FedAvg(), rule=FINE), FakeGrid(clients(4, *mods)), 2)
     assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
 
 
@@ -137,21 +138,21 @@ def test_a_round_in_which_everybody_fails_ends_the_run_with_the_reasons() -> Non
         raise RuntimeError("out of luck")
 
     with pytest.raises(EngineError, match=r"Round 1: none of the 3 clients can be used\. By node: .*out of luck"):
-        run(AdaQuantStrategy(FedAvg()), FakeGrid([Client(fail)] * 3))
+        run(paper_strategy(FedAvg()), FakeGrid([Client(fail)] * 3))
 
 
 def test_a_round_in_which_nobody_answers_ends_the_run() -> None:
     grid = FakeGrid(clients(3, quantize_mod))
     grid.order = []
     with pytest.raises(EngineError, match="Nobody answered in time"):
-        run(AdaQuantStrategy(FedAvg()), grid)
+        run(paper_strategy(FedAvg()), grid)
 
 
 def test_a_fleet_without_orders_that_fails_ends_the_run_too() -> None:
     def fail(_: str, array: Any) -> Any:
         raise RuntimeError("out of luck")
 
-    strategy, trees = AdaQuantStrategy(FedAvg()), record({"0": np.arange(9, dtype="u1")})
+    strategy, trees = paper_strategy(FedAvg()), record({"0": np.arange(9, dtype="u1")})
     with pytest.raises(EngineError, match="out of luck"):
         strategy.start(FakeGrid([Client(fail)] * 3), trees, num_rounds=1)
 
@@ -161,7 +162,7 @@ def test_a_fleet_without_orders_that_fails_ends_the_run_too() -> None:
 
 def test_the_users_config_can_be_used_again_without_us() -> None:
     config = ConfigRecord({"lr": 0.1})
-    run(AdaQuantStrategy(FedAvg()), FakeGrid(clients(3, quantize_mod)), train_config=config)
+    run(paper_strategy(FedAvg()), FakeGrid(clients(3, quantize_mod)), train_config=config)
     assert set(config) == {"lr", "server-round"}
     run(FedAvg(), FakeGrid(clients(3, quantize_mod)), train_config=config)
 
@@ -171,7 +172,7 @@ def test_what_the_wrapped_strategy_can_do_can_be_asked_of_ours() -> None:
         def set_save_path_and_run_dir(self, path: str) -> None:
             self.path = path
 
-    strategy = AdaQuantStrategy(Own(fraction_train=0.5))
+    strategy = paper_strategy(Own(fraction_train=0.5))
     strategy.set_save_path_and_run_dir("here")
     assert (strategy.path, strategy.fraction_train) == ("here", 0.5)
     with pytest.raises(AttributeError, match="no_such_thing"):

@@ -13,11 +13,11 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 import adaquantfl as aq
-from adaquantfl.flower import AdaQuantStrategy
 from adaquantfl.flower.form import Form, statistics_by_place
 from adaquantfl.flower.records import array_record
 from adaquantfl.protocol.bfloat16 import narrowed, widened
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
+from support.paper_strategy import paper_strategy
 
 RNG = np.random.default_rng(4)
 FINE, COARSE = aq.Fixed(bits=16), aq.Fixed(bits=1)
@@ -81,7 +81,7 @@ def test_bfloat16_is_averaged_and_comes_back_as_bfloat16(downlink: str) -> None:
     }
     assert model["w"].dtype == np.dtype("V2")
     group = [Training(0), Training(1), Training(2, mods=())]  # one without the mod
-    strategy = AdaQuantStrategy(FedAvg(), rule=FINE, downlink=downlink)
+    strategy = paper_strategy(FedAvg(), rule=FINE, downlink=downlink)
     result = run(strategy, group, model, 3)
     assert result.train_metrics_clientapp[3]["aq_quantized"] == 2
     assert result.arrays["w"].dtype == "bfloat16"
@@ -99,7 +99,7 @@ def test_bfloat16_is_averaged_and_comes_back_as_bfloat16(downlink: str) -> None:
 
 def test_all_clients_train_from_the_same_bfloat16_model() -> None:
     group = [Training(n) for n in range(3)]
-    run(AdaQuantStrategy(FedAvg(), rule=COARSE), group, {"w": narrowed(normal(40, 30)), "b": normal(3)}, 3)
+    run(paper_strategy(FedAvg(), rule=COARSE), group, {"w": narrowed(normal(40, 30)), "b": normal(3)}, 3)
     for number in range(3):
         assert len({client.seen[number]["w"].tobytes() for client in group}) == 1
     assert group[0].seen[2]["w"].dtype == np.dtype("V2")
@@ -126,7 +126,7 @@ def tied_step(number: int, name: str, array: Any) -> Any:
 @pytest.mark.parametrize("downlink", ["model", "exact"])
 def test_tied_weights_stay_tied_and_are_sent_once(rule: Any, downlink: str) -> None:
     model, group = tied_model(), [Training(n, tied_step) for n in range(3)]
-    strategy = AdaQuantStrategy(FedAvg(), rule=rule, downlink=downlink)
+    strategy = paper_strategy(FedAvg(), rule=rule, downlink=downlink)
     result = run(strategy, group, model, 3)
     after = final(result)
     assert list(after) == list(model)
@@ -144,7 +144,7 @@ def test_tied_weights_stay_tied_and_are_sent_once(rule: Any, downlink: str) -> N
 
 def test_arrays_that_only_began_equal_are_trained_one_by_one(log: pytest.LogCaptureFixture) -> None:
     model, group = tied_model(), [Training(n) for n in range(3)]
-    strategy = AdaQuantStrategy(FedAvg(), rule=FINE)
+    strategy = paper_strategy(FedAvg(), rule=FINE)
     result = run(strategy, group, model, 4)
     plain = final(run(FedAvg(), [Training(n, mods=()) for n in range(3)], model, 4))
     assert all(np.allclose(array, plain[name], atol=1e-4) for name, array in final(result).items())
@@ -157,7 +157,7 @@ def test_arrays_that_only_began_equal_are_trained_one_by_one(log: pytest.LogCapt
 def test_one_client_whose_copies_come_apart_unties_the_model(plain: int) -> None:
     model = tied_model()
     changes = [moved if n == plain else tied_step for n in range(3)]
-    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), [Training(n, c) for n, c in enumerate(changes)], model, 3)
+    result = run(paper_strategy(FedAvg(), rule=FINE), [Training(n, c) for n, c in enumerate(changes)], model, 3)
     expected = final(run(FedAvg(), [Training(n, c, mods=()) for n, c in enumerate(changes)], model, 3))
     assert all(np.allclose(array, expected[name], atol=1e-4) for name, array in final(result).items())
     assert result.train_metrics_clientapp[3]["aq_quantized"] == 3
@@ -165,13 +165,13 @@ def test_one_client_whose_copies_come_apart_unties_the_model(plain: int) -> None
 
 def test_noise_on_the_server_unties_copies_too() -> None:
     private = flower.DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.1, 1.0, 3)
-    result = run(AdaQuantStrategy(private), [Training(n, tied_step) for n in range(3)], tied_model(), 3)
+    result = run(paper_strategy(private), [Training(n, tied_step) for n in range(3)], tied_model(), 3)
     assert not np.array_equal(final(result)["embed.weight"], final(result)["head.weight"])
     assert [m["aq_quantized"] for m in result.train_metrics_clientapp.values()][2] == 3
 
 
 def test_untied_models_keep_error_feedback_and_their_bytes() -> None:
-    strategy = AdaQuantStrategy(FedAvg(), quantizer="stc", rule=COARSE, sparsity=5)
+    strategy = paper_strategy(FedAvg(), quantizer="stc", rule=COARSE, sparsity=5)
     changes = [moved, tied_step, tied_step]
     run(strategy, [Training(n, c) for n, c in enumerate(changes)], tied_model(), 4)
     assert strategy.server is not None
@@ -181,7 +181,7 @@ def test_untied_models_keep_error_feedback_and_their_bytes() -> None:
 
 def test_a_saved_state_keeps_what_is_tied() -> None:
     model, group = tied_model(), [Training(n, tied_step) for n in range(3)]
-    first, second = AdaQuantStrategy(FedAvg()), AdaQuantStrategy(FedAvg())
+    first, second = paper_strategy(FedAvg()), paper_strategy(FedAvg())
     result = run(first, group, model, 2)
     second.load_state_dict(first.state_dict())
     assert list(second.arrays) == list(model)
@@ -214,7 +214,7 @@ def test_frozen_empty_and_integer_arrays_and_adapters() -> None:
     def adapters(number: int, name: str, array: Any) -> Any:
         return moved(number, name, array) if "lora" in name or name == "half" else array
 
-    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), [Training(n, adapters) for n in range(3)], model, 3)
+    result = run(paper_strategy(FedAvg(), rule=FINE), [Training(n, adapters) for n in range(3)], model, 3)
     after = final(result)
     plain = final(run(FedAvg(), [Training(n, adapters, mods=()) for n in range(3)], model, 3))
     assert list(after) == list(model)
@@ -253,7 +253,7 @@ def test_batchnorms_statistics_are_found_by_their_places(kind: str, log: pytest.
         return np.abs(moved(number, name, array)) if name in expected else moved(number, name, array)
 
     group = [Training(n, steps) for n in range(3)]
-    result = run(AdaQuantStrategy(FedAvg(), rule=COARSE), group, model, 2)
+    result = run(paper_strategy(FedAvg(), rule=COARSE), group, model, 2)
     plain = final(run(FedAvg(), [Training(n, steps, mods=()) for n in range(3)], model, 2))
     for name in expected:
         np.testing.assert_allclose(final(result)[name], plain[name], atol=1e-6)
@@ -263,8 +263,8 @@ def test_batchnorms_statistics_are_found_by_their_places(kind: str, log: pytest.
 
 
 def test_names_are_believed_and_so_is_the_user(log: pytest.LogCaptureFixture) -> None:
-    run(AdaQuantStrategy(FedAvg()), [Training(n) for n in range(2)], {"w": normal(5), "b": normal(5)}, 1)
-    given = AdaQuantStrategy(FedAvg(), exact=["0"])
+    run(paper_strategy(FedAvg()), [Training(n) for n in range(2)], {"w": normal(5), "b": normal(5)}, 1)
+    given = paper_strategy(FedAvg(), exact=["0"])
     run(given, [Training(n) for n in range(2)], PLACES["PyTorch"][0], 1)
     assert "numbers for names" not in log.text
     assert given.server is not None

@@ -12,10 +12,11 @@ from flwr.serverapp.strategy import FedAvg
 
 import adaquantfl as aq
 from adaquantfl.errors import EngineError
-from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.records import KEY, NOTE, ORDER, REPLY
 from adaquantfl.protocol.messages import Reply
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, carry, context, record, train_message
+from support.paper_strategy import paper_strategy
 
 FINE = aq.Fixed(bits=16)
 
@@ -24,7 +25,7 @@ class Round:
     """The message of a round for the first of two nodes, and what the server makes of its reply."""
 
     def __init__(self, arrays: Arrays | ArrayRecord, **settings: Any) -> None:
-        self.strategy = AdaQuantStrategy(FedAvg(), **{"rule": FINE, "seed": 1, **settings})
+        self.strategy = paper_strategy(FedAvg(), **{"rule": FINE, "seed": 1, **settings})
         model = arrays if isinstance(arrays, ArrayRecord) else record(arrays)
         grid = FakeGrid([Client(lambda _, array: array)] * 2)
         messages = self.strategy.configure_train(1, model, ConfigRecord(), grid)

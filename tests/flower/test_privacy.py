@@ -12,9 +12,10 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError
-from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.privacy import clipped, clipping_norm
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
+from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"a": np.linspace(-1, 1, 3000, dtype="f4").reshape(60, 50), "b": np.linspace(-1, 1, 50)}
 BOUND = 1.0
@@ -76,7 +77,7 @@ def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MOD
 @pytest.mark.parametrize(("wrapper", "mod"), [(fixed, fixedclipping_mod), (adaptive, adaptiveclipping_mod)])
 def test_an_update_clipped_on_the_client_is_not_longer_when_it_is_averaged(wrapper: Any, mod: Any, rule: Any) -> None:
     inner = Watching(MODEL)
-    strategy = AdaQuantStrategy(wrapper(inner), rule=rule)
+    strategy = paper_strategy(wrapper(inner), rule=rule)
     result = run(strategy, FakeGrid(clients(quantize_mod, mod)), 3)
     assert [result.train_metrics_clientapp[n]["aq_quantized"] for n in (1, 2, 3)] == [4, 4, 4]
     limits = [BOUND] * 12
@@ -89,14 +90,14 @@ def test_an_update_clipped_on_the_client_is_not_longer_when_it_is_averaged(wrapp
 
 def test_clients_without_our_mod_are_held_to_the_norm_too() -> None:
     inner = Watching(MODEL)
-    run(AdaQuantStrategy(fixed(inner)), FakeGrid(clients()))  # nobody clips
+    run(paper_strategy(fixed(inner)), FakeGrid(clients()))  # nobody clips
     assert max(inner.norms) <= BOUND
 
 
 def test_integers_and_exact_arrays_count() -> None:
     model = {**MODEL, "running_var": np.ones(5, "f4"), "steps": np.arange(3), "half": np.ones(7, "f2")}
     inner = Watching(model)
-    result = run(AdaQuantStrategy(fixed(inner)), FakeGrid(clients(quantize_mod)), model=model)
+    result = run(paper_strategy(fixed(inner)), FakeGrid(clients(quantize_mod)), model=model)
     assert len(inner.norms) == 4
     assert max(inner.norms) <= BOUND
     assert result.arrays["steps"].numpy().dtype == model["steps"].dtype
@@ -127,21 +128,21 @@ def test_the_clipping_norm_is_found_inside_other_wrappers() -> None:
 @pytest.mark.parametrize("wrapper", [server_fixed, server_adaptive])
 def test_clipping_on_the_server_sees_decoded_updates(wrapper: Any) -> None:
     inner = Watching(MODEL)
-    run(AdaQuantStrategy(wrapper(inner)), FakeGrid(clients(quantize_mod)), 2)
+    run(paper_strategy(wrapper(inner)), FakeGrid(clients(quantize_mod)), 2)
     assert len(inner.norms) == 8
     assert max(inner.norms) <= BOUND * (1 + 1e-5)  # in float32, as without us
 
 
 @pytest.mark.parametrize("wrapper", [fixed, adaptive, server_fixed, server_adaptive])
 def test_a_wrapper_around_ours_is_refused_with_what_to_do(wrapper: Any) -> None:
-    strategy = wrapper(AdaQuantStrategy(FedAvg()))
+    strategy = wrapper(paper_strategy(FedAvg()))
     with pytest.raises(ConfigError, match=r"Put it inside: AdaQuantStrategy\(DifferentialPrivacy"):
         run(strategy, FakeGrid(clients(quantize_mod)))
 
 
 def test_local_differential_privacy_is_quantized_after_its_noise() -> None:
     mod = LocalDpMod(clipping_norm=0.5, sensitivity=0.0, epsilon=1.0, delta=0.1)
-    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0), rule=aq.Fixed(bits=16))
+    strategy = paper_strategy(FedAvg(fraction_evaluate=0.0), rule=aq.Fixed(bits=16))
     result = run(strategy, FakeGrid(clients(quantize_mod, mod)))
     moved = [result.arrays[name].numpy() - array for name, array in MODEL.items()]
     assert np.sqrt(sum(np.square(m).sum() for m in moved)) < 0.51

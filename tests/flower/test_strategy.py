@@ -34,6 +34,7 @@ from adaquantfl.rules import Cosine, CostAware, DAdaQuant, FixedStep
 from adaquantfl.runs import checkpoint
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.frames import sealed
+from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {
     "conv": np.linspace(-1, 1, 600, dtype="f4").reshape(20, 30),
@@ -111,7 +112,7 @@ FLOATS = {"conv": MODEL["conv"], "double": MODEL["double"], "bias": MODEL["bias"
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_with_many_levels_every_strategy_does_what_it_does_without(name: str) -> None:
     plain = run(STRATEGIES[name](), FakeGrid(clients(mods=())), 2, FLOATS)
-    wrapped = run(AdaQuantStrategy(STRATEGIES[name](), rule=FINE), FakeGrid(clients()), 2, FLOATS)
+    wrapped = run(paper_strategy(STRATEGIES[name](), rule=FINE), FakeGrid(clients()), 2, FLOATS)
     # Adaptive steps divide by the size of the update and blow up small differences of it.
     tolerance = 5e-3 if name in ("FedAdam", "FedAdagrad", "FedYogi") else 2e-5
     for key, array in final(wrapped).items():
@@ -129,7 +130,7 @@ def test_arrays_of_all_types_reach_the_wrapped_strategy_unharmed() -> None:
             return super().aggregate_train(server_round, replies)
 
     seen: list[Arrays] = []
-    run(AdaQuantStrategy(Watching(), rule=FINE), FakeGrid(clients()))
+    run(paper_strategy(Watching(), rule=FINE), FakeGrid(clients()))
     for number, arrays in enumerate(seen):
         assert list(arrays) == list(MODEL)
         for name, array in arrays.items():
@@ -146,7 +147,7 @@ def test_with_the_default_settings_the_model_follows_the_one_without() -> None:
     plain = final(run(FedAvg(), FakeGrid(clients(mods=())), model=FLOATS))
     off = []
     for seed in range(30):
-        result = run(AdaQuantStrategy(FedAvg(), seed=seed), FakeGrid(clients()), model=FLOATS)
+        result = run(paper_strategy(FedAvg(), seed=seed), FakeGrid(clients()), model=FLOATS)
         assert result.train_metrics_clientapp[1]["aq_s"] == 2
         off.append(np.mean(final(result)["conv"] - plain["conv"]))
     assert abs(np.mean(off)) < 5 * np.std(off) / np.sqrt(30)
@@ -166,7 +167,7 @@ def test_with_the_default_settings_a_strategy_gets_what_the_protocol_decodes(nam
         return aggregate(server_round, replies)
 
     inner.aggregate_train = watch  # type: ignore[method-assign]
-    result = run(AdaQuantStrategy(inner), FakeGrid(clients()), model=FLOATS)
+    result = run(paper_strategy(inner), FakeGrid(clients()), model=FLOATS)
     (decoded,) = seen
     told = [
         Client(lambda key, _, arrays=arrays: arrays[key], examples=10 + n, mods=()) for n, arrays in enumerate(decoded)
@@ -179,7 +180,7 @@ def test_with_the_default_settings_a_strategy_gets_what_the_protocol_decodes(nam
 @pytest.mark.parametrize("quantizer", [name for name in names() if find(name).follows_rule and not find(name).feedback])
 @pytest.mark.parametrize("s0", [2, 0.4])
 def test_the_mean_is_the_one_that_the_accumulator_computes(quantizer: str, s0: float) -> None:
-    strategy = AdaQuantStrategy(FedAvg(), rule=Cosine(s0=s0, s_end=9), quantizer=quantizer, seed=5)
+    strategy = paper_strategy(FedAvg(), rule=Cosine(s0=s0, s_end=9), quantizer=quantizer, seed=5)
     model = {"a": MODEL["conv"], "b": MODEL["conv"][:3]}
     result = run(strategy, FakeGrid(clients()), model=model)
     total, weights = aq.Accumulator(690), np.arange(10, 14) / 46
@@ -199,7 +200,7 @@ def test_the_mean_is_the_one_that_the_accumulator_computes(quantizer: str, s0: f
 def test_the_new_model_is_unbiased() -> None:
     """The mean over 150 rounds is within 5 standard errors in each of 50 elements; false alarms: about 1e-4."""
     before, s, rounds = np.linspace(-1, 1, 50, dtype="f4"), 3, 150
-    strategy, grid, results = AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=2)), FakeGrid(clients(2)), []
+    strategy, grid, results = paper_strategy(FedAvg(), rule=aq.Fixed(bits=2)), FakeGrid(clients(2)), []
     for number in range(rounds):  # from the same model each time
         messages = strategy.configure_train(number, record({"w": before}), ConfigRecord(), grid)
         arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
@@ -217,7 +218,7 @@ def test_the_new_model_is_unbiased() -> None:
 
 def test_clients_without_the_mod_work_in_the_same_round() -> None:
     mixed = [*clients(2), *(Client(step(number), examples=10 + number, mods=()) for number in (2, 3))]
-    result = run(AdaQuantStrategy(FedAvg(), rule=FINE), FakeGrid(mixed))
+    result = run(paper_strategy(FedAvg(), rule=FINE), FakeGrid(mixed))
     plain = run(FedAvg(), FakeGrid(clients(mods=())))
     for name, array in final(result).items():
         np.testing.assert_allclose(array, final(plain)[name], atol=1e-3 if name == "half" else 2e-5)
@@ -231,7 +232,7 @@ def test_clients_with_the_mod_work_without_the_strategy() -> None:
 
 
 def test_the_strategy_alone_changes_nothing() -> None:
-    alone, plain = (run(s, FakeGrid(clients(mods=()))) for s in (AdaQuantStrategy(FedAvg()), FedAvg()))
+    alone, plain = (run(s, FakeGrid(clients(mods=()))) for s in (paper_strategy(FedAvg()), FedAvg()))
     assert all(np.array_equal(array, final(plain)[name]) for name, array in final(alone).items())
 
 
@@ -242,7 +243,7 @@ def test_a_clipping_mod_behind_ours_sees_plain_weights() -> None:
     model = {name: FLOATS[name] for name in ("conv", "double")}  # Flower itself does not clip arrays without dimensions
     clipped = run(private(FedAvg()), FakeGrid(clients(mods=(fixedclipping_mod,))), model=model)
     both = FakeGrid(clients(mods=(quantize_mod, fixedclipping_mod)))
-    result = run(AdaQuantStrategy(private(FedAvg()), rule=FINE), both, model=model)
+    result = run(paper_strategy(private(FedAvg()), rule=FINE), both, model=model)
     assert result.train_metrics_clientapp[1]["aq_quantized"] == 4
     for name, array in final(clipped).items():
         assert np.linalg.norm(array - model[name]) < 0.011
@@ -251,7 +252,7 @@ def test_a_clipping_mod_behind_ours_sees_plain_weights() -> None:
 
 def test_evaluation_and_the_round_number_are_the_wrapped_strategys() -> None:
     grid = FakeGrid(clients())
-    result = run(AdaQuantStrategy(FedAvg()), grid, 2, evaluate_fn=lambda *_: MetricRecord({"accuracy": 0.5}))
+    result = run(paper_strategy(FedAvg()), grid, 2, evaluate_fn=lambda *_: MetricRecord({"accuracy": 0.5}))
     assert result.evaluate_metrics_clientapp[2]["seen"] == len(MODEL)
     assert result.evaluate_metrics_serverapp[2]["accuracy"] == 0.5
     assert grid.sent[0].content["config"]["server-round"] == 2
@@ -260,13 +261,13 @@ def test_evaluation_and_the_round_number_are_the_wrapped_strategys() -> None:
 def test_the_result_does_not_depend_on_who_is_first() -> None:
     one, other = FakeGrid(clients()), FakeGrid(clients())
     other.order = [2, 0, 3, 1]
-    a, b = (final(run(AdaQuantStrategy(FedAvg()), grid, 2)) for grid in (one, other))
+    a, b = (final(run(paper_strategy(FedAvg()), grid, 2)) for grid in (one, other))
     assert all(np.array_equal(a[name], b[name]) for name in MODEL)
 
 
 def test_the_codec_does_not_change_the_model_and_the_seed_does() -> None:
     def model_of(**options: Any) -> Any:
-        return final(run(AdaQuantStrategy(FedAvg(), **options), FakeGrid(clients()), 2))["conv"]
+        return final(run(paper_strategy(FedAvg(), **options), FakeGrid(clients()), 2))["conv"]
 
     assert np.array_equal(model_of(codec="fixed"), model_of(codec="sparse"))
     assert not np.array_equal(model_of(seed=1), model_of(seed=2))
@@ -282,7 +283,7 @@ def test_a_strategy_with_a_loop_of_its_own_keeps_it() -> None:
             return super().start(grid, initial_arrays, num_rounds, **options)
 
     inner = Own()
-    result = run(AdaQuantStrategy(inner), FakeGrid(clients()), mark="x")
+    result = run(paper_strategy(inner), FakeGrid(clients()), mark="x")
     assert (inner.best, inner.marked) == (1, "x")
     assert result.train_metrics_clientapp[1]["aq_quantized"] == 4
     assert "configure_train" not in vars(inner)  # as it was
@@ -290,12 +291,12 @@ def test_a_strategy_with_a_loop_of_its_own_keeps_it() -> None:
 
 def test_models_without_floats_are_left_alone() -> None:
     trees = {"0": np.arange(9, dtype="u1")}
-    result = run(AdaQuantStrategy(FedAvg()), FakeGrid(clients()), model=trees)
+    result = run(paper_strategy(FedAvg()), FakeGrid(clients()), model=trees)
     assert "aq_s" not in result.train_metrics_clientapp[1]
 
 
 def test_an_order_does_not_stay_in_the_users_config() -> None:
-    strategy, config, grid = AdaQuantStrategy(FedAvg()), ConfigRecord({"lr": 0.1}), FakeGrid(clients())
+    strategy, config, grid = paper_strategy(FedAvg()), ConfigRecord({"lr": 0.1}), FakeGrid(clients())
     messages = list(strategy.configure_train(1, record(FLOATS), config, grid))
     assert all(KEY in message.content for message in messages)
     assert len({message.content[KEY]["order"] for message in messages}) == 4, "each client has its own"
@@ -311,7 +312,7 @@ def test_a_handler_does_not_see_the_order() -> None:
             return super()._train(message, context)
 
     seen: list[list[str]] = []
-    run(AdaQuantStrategy(FedAvg(), downlink="exact"), FakeGrid([Watching(step(n)) for n in range(3)]), 2)
+    run(paper_strategy(FedAvg(), downlink="exact"), FakeGrid([Watching(step(n)) for n in range(3)]), 2)
     assert seen == [["arrays", "config"]] * 6
 
 
@@ -325,7 +326,7 @@ def test_the_exact_downlink_ends_in_the_same_model_bit_for_bit(inner: str, model
         pytest.skip("FedAdam itself takes no integers")
     results, down = [], []
     for downlink in ("model", "exact"):
-        strategy = AdaQuantStrategy(STRATEGIES[inner](), rule=aq.Fixed(bits=1), scope="whole", downlink=downlink)
+        strategy = paper_strategy(STRATEGIES[inner](), rule=aq.Fixed(bits=1), scope="whole", downlink=downlink)
         results.append(run(strategy, FakeGrid(clients()), 4, model))
         down.append([results[-1].train_metrics_clientapp[n]["aq_wire_bytes_down"] for n in range(1, 5)])
     assert same(*results)
@@ -336,7 +337,7 @@ def test_the_exact_downlink_ends_in_the_same_model_bit_for_bit(inner: str, model
 
 
 def test_a_client_that_forgot_its_state_gets_the_whole_model_in_the_same_round() -> None:
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
     arrays, heard, kinds = record(FLOATS), [], []
     for number in range(1, 5):
         if number == 3:
@@ -356,8 +357,8 @@ def test_a_client_that_forgot_its_state_gets_the_whole_model_in_the_same_round()
 
 
 def test_a_fleet_that_lost_all_its_state_trains_on() -> None:
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
-    whole = run(AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=1)), FakeGrid(clients()), 3, FLOATS)
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    whole = run(paper_strategy(FedAvg(), rule=aq.Fixed(bits=1)), FakeGrid(clients()), 3, FLOATS)
     first = run(strategy, grid, 2, FLOATS)
     for context in grid.contexts:
         context.state.clear()
@@ -366,16 +367,16 @@ def test_a_fleet_that_lost_all_its_state_trains_on() -> None:
 
 def test_a_clients_wrong_memory_is_noticed() -> None:
     grid = FakeGrid(clients())
-    strategy = AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    strategy = paper_strategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
     first = run(strategy, grid, 1, FLOATS)
     elsewhere = FakeGrid(clients())
-    run(AdaQuantStrategy(FedAvg(), downlink="exact", seed=9), elsewhere, 1, FLOATS)
+    run(paper_strategy(FedAvg(), downlink="exact", seed=9), elsewhere, 1, FLOATS)
     moved = {name: array + 1 for name, array in FLOATS.items()}
-    run(AdaQuantStrategy(FedAvg(), downlink="exact", seed=9), elsewhere, 1, moved)
+    run(paper_strategy(FedAvg(), downlink="exact", seed=9), elsewhere, 1, moved)
     grid.contexts[1] = elsewhere.contexts[1]  # the model of another run
     wrong = run(strategy, grid, 1, final(first))
     assert wrong.train_metrics_clientapp[1]["aq_quantized"] == 4
-    right = AdaQuantStrategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
+    right = paper_strategy(FedAvg(), downlink="exact", rule=aq.Fixed(bits=1))
     assert same(wrong, run(right, FakeGrid(clients()), 2, FLOATS))
 
 
@@ -392,7 +393,7 @@ def test_error_feedback_is_that_of_the_protocol_driven_by_hand(quantizer: str, d
             seen.extend(arrays_of(reply) for reply in replies)
             return super().aggregate_train(server_round, replies)
 
-    result = run(AdaQuantStrategy(Watching(), downlink=downlink, **settings), FakeGrid(clients()), rounds, model)
+    result = run(paper_strategy(Watching(), downlink=downlink, **settings), FakeGrid(clients()), rounds, model)
     server, by_hand = aq.Server(model, **settings), [aq.Client(number) for number in range(4)]
     for number in range(rounds):
         for client, order in server.open(range(4)).items():
@@ -425,7 +426,7 @@ def test_a_model_that_somebody_changed_between_rounds_is_the_one_that_counts() -
             return super().configure_train(server_round, shrunk, config, grid)
 
     results = [
-        run(AdaQuantStrategy(Shrinking(), rule=aq.Fixed(bits=1), downlink=downlink), FakeGrid(clients()), 3, FLOATS)
+        run(paper_strategy(Shrinking(), rule=aq.Fixed(bits=1), downlink=downlink), FakeGrid(clients()), 3, FLOATS)
         for downlink in ("model", "exact")
     ]
     assert same(*results)
@@ -464,7 +465,7 @@ def levels_by_hand(rule: aq.AdaQuant, d: int, scales: int, eta: Callable[[int], 
 
 
 def test_s_follows_the_papers_rule() -> None:
-    strategy, d = AdaQuantStrategy(FedAvg()), 600 + 40 + 40 + 1
+    strategy, d = paper_strategy(FedAvg()), 600 + 40 + 40 + 1
     result = run(strategy, Learning(LOSSES), len(LOSSES))
     metrics = [result.train_metrics_clientapp[number] for number in range(1, len(LOSSES) + 1)]
     expected = levels_by_hand(aq.AdaQuant(s0=2), d, 4, lambda _: 1.0)
@@ -482,7 +483,7 @@ def test_a_falling_learning_rate_lowers_s_as_in_the_paper() -> None:
             config["lr"] = 0.1 * 0.5**server_round
             return super().configure_train(server_round, arrays, config, grid)
 
-    result = run(AdaQuantStrategy(Decaying()), Learning(LOSSES), len(LOSSES))
+    result = run(paper_strategy(Decaying()), Learning(LOSSES), len(LOSSES))
     chosen = [result.train_metrics_clientapp[number + 1]["aq_s"] for number in range(len(LOSSES))]
     assert chosen == levels_by_hand(aq.AdaQuant(s0=2), 681, 4, lambda number: 0.05 * 0.5**number)
 
@@ -491,14 +492,14 @@ def test_losses_are_weighted_like_the_model_and_useless_ones_left_out() -> None:
     group = clients()
     for client, loss in zip(group, [1.0, 3.0, float("nan"), -1.0], strict=True):
         client.loss = loss
-    strategy = AdaQuantStrategy(FedAvg())
+    strategy = paper_strategy(FedAvg())
     run(strategy, FakeGrid(group))
     assert strategy.server is not None
     assert strategy.server.current.loss == pytest.approx((10 * 1.0 + 11 * 3.0) / 21)
 
 
 def test_without_a_loss_s_stays_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    strategy = AdaQuantStrategy(FedAvg(), loss_key="my_loss")
+    strategy = paper_strategy(FedAvg(), loss_key="my_loss")
     caplog.set_level("WARNING")
     logger = logging.getLogger("flwr")
     logger.addHandler(caplog.handler)
@@ -522,7 +523,7 @@ def test_without_a_loss_s_stays_and_the_log_says_why(caplog: pytest.LogCaptureFi
     ],
 )
 def test_the_loss_is_found_under_the_names_that_apps_use(metrics: dict[str, float], expected: float | None) -> None:
-    strategy, grid = AdaQuantStrategy(FedAvg(), rule=aq.AdaQuant(s0=2)), FakeGrid(clients(loss=None))
+    strategy, grid = paper_strategy(FedAvg(), rule=aq.AdaQuant(s0=2)), FakeGrid(clients(loss=None))
     for client in grid.clients:
         client.metrics = metrics
     run(strategy, grid, 1)
@@ -533,13 +534,13 @@ def test_the_loss_is_found_under_the_names_that_apps_use(metrics: dict[str, floa
 @pytest.mark.parametrize("rule", [aq.Fixed(bits=4), "auto"])
 def test_rules_that_need_no_loss_do_not_ask_for_one(rule: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING")
-    result = run(AdaQuantStrategy(FedAvg(), rule=rule), FakeGrid(clients(loss=None)), 2)
+    result = run(paper_strategy(FedAvg(), rule=rule), FakeGrid(clients(loss=None)), 2)
     assert "training loss" not in caplog.text
     assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
 
 
 def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
-    strategy = AdaQuantStrategy(FedAvg(), rule=aq.FullPrecision())
+    strategy = paper_strategy(FedAvg(), rule=aq.FullPrecision())
     result, plain = run(strategy, FakeGrid(clients())), run(FedAvg(), FakeGrid(clients(mods=())))
     for name, array in final(result).items():
         np.testing.assert_allclose(array, final(plain)[name], atol=1e-3 if name == "half" else 1e-6)
@@ -550,20 +551,20 @@ def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
 
 
 def test_a_rule_that_surveys_works() -> None:
-    result = run(AdaQuantStrategy(FedAvg(), rule=CostAware(every=2), downlink="exact"), Learning(LOSSES), 6, FLOATS)
+    result = run(paper_strategy(FedAvg(), rule=CostAware(every=2), downlink="exact"), Learning(LOSSES), 6, FLOATS)
     metrics = [result.train_metrics_clientapp[n] for n in range(1, 7)]
     assert len({m["aq_s"] for m in metrics}) > 1
     assert all(m["aq_quantized"] == 4 for m in metrics)
 
 
 def test_a_rule_with_levels_for_each_client_works() -> None:
-    result = run(AdaQuantStrategy(FedAvg(), rule=DAdaQuant(s0=4, patience=1)), Learning([1.0] * 6), 6, FLOATS)
+    result = run(paper_strategy(FedAvg(), rule=DAdaQuant(s0=4, patience=1)), Learning([1.0] * 6), 6, FLOATS)
     assert result.train_metrics_clientapp[1]["aq_s"] == 4
     assert result.train_metrics_clientapp[6]["aq_s"] > 4, "the loss does not fall"
 
 
 def test_a_rule_by_which_clients_choose_works() -> None:
-    result = run(AdaQuantStrategy(FedAvg(), rule=FixedStep(0.02)), FakeGrid(clients()), 1, FLOATS)
+    result = run(paper_strategy(FedAvg(), rule=FixedStep(0.02)), FakeGrid(clients()), 1, FLOATS)
     norms = [np.sqrt(sum(np.square(step(n)(k, a) - a).sum() for k, a in FLOATS.items())) for n in range(4)]
     assert result.train_metrics_clientapp[1]["aq_s"] == pytest.approx(np.mean(norms) / 0.02, rel=0.1)
 
@@ -575,7 +576,7 @@ def test_a_probe_measures_the_harm_and_a_rejected_round_leaves_the_model() -> No
 
     asked: list[int] = []
     group = [Client(step(n), mods=(partial(quantize_mod, probe=sharp),)) for n in range(4)]
-    result = run(AdaQuantStrategy(FedAvg(), rule=CostAware(s0=1)), FakeGrid(group), 1, FLOATS)
+    result = run(paper_strategy(FedAvg(), rule=CostAware(s0=1)), FakeGrid(group), 1, FLOATS)
     assert set(asked) == {1000, 1001, 1002, 1003}
     assert all(np.array_equal(array, FLOATS[name].astype("f4")) for name, array in final(result).items())
 
@@ -590,7 +591,7 @@ def test_bytes_are_those_of_the_replies() -> None:
         return reply
 
     grid.tamper = dict.fromkeys(range(4), weigh)
-    strategy = AdaQuantStrategy(FedAvg(min_available_nodes=4, fraction_evaluate=0.0))
+    strategy = paper_strategy(FedAvg(min_available_nodes=4, fraction_evaluate=0.0))
     metrics = run(strategy, grid, model=FLOATS).train_metrics_clientapp[1]
     assert metrics["aq_wire_bytes"] == sum(size for size, _ in sizes)
     assert metrics["aq_payload_bytes"] == sum(body for _, body in sizes)
@@ -611,7 +612,7 @@ def test_bytes_ratios_error_and_time_are_in_flowers_metrics(downlink: str) -> No
         return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
 
     weighed: list[tuple[Any, str, int]] = []
-    strategy = AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=4), downlink=downlink)
+    strategy = paper_strategy(FedAvg(), rule=aq.Fixed(bits=4), downlink=downlink)
     result = run(strategy, Weighing(clients()), 3, FLOATS)
     for number in range(3):
         train = result.train_metrics_clientapp[number + 1]
@@ -626,16 +627,16 @@ def test_bytes_ratios_error_and_time_are_in_flowers_metrics(downlink: str) -> No
         assert 0 < train["aq_error"] < 4, "with 15 levels"
         assert 0 < train["aq_seconds"] < 60
         assert train["aq_failed"] == train["aq_plain"] == 0
-    fine = run(AdaQuantStrategy(FedAvg(), rule=FINE), FakeGrid(clients()), 1, FLOATS)
+    fine = run(paper_strategy(FedAvg(), rule=FINE), FakeGrid(clients()), 1, FLOATS)
     assert fine.train_metrics_clientapp[1]["aq_error"] < 1e-6
-    exact = run(AdaQuantStrategy(FedAvg(), rule=aq.FullPrecision()), FakeGrid(clients()), 1, FLOATS)
+    exact = run(paper_strategy(FedAvg(), rule=aq.FullPrecision()), FakeGrid(clients()), 1, FLOATS)
     assert exact.train_metrics_clientapp[1]["aq_error"] == 0
 
 
 @pytest.mark.parametrize("downlink", ["model", "exact"])
 def test_a_saved_state_resumes_where_it_was(downlink: str, tmp_path: Path) -> None:
     def fresh() -> AdaQuantStrategy:
-        return AdaQuantStrategy(FedAvg(), seed=3, downlink=downlink)
+        return paper_strategy(FedAvg(), seed=3, downlink=downlink)
 
     whole, first, second, grid = fresh(), fresh(), fresh(), Learning(LOSSES)
     expected = run(whole, Learning(LOSSES), len(LOSSES))
@@ -676,7 +677,7 @@ def test_the_number_of_the_round_goes_on_after_a_restart() -> None:
     def evaluate(server_round: int, arrays: ArrayRecord) -> None:
         central.append(server_round)
 
-    first, second = AdaQuantStrategy(Counting()), AdaQuantStrategy(Counting())
+    first, second = paper_strategy(Counting()), paper_strategy(Counting())
     grid = FakeGrid([Seeing(step(0)), Seeing(step(1))])
     half = run(first, grid, 2, FLOATS, evaluate_fn=evaluate)
     second.load_state_dict(first.state_dict())
@@ -685,7 +686,7 @@ def test_the_number_of_the_round_goes_on_after_a_restart() -> None:
     assert aggregated == [1, 2, 3, 4, 5]
     assert central == [0, 1, 2, 2, 3, 4, 5]
     assert second.state_dict()["rounds"] == 5
-    by_hand = AdaQuantStrategy(Counting())
+    by_hand = paper_strategy(Counting())
     by_hand.load_state_dict(second.state_dict())
     messages = by_hand.configure_train(6, by_hand.arrays, ConfigRecord(), grid)  # who counts by hand is believed
     assert {message.content["config"]["server-round"] for message in messages} == {6}
@@ -694,7 +695,7 @@ def test_the_number_of_the_round_goes_on_after_a_restart() -> None:
 @pytest.mark.parametrize("state", [{}, {"format": 1}, {"format": 2, "what": 3}, {"format": 2, "server": {"a": 1}}])
 def test_a_state_that_is_none_is_refused(state: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError):
-        AdaQuantStrategy(FedAvg()).load_state_dict(state)
+        paper_strategy(FedAvg()).load_state_dict(state)
 
 
 # ---------------------------------------------------------------------------------------- what goes wrong
@@ -758,7 +759,7 @@ def _with(reply: Message, value: Any) -> Message:
 @pytest.mark.parametrize("name", TAMPERED)
 def test_a_bad_message_is_refused_and_the_round_goes_on(name: str) -> None:
     tamper, reason = TAMPERED[name]
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg())
     grid.tamper[1] = tamper
     result = run(strategy, grid)
     metrics = result.train_metrics_clientapp[1]
@@ -767,7 +768,7 @@ def test_a_bad_message_is_refused_and_the_round_goes_on(name: str) -> None:
     assert re.search(reason, strategy.refusals[1001]), strategy.refusals
     alone = FakeGrid(clients())
     alone.tamper[1] = lambda reply: reply if not reply.has_content() else _failed(reply)
-    expected = run(AdaQuantStrategy(FedAvg()), alone)
+    expected = run(paper_strategy(FedAvg()), alone)
     assert same(result, expected)
 
 
@@ -780,7 +781,7 @@ def test_a_scale_that_is_not_a_number_is_refused() -> None:
         scales = aq.decode(bytes(frame)).scales
         put(frame.index(scales.tobytes()), struct.pack("<f", float("nan")))(frame)
 
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg())
     grid.tamper[2] = reframed(poison)
     assert run(strategy, grid).train_metrics_clientapp[1]["aq_refused_frame"] == 1
     assert "NaN" in strategy.refusals[1002]
@@ -792,7 +793,7 @@ def test_arrays_smuggled_in_beside_the_update_are_refused() -> None:
             reply.content["more"] = record({"conv": np.full((20, 30), 1e9, "f4")})
         return reply
 
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg())
     grid.tamper[0] = smuggle
     run(strategy, grid)
     assert "arrays next to it" in strategy.refusals[1000]
@@ -800,7 +801,7 @@ def test_arrays_smuggled_in_beside_the_update_are_refused() -> None:
 
 @given(st.data())
 def test_any_change_of_a_reply_is_refused_or_harmless(data: st.DataObject) -> None:
-    strategy, grid = AdaQuantStrategy(FedAvg()), FakeGrid(clients(2))
+    strategy, grid = paper_strategy(FedAvg()), FakeGrid(clients(2))
     replies = list(grid.send_and_receive(strategy.configure_train(1, record(FLOATS), ConfigRecord(), grid)))
     name, sent = packed(replies[1])
     start = data.draw(st.integers(0, len(sent)))
@@ -816,7 +817,7 @@ def test_any_change_of_a_reply_is_refused_or_harmless(data: st.DataObject) -> No
 def test_an_update_that_does_not_fit_its_type_is_refused() -> None:
     model = {"w": np.full(100, 60_000, "f2")}  # with one level, steps of 1000 become some of 10,000
     group = [Client(lambda _, array: array + np.float16(1000)), *(Client(lambda _, array: array) for _ in range(3))]
-    strategy = AdaQuantStrategy(FedAvg(), rule=aq.Fixed(bits=1))
+    strategy = paper_strategy(FedAvg(), rule=aq.Fixed(bits=1))
     run(strategy, FakeGrid(group), model=model)
     assert "beyond the range of float16" in strategy.refusals[1000]
 
@@ -827,20 +828,20 @@ def test_errors_pass_as_flower_passes_them() -> None:
 
     group = clients()
     group[2] = Client(fail)
-    metrics = run(AdaQuantStrategy(FedAvg()), FakeGrid(group)).train_metrics_clientapp[1]
+    metrics = run(paper_strategy(FedAvg()), FakeGrid(group)).train_metrics_clientapp[1]
     assert (metrics["aq_quantized"], metrics["aq_refused"]) == (3, 0)
 
 
 def test_a_diverged_client_costs_only_its_own_reply() -> None:
     group = clients()
     group[2] = Client(lambda _, array: array * np.nan if array.dtype.kind == "f" else array)
-    result = run(AdaQuantStrategy(FedAvg()), FakeGrid(group))
+    result = run(paper_strategy(FedAvg()), FakeGrid(group))
     assert result.train_metrics_clientapp[1]["aq_quantized"] == 3
     assert all(np.isfinite(array).all() for array in final(result).values())
 
 
 def test_a_round_without_a_usable_reply_ends_the_run_with_the_reasons() -> None:
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg())
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg())
     grid.tamper = dict.fromkeys(range(4), altered(lambda data: data[:-1]))
     with pytest.raises(EngineError, match=r"Round 1: none of the 4 clients can be used\. By node: .*checksum"):
         run(strategy, grid)
@@ -855,7 +856,7 @@ def test_giants_are_refused_with_or_without_the_mod(limit: float | str, mods: tu
     options = {} if mods is None else {"mods": mods}
     group = clients()
     group[3] = Client(lambda _, array: array + array.dtype.type(100), **options)
-    strategy = AdaQuantStrategy(FedAvg(), max_update_norm=limit)
+    strategy = paper_strategy(FedAvg(), max_update_norm=limit)
     metrics = run(strategy, FakeGrid(group)).train_metrics_clientapp[1]
     assert (metrics["aq_refused_norm"], metrics["aq_refused"]) == (1, 1)
     assert "norm" in strategy.refusals[1003]
@@ -866,7 +867,7 @@ def test_giants_are_clipped_with_or_without_the_mod(mods: tuple[()] | None) -> N
     options = {} if mods is None else {"mods": mods}
     group, limit = clients(), 0.5
     group[3] = Client(lambda _, array: array + array.dtype.type(100), examples=1000, **options)
-    strategy = AdaQuantStrategy(FedAvg(), rule=FINE, max_update_norm=limit, norm_action="clip")
+    strategy = paper_strategy(FedAvg(), rule=FINE, max_update_norm=limit, norm_action="clip")
     result = run(strategy, FakeGrid(group))
     assert not strategy.refusals
     moved = [final(result)[name].astype("f8") - array for name, array in MODEL.items() if array.dtype.kind == "f"]
@@ -879,13 +880,13 @@ def test_a_limit_refuses_plain_weights_that_are_not_finite(bad: float) -> None:
     group = clients(mods=())
     group[0] = Client(lambda _, array: array * bad if array.dtype.kind == "f" else array, mods=())
     for limit in ("10x", 0):  # also without a limit
-        strategy = AdaQuantStrategy(FedAvg(), max_update_norm=limit)
+        strategy = paper_strategy(FedAvg(), max_update_norm=limit)
         assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_refused"] == 1
         assert "NaN or infinite" in next(iter(strategy.refusals.values()))
 
 
 def test_too_few_updates_keep_the_model() -> None:
-    grid, strategy = FakeGrid(clients()), AdaQuantStrategy(FedAvg(), min_clients=4)
+    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg(), min_clients=4)
     grid.tamper[1] = altered(lambda data: b"")
     result = run(strategy, grid)
     assert result.train_metrics_clientapp[1]["aq_quantized"] == 3
@@ -896,7 +897,7 @@ def test_wrong_settings_are_refused_with_a_sentence() -> None:
     from flwr.server.strategy import FedAvg as OldFedAvg
 
     with pytest.raises(ConfigError, match=r"flwr\.serverapp\.strategy, such as FedAvg\(\)"):
-        AdaQuantStrategy(OldFedAvg())  # type: ignore[arg-type]
+        paper_strategy(OldFedAvg())  # type: ignore[arg-type]
     for error, options in (
         (QuantizeError, {"scope": "layer"}),
         (QuantizeError, {"scope": 0}),
@@ -910,7 +911,7 @@ def test_wrong_settings_are_refused_with_a_sentence() -> None:
         (ConfigError, {"downlink": "small"}),
     ):
         with pytest.raises(error):
-            AdaQuantStrategy(FedAvg(), **options)  # type: ignore[arg-type]
+            paper_strategy(FedAvg(), **options)  # type: ignore[arg-type]
 
 
 def metrics_changed(**changes: Any) -> Callable[[Message], Message]:
@@ -945,13 +946,13 @@ HOSTILE_METRICS = {
 @pytest.mark.parametrize("kind", HOSTILE_METRICS)
 def test_metrics_that_would_stop_or_turn_the_round_refuse_their_client(kind: str, mods: Any) -> None:
     changes, reason = HOSTILE_METRICS[kind]
-    strategy, grid, honest = AdaQuantStrategy(FedAvg()), FakeGrid(clients(mods=mods)), FakeGrid(clients(mods=mods))
+    strategy, grid, honest = paper_strategy(FedAvg()), FakeGrid(clients(mods=mods)), FakeGrid(clients(mods=mods))
     grid.tamper[1] = metrics_changed(**changes)
     honest.tamper[1] = lambda reply: reply if not reply.has_content() else _failed(reply)
     result = run(strategy, grid)
     assert list(strategy.refusals) == [1001]
     assert reason in strategy.refusals[1001]
-    assert same(result, run(AdaQuantStrategy(FedAvg()), honest))
+    assert same(result, run(paper_strategy(FedAvg()), honest))
 
 
 @pytest.mark.parametrize("mods", [(quantize_mod,), ()], ids=["quantized", "plain"])
@@ -959,19 +960,19 @@ def test_metrics_that_would_stop_or_turn_the_round_refuse_their_client(kind: str
 def test_a_weight_above_max_examples_counts_as_that(kind: type, mods: Any) -> None:
     """Of 10, 11, 12 and 13 examples the lower median is 11."""
     strategy, grid, honest = (
-        AdaQuantStrategy(FedAvg(), max_examples="2x"),
+        paper_strategy(FedAvg(), max_examples="2x"),
         *(FakeGrid(clients(mods=mods)) for _ in "12"),
     )
     grid.tamper[3] = metrics_changed(**{"num-examples": kind(2**32 - 1)})
     honest.tamper[3] = metrics_changed(**{"num-examples": kind(22)})
     result = run(strategy, grid)
-    assert same(result, run(AdaQuantStrategy(FedAvg()), honest))
+    assert same(result, run(paper_strategy(FedAvg()), honest))
     assert not strategy.refusals
     assert result.train_metrics_clientapp[1]["aq_capped"] == 1
 
 
 def test_max_examples_leaves_honest_weights_alone() -> None:
-    one, other = (run(AdaQuantStrategy(FedAvg(), max_examples=limit), FakeGrid(clients())) for limit in (0, "2x"))
+    one, other = (run(paper_strategy(FedAvg(), max_examples=limit), FakeGrid(clients())) for limit in (0, "2x"))
     assert same(one, other)
     assert other.train_metrics_clientapp[1]["aq_capped"] == 0
 
@@ -989,17 +990,17 @@ HOSTILE_ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", HOSTILE_ARRAYS)
 def test_plain_arrays_that_are_not_the_models_refuse_their_client(kind: str) -> None:
-    strategy, grid = AdaQuantStrategy(FedAvg(), max_update_norm=1e6), FakeGrid(clients(mods=()))
+    strategy, grid = paper_strategy(FedAvg(), max_update_norm=1e6), FakeGrid(clients(mods=()))
     grid.tamper[1] = arrays_changed(HOSTILE_ARRAYS[kind])
     honest = FakeGrid(clients(mods=()))
     honest.tamper[1] = lambda reply: reply if not reply.has_content() else _failed(reply)
     result = run(strategy, grid)
     assert list(strategy.refusals) == [1001]
-    assert same(result, run(AdaQuantStrategy(FedAvg(), max_update_norm=1e6), honest))
+    assert same(result, run(paper_strategy(FedAvg(), max_update_norm=1e6), honest))
 
 
 def test_an_app_whose_loss_is_negative_is_trained_all_the_same() -> None:
-    strategy = AdaQuantStrategy(FedAvg())
+    strategy = paper_strategy(FedAvg())
     group = [Client(lambda _, array: array, loss=-3.0) for _ in range(3)]
     assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_quantized"] == 3
     assert not strategy.refusals
