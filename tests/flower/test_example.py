@@ -115,3 +115,59 @@ def test_the_example_trains_on_few_bytes_and_the_same_way_twice(environment: dic
     measured = [re.findall(r"Aggregated MetricRecord: (.*)", text) for text in timeless]
     assert measured[0] == measured[1]
     assert len(measured[0]) == 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.timeout(3 * HANG_SECONDS)
+def test_the_example_runs_on_a_superlink_with_supernodes() -> None:
+    """As docs/flower.md says it."""
+    home, port = tempfile.mkdtemp(prefix="aq-flwr-"), free_port()
+    env = {
+        **os.environ,
+        "FLWR_HOME": home,
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    }
+    address = f"127.0.0.1:{port}"
+    Path(home, "config.toml").write_text(f'[superlink.mine]\naddress = "{address}"\ninsecure = true\n')
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*command: str) -> None:
+        quiet = subprocess.DEVNULL
+        started.append(subprocess.Popen([str(BIN / command[0]), *command[1:]], env=env, stdout=quiet, stderr=quiet))
+
+    try:
+        link = ("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port))
+        start(*link, "--disable-runtime-dependency-installation")
+        wait_until(lambda: healthy(str(port)), HANG_SECONDS, "a SuperLink")
+        for number in range(2):
+            node = ("flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port()))
+            start(*node, "--node-config", f"partition-id={number} num-partitions=2")
+        command = ["flwr", "run", str(APP), "mine", "--stream", "--run-config", "num-server-rounds=3 local-steps=4"]
+        done = subprocess.run(
+            [str(BIN / command[0]), *command[1:]],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        pattern = r"^round +\d+  s +\d+  loss [\d.]+  accuracy [\d.]+ +([\d.]+) kB up +([\d,.]+) kB down"
+        sizes = re.findall(pattern, done.stdout, re.M)
+        assert len(sizes) == 3, done.stdout
+        up, down = ([float(size[way].replace(",", "")) for size in sizes] for way in (0, 1))
+        assert max(up) < 0.02 * 2 * 865, "kB; float32 takes 865 for each client"
+        assert down[0] > 2 * 865 > 20 * down[2], "from the second round on only what has changed"
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(timeout=30)
+        shutil.rmtree(home, ignore_errors=True)

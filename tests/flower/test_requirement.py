@@ -26,7 +26,7 @@ def test_a_missing_flower_is_named_with_the_command_that_installs_it(monkeypatch
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(requirement, "version", missing)
-    with pytest.raises(ImportError, match=r"pip install 'adaquantfl\[flower\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[flower\]'"):
         requirement.require_flwr()
 
 

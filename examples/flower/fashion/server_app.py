@@ -17,8 +17,10 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    rule = aq.AdaQuant(s0=2) if config["quantize"] else aq.FullPrecision()
-    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0), rule=rule)  # <-- line 2: around your strategy
+    quantize = bool(config["quantize"])
+    rule, downlink = (aq.AdaQuant(s0=2), "exact") if quantize else (aq.FullPrecision(), "model")
+    # line 2: around your strategy
+    strategy = AdaQuantStrategy(FedAvg(fraction_evaluate=0.0), rule=rule, downlink=downlink)
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(task.build().state_dict()),
@@ -30,10 +32,12 @@ def main(grid: Grid, context: Context) -> None:
         accuracy = result.evaluate_metrics_serverapp[number]["accuracy"]
         print(
             f"round {number:3}  s {metrics.get('aq_s', '-'):>3}  loss {metrics['train_loss']:.3f}  "
-            f"accuracy {accuracy:.3f}  {metrics['aq_wire_bytes'] / 1000:10,.1f} kB up"
+            f"accuracy {accuracy:.3f}  {metrics['aq_message_bytes_up'] / 1000:10,.1f} kB up  "
+            f"{metrics['aq_message_bytes_down'] / 1000:10,.1f} kB down"
         )
-    total = sum(metrics["aq_wire_bytes"] for metrics in result.train_metrics_clientapp.values())
-    print(f"total {total / 1000:,.1f} kB up")
+    rounds = result.train_metrics_clientapp.values()
+    up, down = (sum(metrics[f"aq_message_bytes_{way}"] for metrics in rounds) / 1000 for way in ("up", "down"))
+    print(f"total {up:,.1f} kB up, {down:,.1f} kB down")
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

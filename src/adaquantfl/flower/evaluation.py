@@ -17,7 +17,7 @@ from .fleet import Fleet
 from .form import Form
 from .records import HOLDS, arrays_in, without_ours
 from .sending import Envelope, Sent, model_in
-from .traffic import contents
+from .traffic import bytes_of
 
 
 def show(server: Server, form: Form, fleet: Fleet, messages: Sequence[Message], sent: Sent) -> None:
@@ -45,7 +45,7 @@ def seen(server: Server, fleet: Fleet, sent: Sent, replies: list[Message]) -> tu
     """The replies for the wrapped strategy, and their bytes as they came. Notes who holds the model now."""
     replies, lost, plain = sent.again(replies, lambda node: _whole(server, fleet.numbers[node]))
     fleet.note_second(lost, plain)
-    bytes_up = sent.meter.total(contents(replies))
+    bytes_up = bytes_of(replies)
     holders, others = set[int](), set[int]()
     for reply in replies:
         node, record = reply.metadata.src_node_id, without_ours(reply) if reply.has_content() else None

@@ -13,7 +13,8 @@ def require_flwr() -> None:
         found = version("flwr")
     except PackageNotFoundError:
         raise ImportError(
-            "adaquantfl.flower needs Flower, which is not installed. Run: pip install 'adaquantfl[flower]'"
+            "adaquantfl.flower needs Flower, which is not installed. In a checkout of adaquantfl, run: "
+            "pip install '.[flower]'"
         ) from None
     if ".".join(found.split(".")[:2]) not in SUPPORTED:
         raise ImportError(

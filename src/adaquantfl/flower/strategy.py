@@ -32,7 +32,7 @@ from .records import arrays_in
 from .sending import TIMEOUT, Envelope, Sent, model_in
 from .served import ServedModel
 from .starting import Arguments, in_place_of, later
-from .traffic import contents, float32_bytes
+from .traffic import bytes_of, float32_bytes
 
 _log = logging.getLogger("flwr")
 _FORMAT = 2  # of state_dict
@@ -135,14 +135,12 @@ class AdaQuantStrategy(Strategy):
             failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
             check_usable(server_round, asked, len(replies) - len(failed), failed)
             self._rounds = server_round
-            untouched: tuple[ArrayRecord | None, MetricRecord | None] = self._steps.aggregate_train(
-                server_round, replies
-            )
-            return untouched
+            arrays, metrics = self._steps.aggregate_train(server_round, replies)
+            return arrays, metrics
         before, self._before, began = self._before, None, perf_counter()
         replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
         self._fleet.note_second(lost, plain)
-        bytes_up = sent.meter.total(contents(replies))
+        bytes_up = bytes_of(replies)
         received = receive(
             server, replies, self._fleet.numbers, self._weight_key, self._served.form, clipping_norm(self.strategy)
         )
@@ -217,7 +215,11 @@ class AdaQuantStrategy(Strategy):
             given.replace("evaluate_fn", later(evaluate, rounds))
         steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
         with in_place_of(self.strategy, {**steps, "summary": self.summary}):
-            return self.strategy.start(*given.args, **given.kwargs)
+            result = self.strategy.start(*given.args, **given.kwargs)
+        if isinstance(result, Result) and not result.arrays and self.server is not None:
+            _log.warning("No round changed the model: the result has the model that the run began with.")
+            result.arrays = self.arrays
+        return result
 
     def __getattr__(self, name: str) -> Any:
         """What the wrapped strategy has and this one has not: apps call methods of their own strategy."""

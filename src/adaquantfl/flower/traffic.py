@@ -39,9 +39,9 @@ class Meter:
         return self._known[id(record)][1]
 
 
-def contents(messages: Iterable[Message]) -> list[RecordDict]:
-    """The contents of messages that have one."""
-    return [message.content for message in messages if message.has_content()]
+def bytes_of(replies: Iterable[Message]) -> int:
+    """The bytes of replies; errors do not count."""
+    return Meter().total(reply.content for reply in replies if reply.has_content())
 
 
 def float32_bytes(layout: Layout) -> int:
