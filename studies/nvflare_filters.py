@@ -37,7 +37,7 @@ REPEATED = 50  # for the time of a filter
 EVALUATED = 2000  # pictures that the loss is measured on: the first of the clients' own
 THEIRS = ("float16", "blockwise8", "float4", "normfloat4", "adaquant")
 ERRORS = (1.0, 4.0, 8.0, 16.0, 64.0)
-METHODS = ("none", *THEIRS, *(f"ours {error:g}" for error in ERRORS))
+METHODS = ("none", *THEIRS, "ours", "ours fitted 0.9", *(f"ours centroid {error:g}" for error in ERRORS))
 SITE = "site-{}"
 
 
@@ -112,7 +112,9 @@ def filters(method: str) -> tuple[Any, Any]:
     if method.startswith("ours"):
         from adaquantfl.nvflare import DequantizeFilter, QuantizeFilter
 
-        return QuantizeFilter(error=float(method.split()[1])), DequantizeFilter()
+        _, *settings = method.split()  # none: the default
+        given: dict[str, Any] = {"quantizer": settings[0], "error": float(settings[1])} if settings else {}
+        return QuantizeFilter(**given), DequantizeFilter()
     from nvflare.app_opt.pt.quantization.dequantizer import ModelDequantizer
     from nvflare.app_opt.pt.quantization.quantizer import ModelQuantizer
 
@@ -149,6 +151,7 @@ def play(method: str, rounds: int, seed: int, tell: Callable[[str], None]) -> di
         tell(f"{method}, seed {seed}, round {round}: loss {losses[-1]:.4f}, {wires[0].bytes[-1]:,} bytes")
     return {
         "bytes": round_number(fmean(size for wire in wires for size in wire.bytes), 1),
+        "bytes by round": [fmean(sizes) for sizes in zip(*(wire.bytes for wire in wires), strict=True)],
         "error": fmean(error for wire in wires for error in wire.errors),
         "loss": [round_number(loss, 5) for loss in losses],
     }
@@ -157,8 +160,8 @@ def play(method: str, rounds: int, seed: int, tell: Callable[[str], None]) -> di
 def seconds(method: str, update: dict[str, np.ndarray[Any, Any]]) -> float:
     """Processor time of both filters for one update."""
     wire = Wire(method, SITE.format(1))
-    for _ in range(REPEATED):
-        wire.carry(update, 0, 1)
+    for round in range(REPEATED):
+        wire.carry(update, round, 1)
     return median(wire.seconds)
 
 
@@ -204,7 +207,8 @@ def main() -> None:
     update = first_update()
     record: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"runs": {}}
     record |= {"clients": CLIENTS, "rounds": options.rounds, "versions": versions(), "machine": platform.machine()}
-    record["seconds"] = {method: seconds(method, update) for method in METHODS}
+    record |= {"methods": METHODS, "seconds": record.get("seconds", {})}
+    record["seconds"] |= {one: seconds(one, update) for one in METHODS if one not in record["seconds"]}
     for seed in range(options.seeds):
         for method in options.methods.split(","):
             name = f"{method}, seed {seed}"

@@ -13,7 +13,6 @@ pytest.importorskip("nvflare.apis")
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 from adaquantfl import nvflare
-from adaquantfl.nvflare.client import ERROR
 from support import pages
 
 PAGE = pages.ROOT / "docs" / "nvflare.md"
@@ -36,8 +35,14 @@ def test_the_json_names_the_filter_with_its_default() -> None:
     (filter,) = entry["filters"]
     made = instantiate_class(filter["path"], filter["args"])
     assert isinstance(made, nvflare.QuantizeFilter)
-    assert made.error == ERROR
-    assert f"`error={ERROR:g}`" in PAGE.read_text()
+    assert (made.error, made.quantizer) == (None, "fitted")
+
+
+def test_the_settings_of_the_page_are_the_defaults() -> None:
+    (code,) = [block.code for block in pages.blocks(PAGE) if "most_elements=" in block.code]
+    for name, setting in inspect.signature(nvflare.QuantizeFilter).parameters.items():
+        if name != "exact":
+            assert f"{name}={json.dumps(setting.default).replace('null', 'None')}," in code
 
 
 @pytest.mark.parametrize("name", nvflare.__all__)
@@ -56,10 +61,10 @@ def test_a_job_s_files_have_only_the_settings_that_were_changed(tmp_path: Path) 
 
     job = FedJob("job")
     job.to_server(DequantizeFilter(), filter_type=FilterType.TASK_RESULT, tasks=["train"])
-    job.to_clients(QuantizeFilter(error=2.0), filter_type=FilterType.TASK_RESULT, tasks=["train"])
+    job.to_clients(QuantizeFilter(error=0.5), filter_type=FilterType.TASK_RESULT, tasks=["train"])
     job.set_app_packages(["adaquantfl"])
     job.export_job(str(tmp_path))
     (file,) = tmp_path.rglob("config_fed_client.json")
     (entry,) = json.loads(file.read_text())["task_result_filters"]
-    assert entry["filters"] == [{"path": "adaquantfl.nvflare.client.QuantizeFilter", "args": {"error": 2.0}}]
+    assert entry["filters"] == [{"path": "adaquantfl.nvflare.client.QuantizeFilter", "args": {"error": 0.5}}]
     assert not list(tmp_path.rglob("custom"))

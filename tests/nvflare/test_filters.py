@@ -100,7 +100,12 @@ def test_tensors_come_back_as_tensors(rng: np.random.Generator) -> None:
 
 def test_a_message_is_small(rng: np.random.Generator) -> None:
     data = {"w": rng.standard_normal((400, 120)).astype("f4"), "b": rng.standard_normal(120).astype("f4")}
-    assert 80 * len(fobs.dumps(sent(data))) < len(fobs.dumps(result_of(data)))
+    plain, coarse = len(fobs.dumps(result_of(data))), QuantizeFilter(error=8, quantizer="centroid")
+    assert 80 * len(fobs.dumps(sent(data, out=coarse))) < plain
+    default = QuantizeFilter()
+    sizes = [len(fobs.dumps(sent(data, round, out=default))) for round in range(25)]
+    assert 10 * sizes[0] < plain  # of normal random numbers; updates have fewer large elements
+    assert 25 * sizes[-1] < plain
 
 
 def test_randomness_is_a_function_of_seed_round_and_site(update: Data) -> None:
@@ -116,7 +121,8 @@ def test_randomness_is_a_function_of_seed_round_and_site(update: Data) -> None:
 
 def test_the_mean_of_many_clients_is_right(rng: np.random.Generator) -> None:
     data = {"w": rng.standard_normal(2000).astype("f4")}
-    found = [received(sent(data, site=f"site-{n}")).data["w"] for n in range(200)]
+    out = QuantizeFilter(error=8, quantizer="centroid")
+    found = [received(sent(data, site=f"site-{n}", out=out)).data["w"] for n in range(200)]
     wrong = np.mean(found, axis=0) - data["w"]
     assert np.sum(wrong**2) < 2 * 8 / 200 * np.sum(data["w"] ** 2)
 
@@ -129,6 +135,39 @@ def test_with_feedback_what_was_left_out_is_sent_later(rng: np.random.Generator)
     assert np.sum(wrong**2) < 0.02 * np.sum(data["w"] ** 2)
     again = received(sent(data, 29, out=out)).data["w"]  # a round that is asked for again counts once
     assert np.array_equal(again, found[-1])
+
+
+def test_the_default_s_error_grows_with_the_rounds_of_a_site(rng: np.random.Generator) -> None:
+    data, out = {"w": rng.standard_normal(4000).astype("f4")}, QuantizeFilter()
+
+    def error(round: int, site: str = "site-1", update: Data = data) -> float:
+        return error_of(received(sent(update, round, site, out)).data, update, ("w",))
+
+    assert 0.06 < error(5) < 1 / 11  # its first, whatever the round
+    remainder = out._remainders["site-1", next(iter(out._remainders))[1]]
+    whole = {"w": remainder.added_to(data["w"])}
+    assert error_of(received(sent(data, 6, out=out)).data, whole, ("w",)) < 2 / 12
+    assert 0.06 < error(6, "site-2") < 1 / 11
+    for round in range(7, 40):
+        error(round)
+    (site, layout), *_ = out._rounds
+    assert out._allowed(site, layout, 14) == pytest.approx(10 / 20)  # rounds 5 to 13 before it, asked for again
+    assert out._allowed(site, layout, 40) == 0.7
+
+
+def test_without_feedback_the_default_s_error_is_a_quarter(update: Data) -> None:
+    names = ("conv", "bias", "half", "double")
+    for settings in ({"quantizer": "centroid"}, {"quantizer": "uniform"}, {"feedback": False}):
+        found = received(sent(update, 30, out=QuantizeFilter(**settings))).data
+        assert 0.15 < error_of(found, update, names) < 0.26
+
+
+def test_a_workflow_that_does_not_count_has_feedback_too(rng: np.random.Generator) -> None:
+    data, out, found = {"w": rng.standard_normal(1000).astype("f4")}, QuantizeFilter(), []
+    for _ in range(30):
+        shareable = DXO(DataKind.WEIGHT_DIFF, dict(data)).to_shareable()
+        found.append(received(out.process(shareable, context("site-1"))).data["w"])
+    assert np.sum((np.mean(found, axis=0) - data["w"]) ** 2) < 0.03 * np.sum(data["w"] ** 2)
 
 
 def test_whole_weights_pass_and_the_setting_is_named_once(update: Data, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,7 +272,16 @@ def test_a_round_with_updates_is_left_alone() -> None:
     assert mean.params_type == ParamsType.FULL
 
 
-@pytest.mark.parametrize("settings", [{"error": 0}, {"error": float("nan")}, {"quantizer": "stc"}])
+SETTINGS_THAT_CANNOT_WORK: list[Data] = [
+    {"error": 0},
+    {"error": float("nan"), "quantizer": "centroid"},
+    {"quantizer": "stc"},
+    {"error": 8.0},  # its quantizer has feedback
+    {"error": 1.0, "quantizer": "centroid", "feedback": True},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS_THAT_CANNOT_WORK)
 def test_settings_that_cannot_work_are_refused(settings: Data) -> None:
     with pytest.raises(ConfigError):
         QuantizeFilter(**settings)

@@ -59,7 +59,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_two_lines_make_the_uplink_small_and_the_loss_falls_as_without(play: Any) -> None:
     without, quantized = play(), play("--quantize")
-    assert 25 * quantized.bytes < without.bytes  # most of the rest are BatchNorm's statistics, and NVFlare's headers
+    assert 12 * quantized.bytes < without.bytes  # the first four rounds, which are sent almost whole
     assert quantized.losses[0] == pytest.approx(without.losses[0])
     assert quantized.losses[-1] < 0.3 * quantized.losses[0]
     assert quantized.losses == pytest.approx(without.losses, abs=0.1)
@@ -68,7 +68,7 @@ def test_two_lines_make_the_uplink_small_and_the_loss_falls_as_without(play: Any
 def test_tensors_in_place_of_arrays(play: Any) -> None:
     quantized = play("--quantize", "--torch")
     assert quantized.losses == pytest.approx(play().losses, abs=0.1)
-    assert 25 * quantized.bytes < play().bytes
+    assert 12 * quantized.bytes < play().bytes
 
 
 def test_a_damaged_frame_costs_only_its_client(play: Any) -> None:

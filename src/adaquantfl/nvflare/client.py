@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,41 +21,49 @@ from ..quantizers import registry as quantizers
 from ..quantizers.choice import levels_for_error
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.streams import stream_key
+from ..rules.auto import Auto, error_after
 from .message import NAME, pack
 from .tensors import to_arrays
-
-ERROR = 8.0  # of an update, as a share of its energy
 
 
 class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
     """Quantizes the update (WEIGHT_DIFF) in a client's result. The server needs a `DequantizeFilter`.
 
-    error: how large the noise may be, E||Q(x) - x||^2 / ||x||^2; larger is smaller on the wire. quantizer: as
-    `aq.compress` takes it. feedback: the client adds what it left out to its next update; None is what the quantizer is
-    meant for. exact: patterns of names of arrays that are not quantized. seed: of the random numbers.
+    error: how large the error of a message may be, E||Q(x) - x||^2 / ||x||^2; larger is smaller on the wire. None is
+    the rule "auto": with feedback it grows with the rounds that the site has taken part in, up to 0.7; without feedback
+    it is 0.25. quantizer: as `aq.compress` takes it. feedback: the client adds what it left out to its next update;
+    None is what the quantizer is meant for. exact: patterns of names of arrays that are not quantized. seed: of the
+    random numbers.
 
-    >>> QuantizeFilter().error, QuantizeFilter(quantizer="uniform").quantizer
-    (8.0, 'uniform')
+    >>> QuantizeFilter().quantizer, QuantizeFilter(error=8.0, quantizer="centroid").error
+    ('fitted', 8.0)
     """
 
     def __init__(
         self,
-        error: float = ERROR,
-        quantizer: str = "centroid",
+        error: float | None = None,
+        quantizer: str = "fitted",
         feedback: bool | None = None,
         exact: Sequence[str] = EXACT_NAMES,
         seed: int = 0,
     ) -> None:
         super().__init__([DataKind.WEIGHTS, DataKind.WEIGHT_DIFF], [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
-        if not error > 0:
-            raise ConfigError(f"error = {error}: it must be above 0; 1 means as much noise as update.")
         kind = quantizers.find(quantizer)
         if not kind.follows_rule:
-            raise ConfigError(f"quantizer = {quantizer!r} has no number of levels to choose: use 'centroid'.")
+            raise ConfigError(f"quantizer = {quantizer!r} has no number of levels to choose: use 'fitted'.")
+        keeps = kind.feedback if feedback is None else feedback
+        if error is not None and not error > 0:
+            raise ConfigError(f"error = {error}: it must be above 0; 1 means as much noise as update.")
+        if error is not None and keeps and not error < 1:
+            raise ConfigError(
+                f"error = {error}: with error feedback it must be below 1, or what is left out would only grow. "
+                "Leave it out, or use a quantizer without feedback: quantizer='centroid'."
+            )
         # A job's configuration is made from the attributes that are named like the arguments.
         self.error, self.quantizer, self.feedback, self.exact, self.seed = error, quantizer, feedback, exact, seed
-        self._kind, self._keeps = kind, kind.feedback if feedback is None else feedback
+        self._kind, self._keeps = kind, keeps
         self._remainders: dict[tuple[str, Layout], Remainder] = {}
+        self._rounds: defaultdict[tuple[str, Layout], set[int]] = defaultdict(set)  # that a site has taken part in
         self._told: set[str] = set()
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
@@ -75,12 +84,13 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         except ConfigError as error:
             self._tell(fl_ctx, f"QuantizeFilter: the update passes as it is. {error}")
             return None
-        model = layout.split(arrays)
-        round = _round(shareable, fl_ctx)
+        model, site = layout.split(arrays), fl_ctx.get_identity_name()
+        counted = _round(shareable, fl_ctx)
+        round = len(self._rounds[site, layout]) if counted is None else counted
         try:
             if not layout.is_finite(model):
                 raise QuantizeError("The update has NaN or infinite values: training has diverged.")
-            frame = encode(self._levels(model.weights, layout, round, fl_ctx.get_identity_name()))
+            frame = encode(self._levels(model.weights, layout, round, site))
         except QuantizeError as error:
             self.log_error(fl_ctx, f"QuantizeFilter: nothing is sent in round {round}. {error}")
             return DXO(dxo.data_kind, {}, dxo.meta)
@@ -94,12 +104,21 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         whole = before.added_to(update) if self._keeps else update
         kind, norm, key = self._kind, self._kind.norm(None), stream_key(self.seed, round, _number(site))
         segments, balanced = np.array(layout.lengths, dtype=np.int64), self._kind.takes_balanced
-        number = levels_for_error(kind, whole, self.error, key, segments, norm, balanced)
+        number = levels_for_error(kind, whole, self._allowed(site, layout, round), key, segments, norm, balanced)
         s, stretch = kind.levels_for(number, segments, whole, balanced)
         levels = quantize(whole, s, key, segments, stretch, kind, norm or None)
         if self._keeps:
             self._remainders[site, layout] = before.after(round, levels.remainder(whole))
+        self._rounds[site, layout].add(round)
         return levels
+
+    def _allowed(self, site: str, layout: Layout, round: int) -> float:
+        """The error of this round's message. A round that is asked for again counts once."""
+        if self.error is not None:
+            return self.error
+        if not self._keeps:
+            return Auto.noise  # as if no other client averaged it out: the filter does not know how many do
+        return error_after(1 + sum(earlier < round for earlier in self._rounds[site, layout]), Auto.error)
 
     def _tell(self, fl_ctx: FLContext, sentence: str) -> None:
         """Say something once, not in every round."""
@@ -108,10 +127,11 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
             self.log_warning(fl_ctx, sentence)
 
 
-def _round(shareable: Shareable, fl_ctx: FLContext) -> int:
-    """The round as the workflow counts it; 0 where it does not."""
+def _round(shareable: Shareable, fl_ctx: FLContext) -> int | None:
+    """The round as the workflow counts it; None where it does not."""
     found = shareable.get_header(AppConstants.CURRENT_ROUND)
-    return int(fl_ctx.get_prop(AppConstants.CURRENT_ROUND, 0) if found is None else found)
+    found = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if found is None else found
+    return None if found is None else int(found)
 
 
 def _number(site: str) -> int:
