@@ -24,7 +24,7 @@ def floats(frame: Decoded) -> list[float]:
 def _segment(frame: Decoded, j: int, start: int, levels: list[int]) -> list[float]:
     name, scale, s, key = QUANTIZERS[frame.quantizer].name, frame.scales[j], frame.s, frame.key or 0
     step = scale / s
-    if name in ("uniform", "nearest"):
+    if name in ("uniform", "nearest", "fitted"):
         return [step * level for level in levels]
     if name in ("terngrad", "stc"):
         return [scale * level for level in levels]
