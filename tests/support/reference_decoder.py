@@ -47,6 +47,7 @@ _NORMED = {
     (11, 12): Kind("natural", most=127),
     (STC,): Kind("stc"),
     (14,): Kind("nearest"),
+    (15,): Kind("fitted"),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 
