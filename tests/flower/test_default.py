@@ -13,6 +13,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from adaquantfl.flower import AdaQuantStrategy
+from adaquantfl.flower.records import size_of
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
 INPUTS, HIDDEN, CLASSES, CLIENTS, ROUNDS = 24, 300, 6, 5, 12
@@ -126,3 +127,11 @@ def test_the_papers_levels_would_not_do() -> None:
     """Why the default is not the paper's: with two levels a median of sparse updates is nothing."""
     accuracy, _ = trained(AdaQuantStrategy(flower.FedMedian(), rule="adaquant"))
     assert accuracy < without("FedMedian") - 0.1
+
+
+def test_a_clients_context_holds_three_models_and_not_more() -> None:
+    grid = FakeGrid([Learner(number) for number in range(3)])
+    AdaQuantStrategy(FedAvg()).start(grid, record(start()), num_rounds=4)
+    model = sum(array.nbytes for array in start().values())
+    for context in grid.contexts:
+        assert size_of(context.state) < 3.2 * model

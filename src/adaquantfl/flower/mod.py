@@ -13,6 +13,7 @@ from ..errors import AdaQuantError, ConfigError, ModelNeeded
 from ..protocol.arrays import AnyArray, Layout, Weights
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
+from ..protocol.feedback import ROUNDS_KEPT
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
 from .form import Form
@@ -89,7 +90,8 @@ def quantize_mod(
     except ConfigError as error:
         return _plain(reply, str(error))
     if plan["with_model"] or client.order.feedback:
-        remember(client, context.state, with_model=bool(plan["with_model"]))
+        kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
+        remember(client, context.state, bool(plan["with_model"]), kept)
     entries = {REPLY: data, "partition": partition, ERROR: client.error}
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply

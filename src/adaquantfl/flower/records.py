@@ -15,6 +15,7 @@ from ..errors import AdaQuantError, ConfigError
 from ..protocol.arrays import AnyArray, Weights
 from ..protocol.bfloat16 import NAME, name_of
 from ..protocol.client import Client, ModelCache
+from ..protocol.feedback import ROUNDS_KEPT
 from ..protocol.messages import Order
 from ..runs import checkpoint
 
@@ -84,9 +85,14 @@ def without_ours(message: Message) -> ConfigRecord | None:
     return record
 
 
-def remember(client: Client, state: RecordDict, with_model: bool) -> None:
-    """Put what a client has to remember into its Context's state, which Flower keeps from message to message."""
+def remember(client: Client, state: RecordDict, with_model: bool, rounds_kept: int = ROUNDS_KEPT) -> None:
+    """Put what a client has to remember into its Context's state, which Flower keeps from message to message.
+
+    rounds_kept: of how many rounds the client keeps what it had left out before; one, for a message that comes twice,
+    is enough where the rule takes no rounds back.
+    """
     tree = client.state() if with_model else {**client.state(), "held": None}
+    tree["remainder"] = {**tree["remainder"], "before": tree["remainder"]["before"][-rounds_kept:]}
     state[KEY] = ConfigRecord({_CLIENT: checkpoint.pack(tree)})
 
 

@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from ..errors import CheckpointError, ConfigError
 from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import digest_of
+from ..protocol.feedback import ROUNDS_KEPT
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
@@ -283,6 +284,7 @@ class AdaQuantStrategy(Strategy):
             "arrays": name,
             "seed": self._stages.seed,
             "with_model": self._stages.downlink.name != "model",
+            "rounds_kept": ROUNDS_KEPT if self._stages.rule.rolls_back else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
             **self._served.form.settings,
