@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,8 +62,8 @@ class Row:
     def deviations(self) -> float:
         """How far auto is behind float32, in standard deviations of float32; below 0 it is ahead."""
         behind = fmean(self.float32) - fmean(self.auto)
-        spread = stdev(self.float32) if len(self.float32) > 1 else float("nan")
-        return (behind if self.measure == "accuracy" else -behind) / spread
+        spread = stdev(self.float32) if len(self.float32) > 1 else 0.0
+        return (behind if self.measure == "accuracy" else -behind) / (spread or math.nan)
 
 
 def job(task: str, method: str, seed: int, work: Path) -> Job:
@@ -133,7 +134,7 @@ def table(found: Sequence[Row]) -> str:
             + (f" ± {scale * stdev(values):.{digits}f}" if len(values) > 1 else "")
             for values in (row.float32, row.auto)
         ]
-        behind = f"{row.deviations:.1f}" if len(row.float32) > 1 else "—"
+        behind = "—" if math.isnan(row.deviations) else f"{row.deviations:.1f}"
         lines.append(
             f"| {row.task} | {row.dimension:,} | {row.measure} | {cells[0]} | {cells[1]} | {behind} | "
             f"{len(row.float32)} | 1/{row.up:.0f} | 1/{row.both:.0f} |"
