@@ -69,6 +69,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/scale_page.py
 	$(BIN)/python scripts/engines_page.py
 	$(BIN)/python scripts/flower_page.py
+	$(BIN)/python scripts/flower_example_page.py
 	$(BIN)/python scripts/mean_page.py
 	$(BIN)/python scripts/rivals_page.py
 	$(BIN)/python scripts/readme_figure.py

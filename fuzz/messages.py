@@ -14,7 +14,8 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.errors import AdaQuantError, FrameError
 from adaquantfl.protocol.arrays import Layout
-from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, Lossy, _walk, digest_of, open_parcel
+from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, _walk, digest_of, open_parcel
+from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.uplink import MOST_VALUE
 from adaquantfl.rules import CostAware

@@ -32,7 +32,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": (f"{HERE / 'tasks' / 'logistic.py'}:task", {"clients": 8, "rounds": 60, "eta": 0.05}),
     "mlp": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100}),
     "cnn": ("demo", {**_SAMPLE, "model": "cnn", "clients": 8, "rounds": 60}),
-    "resnet18": ("cifar-resnet18-iid", {"downlink": "late", "rounds": 40, "target_loss": 0.0}),
+    "resnet18": ("cifar-resnet18-iid", {"downlink": "late", "rounds": 24, "target_loss": 0.0}),
     "language": (str(ROOT / "examples" / "own_task" / "next_character.toml"), {"rounds": 100}),
     "lora": (f"{HERE / 'tasks' / 'lora.py'}:task", {"clients": 4, "rounds": 60, "eta": 0.3, "batch_size": 32}),
     "mlp, 5 of 100": (
