@@ -128,16 +128,18 @@ def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of
     assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
 
 
-def test_a_run_whose_remainders_are_gone_is_not_resumed_to_another_model(stc: Config, tmp_path: Path) -> None:
+def test_a_run_whose_remainders_are_gone_is_resumed_and_says_so(
+    stc: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     runner.run(replace(stc, rounds=2), tmp_path / "run")
     folder = tmp_path / "run" / "checkpoint"
     saved = checkpoint.load(folder)
     assert saved is not None
     assert set(saved["clients"]) == {"0", "1", "2"}
     checkpoint.save({**saved, "clients": {}}, folder)
-    with pytest.raises(aq.CheckpointError, match="error feedback"):
-        runner.resume(tmp_path / "run", {"rounds": 4})
-    assert (tmp_path / "run" / "summary.json").is_file()  # nothing is lost
+    assert runner.resume(tmp_path / "run", {"rounds": 4})["rounds"] == 4
+    assert "error feedback" in caplog.text
+    assert "all of them" in caplog.text
 
 
 def test_float32_leaves_nothing_out_and_is_resumed_with_any_quantizer(stc: Config, tmp_path: Path) -> None:

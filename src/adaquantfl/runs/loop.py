@@ -315,11 +315,11 @@ def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
     if not config.feedback or saved is None or saved["run"]["round"] == 0:
         return
     lost = [client for client, state in saved["clients"].items() if state is None]
-    if lost:
+    if lost or not saved["clients"]:
         _log.warning(
             "The checkpoint does not hold what these clients had left out of their updates (error feedback). They "
             "resume without it, so that the model will not be the same, bit for bit, as without the interruption: %s.",
-            ", ".join(lost),
+            ", ".join(lost) or "all of them",
         )
 
 
