@@ -270,7 +270,7 @@ REFUSED = {
     "float32: s = 1": float32(s=1),
     "levels without a scale": by_hand(scales=()),
     "another version": by_hand(version=2),
-    "unknown quantizer": by_hand(quantizer=15),
+    "unknown quantizer": by_hand(quantizer=16),
     "unknown codec": by_hand(codec=3),
     "levels in codec 255": by_hand(bytes(16), codec=255),
     "unknown layout": by_hand(layout=3),
