@@ -64,7 +64,8 @@ class Auto(Rule):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and math.isfinite(value) and value > 0):
                 raise RuleError(f"{field.name} = {value!r}: expected a number above 0.")
         if not self.error < 1:
             raise RuleError(f"error = {self.error!r}: it is below 1, or clients would send nothing.")

@@ -151,7 +151,7 @@ class Config:
         if self.private and DOWNLINKS.find(self.downlink) not in (Whole, Exact, Lossy, Late):
             raise ConfigError(
                 f"private = true does not go with downlink = {self.downlink!r}, of which it is not known whether it "
-                "sends clients each other's frames: use 'exact', 'model' or 'lossy'."
+                "sends clients each other's frames: use 'exact', 'model', 'lossy' or 'late'."
             )
         DOWNLINKS.find(self.downlink)
         if self.seed >= 2**63:
