@@ -106,3 +106,19 @@ def test_what_was_left_out_follows_within_the_rounds_that_the_rule_allows() -> N
 def test_a_quantizer_without_levels_is_refused(quantizer: str) -> None:
     with pytest.raises(ConfigError, match="no levels that a client could choose"):
         aq.Server(np.zeros(4, dtype=np.float32), rule=Auto(), quantizer=quantizer)
+
+
+def test_the_noise_of_some_clients_of_a_cohort_is_theirs() -> None:
+    cohort = aq.Cohort(examples=(100,) * 200)
+    assert cohort.noise(range(20), {}) ** 2 == pytest.approx(1 / 20)
+    assert cohort.noise(range(200), {}) ** 2 == pytest.approx(1 / 200)
+    assert aq.Cohort(examples=(100,) * 200, per_round=20).noise(range(20), {}) ** 2 == pytest.approx(1 / 20)
+
+
+def test_an_alignment_that_falls_counts_at_once() -> None:
+    rule = Auto(noise=0.2)
+    state = rule.learn(rule.init(), Energies(step=1.0, mean=1.0, noise=0.0, weights_squared=0.1))
+    state = rule.learn(state, Energies(step=0.2, mean=1.0, noise=0.0, weights_squared=0.1))
+    assert state.memory["alignment"] == pytest.approx(0.2)
+    state = rule.learn(state, Energies(step=1.0, mean=1.0, noise=0.0, weights_squared=0.1))
+    assert state.memory["alignment"] == pytest.approx(0.6)

@@ -106,7 +106,8 @@ class Auto(Rule):
         found = (energies.step - energies.noise) / energies.mean
         found = min(max(found, energies.weights_squared), 1.0)
         before = state.memory["alignment"]
-        alignment = found if before is None else _MEMORY * before + (1 - _MEMORY) * found
+        # It falls at once and rises slowly: with an alignment that is too high the noise exceeds its share.
+        alignment = found if before is None or found < before else _MEMORY * before + (1 - _MEMORY) * found
         return replace(state, memory={**state.memory, "alignment": alignment})
 
 
