@@ -40,9 +40,16 @@ def test_the_noise_of_aligned_clients_averages_out() -> None:
 
 
 def test_numbers_that_are_none_are_refused() -> None:
-    for settings in ({"error": 0.0}, {"error": 1.0}, {"noise": -1.0}, {"alone": float("nan")}, {"noise": True}, {"error": "half"}):
+    for settings in (
+        {"error": 0.0},
+        {"error": 1.0},
+        {"noise": -1.0},
+        {"alone": float("nan")},
+        {"noise": True},
+        {"error": "half"},
+    ):
         with pytest.raises(RuleError):
-            Auto(**settings)  # type: ignore[arg-type]
+            Auto(**settings)
 
 
 def play(rounds: int = 3, clients: int = 4, spread: float = 0.3, **settings: object) -> tuple[aq.Server, list, list]:

@@ -75,7 +75,7 @@ class Stages:
             )
         if rule.client_choice is not None and not uplink.quantizer.follows_rule:
             raise ConfigError(
-                f"quantizer = {uplink.quantizer.name!r} has no levels that a client could choose by rule {rule.name!r}: "
+                f"quantizer = {uplink.quantizer.name!r} has no levels that a client could choose by {rule.name!r}: "
                 "use it with Fixed(bits=1), or choose another quantizer."
             )
         NormLimit.of(max_update_norm, norm_action)
