@@ -1004,3 +1004,7 @@ def test_an_app_whose_loss_is_negative_is_trained_all_the_same() -> None:
     group = [Client(lambda _, array: array, loss=-3.0) for _ in range(3)]
     assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_quantized"] == 3
     assert not strategy.refusals
+
+
+def test_a_rule_by_name_sees_the_norm_that_it_needs() -> None:
+    assert AdaQuantStrategy(FedAvg(), rule="feddq", norm="linf")._stages.rule.name == "feddq"

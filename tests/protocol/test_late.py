@@ -50,6 +50,6 @@ def test_its_remainder_is_part_of_the_state() -> None:
 
 
 def test_an_error_that_is_none_is_refused() -> None:
-    for error in (0.0, 1.0, float("nan"), True):
+    for error in (0.0, 1.0, float("nan"), True, "half"):
         with pytest.raises(ConfigError, match="left for later"):
             Late(error)

@@ -280,3 +280,13 @@ def test_importing_the_protocol_does_not_import_torch() -> None:
     code = "import sys; from adaquantfl import OwnTask; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert re.fullmatch(r"False\s*", done.stdout)
+
+
+def test_late_goes_with_auto_and_other_methods_send_the_whole_model(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD)
+    usual = config_for(path)
+    assert (usual.method, usual.quantizer, usual.downlink) == ("auto", "fitted", "late")
+    for method in ("adaquant", "4bit", "fp32"):  # float32 is plain FedAvg, and the paper's rule is the paper's
+        other = config_for(path, method=method)
+        assert (other.quantizer, other.downlink) == ("uniform", "model")
+    assert config_for(path, method="fp32", downlink="late").downlink == "late"

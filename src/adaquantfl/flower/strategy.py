@@ -90,7 +90,8 @@ class AdaQuantStrategy(Strategy):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
         self.refusals: dict[int, str] = {}
-        rule = Config(method=rule).rule() if isinstance(rule, str) else rule
+        if isinstance(rule, str):
+            rule = Config(method=rule, norm=settings.get("norm", "")).rule()
         mean = is_mean(strategy) if averages is None else averages
         self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none

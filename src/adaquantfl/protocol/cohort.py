@@ -85,9 +85,11 @@ class Cohort:
 
     def noise(self, clients: Sequence[int], examples: Mapping[int, int]) -> float:
         """How much of one client's noise is left, on average, when the updates of a round are added up."""
-        if self.examples:
+        if self.examples and (self.per_round or len(clients) >= len(self.p)):
             share = (self.per_round or len(self.p)) / len(self.p)
             return sqrt(sum(p * p for p in self.p) / share)
+        if self.examples:  # the caller has named some of the clients
+            examples = {**examples, **dict(enumerate(self.examples))}
         sizes = np.array([examples.get(client, 0) for client in clients], dtype=np.float64)
         sizes[sizes == 0] = sizes[sizes > 0].mean() if sizes.any() else 1.0
         return float(np.sqrt(np.sum((sizes / sizes.sum()) ** 2)))

@@ -71,7 +71,7 @@ class Late(Exact):
     name: ClassVar[str] = "late"
 
     def __post_init__(self) -> None:
-        if isinstance(self.error, bool) or not 0 < self.error < 1:
+        if not isinstance(self.error, int | float) or isinstance(self.error, bool) or not 0 < self.error < 1:
             raise ConfigError(f"error = {self.error!r}: the share that is left for later is between 0 and 1.")
 
     def init(self, model: Model) -> dict[str, Any]:

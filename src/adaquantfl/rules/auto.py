@@ -64,7 +64,8 @@ class Auto(Rule):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and math.isfinite(value) and value > 0):
                 raise RuleError(f"{field.name} = {value!r}: expected a number above 0.")
         if not self.error < 1:
             raise RuleError(f"error = {self.error!r}: it is below 1, or clients would send nothing.")
@@ -105,7 +106,8 @@ class Auto(Rule):
         found = (energies.step - energies.noise) / energies.mean
         found = min(max(found, energies.weights_squared), 1.0)
         before = state.memory["alignment"]
-        alignment = found if before is None else _MEMORY * before + (1 - _MEMORY) * found
+        # It falls at once and rises slowly: with an alignment that is too high the noise exceeds its share.
+        alignment = found if before is None or found < before else _MEMORY * before + (1 - _MEMORY) * found
         return replace(state, memory={**state.memory, "alignment": alignment})
 
 

@@ -99,7 +99,7 @@ class Config:
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The downlink.
-    downlink: str = ""  # "model"; "exact": what leads to the new one. For a task of your own "late": quantized
+    downlink: str = ""  # "model"; "exact": what leads to the new one. "late": quantized; with "auto" on your own task
     downlink_s0: int = 32  # levels of "lossy" at the start
     private: bool = False  # clients never get each other's frames, also with downlink = "exact"
     # Clients that fail.
@@ -121,12 +121,10 @@ class Config:
     link: Link | None = None  # the section [link]: simulated time
 
     def __post_init__(self) -> None:
-        for key, value in (
-            ("method", "auto" if self.task else "adaquant"),
-            ("downlink", "late" if self.task else "model"),
-        ):
-            if getattr(self, key) == "":
-                object.__setattr__(self, key, value)
+        if self.method == "":
+            object.__setattr__(self, "method", "auto" if self.task else "adaquant")
+        if self.downlink == "":  # float32 and the paper's rule are compared with: nothing else is quantized there
+            object.__setattr__(self, "downlink", "late" if self.task and self.method == "auto" else "model")
         if self.quantizer == "" and self.method in methods():
             object.__setattr__(self, "quantizer", methods()[self.method].quantizer)
         for field in fields(self):
@@ -151,7 +149,7 @@ class Config:
         if self.private and DOWNLINKS.find(self.downlink) not in (Whole, Exact, Lossy, Late):
             raise ConfigError(
                 f"private = true does not go with downlink = {self.downlink!r}, of which it is not known whether it "
-                "sends clients each other's frames: use 'exact', 'model' or 'lossy'."
+                "sends clients each other's frames: use 'exact', 'model', 'lossy' or 'late'."
             )
         DOWNLINKS.find(self.downlink)
         if self.seed >= 2**63:
