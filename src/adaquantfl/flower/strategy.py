@@ -20,7 +20,7 @@ from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
-from ..rules import Rule
+from ..rules import Auto, Rule
 from ..runs.config import Config
 from .averaging import averages as is_mean
 from .evaluation import seen, show
@@ -44,12 +44,13 @@ class AdaQuantStrategy(Strategy):
     """Quantized updates from the clients that have `quantize_mod`; the rest of the round is the wrapped strategy's.
 
     Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. rule: which s in which round;
-    "auto" by default, which needs nothing set; `AdaQuant(s0=2)` is the paper's, `Fixed(bits=4)` the same in all rounds,
-    `FullPrecision()` for a comparison without; or a name of `adaquantfl methods`, such as "4bit". downlink: "late", the
-    default, sends the model's change quantized and what it left out later; "exact" sends what leads to the model from
-    the one that a client holds in its Context, bit for bit the same; "model" sends the whole model in every round, and
-    clients keep nothing. The other settings are those of `aq.Server`: quantizer, scope, codec, norm, feedback,
-    sparsity, seed, max_update_norm, norm_action, max_examples, min_clients, loss_smoothing, cost.
+    "auto" by default, which needs nothing set; `AdaQuant(s0=2)` is the paper's, `Fixed(bits=4)` the same in all
+    rounds, `FullPrecision()` for a comparison without; or a name of `adaquantfl methods`, such as "4bit". downlink:
+    "late", the default with "auto", sends the model's change quantized and what it left out later; "exact", the
+    default with other rules, sends what leads to the model from the one that a client holds in its Context, bit for
+    bit the same; "model" sends the whole model in every round, and clients keep nothing. The other settings are
+    those of `aq.Server`: quantizer, scope, codec, norm, feedback, sparsity, seed, max_update_norm, norm_action,
+    max_examples, min_clients, loss_smoothing, cost.
 
     Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
     the clients' metric that is the training loss; by default "train_loss", else "loss", else the only one with "loss"
@@ -70,7 +71,7 @@ class AdaQuantStrategy(Strategy):
         strategy: Strategy,
         *,
         rule: Rule | str = "auto",
-        downlink: str = "late",
+        downlink: str = "",
         min_clients: int = 1,
         averages: bool | None = None,
         exact: str | Sequence[str] = EXACT_NAMES,
@@ -93,6 +94,7 @@ class AdaQuantStrategy(Strategy):
         if isinstance(rule, str):
             rule = Config(method=rule, norm=settings.get("norm", "")).rule()
         mean = is_mean(strategy) if averages is None else averages
+        downlink = downlink or ("late" if isinstance(rule, Auto) else "exact")
         self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)

@@ -97,8 +97,7 @@ class Auto(Rule):
         return replace(state, memory={**state.memory, "round": state.memory["round"] + 1})
 
     def wants_energies(self, state: RuleState, mixing: Mixing) -> bool:
-        round = state.memory["round"]  # 1 is the first
-        return mixing.averages and not mixing.feedback and (round <= 4 or round % 4 == 0)
+        return mixing.averages and not mixing.feedback
 
     def learn(self, state: RuleState, energies: Energies) -> RuleState:
         if not energies.mean > 0:
