@@ -65,7 +65,7 @@ def step_error(step: float) -> float:
     With c(z) the mean of z's cell, Q(z) = c(z) / E[c^2] is right on average, and its error is 1 / E[c^2] - 1.
 
     >>> round(step_error(1.0), 4), round(step_error(0.1), 6)
-    (0.0833, 0.000834)
+    (0.0833, 0.000833)
     """
     if step < 0.1:
         return step * step / 12
