@@ -113,7 +113,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "krum": {"step": "krum", "clients": 6, "downlink": "exact"},
     "cnn exact": {"model": "cnn", "rounds": 3, "downlink": "exact"},
     "two workers": {"workers": 2},
-    "own task": {"source": "task"},
+    "own task": {"source": "task", "method": "adaquant"},
     "own task centroid": {"source": "task", "method": "cost-aware", "quantizer": "centroid", **SURVEYED},
     "own task with a fault": {"source": "faulty", "min_clients": 2, "downlink": "exact", "method": "4bit"},
     "gloo": {"engine": "gloo"},
@@ -124,7 +124,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "gloo clip": {"engine": "gloo", "max_update_norm": "1x", "norm_action": "clip", "downlink": "exact"},
     "gloo median": {"engine": "gloo", "step": "median", "method": "8bit", "downlink": "exact"},
     "flower": {"engine": "flower", "downlink": "exact"},
-    "flower own task": {"engine": "flower", "source": "task"},
+    "flower own task": {"engine": "flower", "source": "task", "method": "adaquant"},
     "flower-deployment": {"engine": "flower-deployment", "clients": 2},
 }  # fmt: skip
 

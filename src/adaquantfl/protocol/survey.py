@@ -54,7 +54,8 @@ def take(update: Vector, order: Order, lengths: tuple[int, ...], loss: float, ha
             frame = compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None)
         else:
             levels = quantize(update, s, order.key, segments, stretch, quantizer, norm or None)
-            entry["error"] = quantizer.drawn_error(update, levels)
+            error = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64)
+            entry["error"] = error / max(float(np.dot(update, update)), 1e-30)
             frame = encode(levels, order.codec)
         entry["size"] = len(frame)
     return _MEASURED.pack(loss, harm) + entries.tobytes()
