@@ -552,8 +552,9 @@ def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
     saved = {"run": {"round": 1}, "clients": states}
     loop._check_feedback(saved, config)
     assert "does not hold what these clients had left out of their updates (error feedback)" in caplog.text
-    with pytest.raises(aq.CheckpointError, match="error feedback"):
-        loop._check_feedback({**saved, "clients": dict.fromkeys(states)}, config)
+    caplog.clear()
+    loop._check_feedback({**saved, "clients": dict.fromkeys(states)}, config)
+    assert all(client in caplog.text for client in states)
     engine.restore_clients({"1": states["0"]})
     assert "Not every client got back what it had left out" in caplog.text
     assert "client 1: its connection is lost" in caplog.text

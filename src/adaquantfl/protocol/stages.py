@@ -73,7 +73,7 @@ class Stages:
                 f"quantizer = {uplink.quantizer.name!r} does not go with method = {rule.name!r}, which measures noise "
                 "that averages out over the clients: choose one that is unbiased."
             )
-        if rule.client_choice is not None and not uplink.quantizer.follows_rule:
+        if rule.chooses_by_error and not uplink.quantizer.follows_rule:
             raise ConfigError(
                 f"quantizer = {uplink.quantizer.name!r} has no levels that a client could choose by {rule.name!r}: "
                 "use it with Fixed(bits=1), or choose another quantizer."

@@ -145,6 +145,11 @@ class Rule(ABC):
         """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
         raise RuleError("This rule leaves the choice of levels to the server.")
 
+    @property
+    def chooses_by_error(self) -> bool:
+        """Whether clients choose by the error of their updates, for which a quantizer must have levels to choose."""
+        return type(self).choose.__func__ is not Rule.choose.__func__  # type: ignore[attr-defined]
+
     def client_number(self, state: RuleState, mixing: Mixing) -> float:
         """The number of a `client_choice` in this round."""
         assert self.client_choice is not None
