@@ -149,7 +149,8 @@ def test_the_example_runs_on_a_superlink_with_supernodes() -> None:
         for number in range(2):
             node = ("flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port()))
             start(*node, "--node-config", f"partition-id={number} num-partitions=2")
-        command = ["flwr", "run", str(APP), "mine", "--stream", "--run-config", "num-server-rounds=3 local-steps=4"]
+        config = 'num-server-rounds=3 local-steps=4 rule="adaquant"'
+        command = ["flwr", "run", str(APP), "mine", "--stream", "--run-config", config]
         done = subprocess.run(
             [str(BIN / command[0]), *command[1:]],
             env=env,
