@@ -24,7 +24,8 @@ def test_the_error_follows_from_what_becomes_of_it() -> None:
     late = rule.init()
     for _ in range(100):
         late = rule.plan(late)
-    assert rule.client_number(late, Mixing(0.1, feedback=True)) == 0.6
+    assert rule.client_number(late, Mixing(0.1, feedback=True, gain=0.0)) == 0.6
+    assert rule.client_number(late, Mixing(0.1, feedback=True)) == 0.5, "one round late where nobody measures the gain"
     assert rule.client_number(late, Mixing(0.1, feedback=True, participation=0.05)) == pytest.approx(1 / 3)
     assert rule.client_number(state, Mixing(0.1, averages=False, feedback=True)) == 0.03
     assert rule.client_number(state, Mixing(0.1)) == pytest.approx(0.2)  # nothing is known: no alignment

@@ -118,7 +118,8 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
             return self.error
         if not self._keeps:
             return Auto.noise  # as if no other client averaged it out: the filter does not know how many do
-        return error_after(1 + sum(earlier < round for earlier in self._rounds[site, layout]), Auto.error)
+        earlier = sum(one < round for one in self._rounds[site, layout])
+        return error_after(earlier + 1, Auto.error, gain=None)  # a filter sees one client's updates, not the model
 
     def _tell(self, fl_ctx: FLContext, sentence: str) -> None:
         """Say something once, not in every round."""

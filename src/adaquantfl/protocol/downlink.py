@@ -130,6 +130,10 @@ class Whole:
         """What it carries from round to round."""
         return {}
 
+    def gain(self, state: Mapping[str, Any]) -> float | None:
+        """What share of a part that was left out clients ask for again, where the downlink measures it."""
+        return None
+
     def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
         """The log after a round."""
         return replace(log, round=log.round + 1, digest=digest_of(new), steps=())

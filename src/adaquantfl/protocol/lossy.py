@@ -6,6 +6,7 @@ paper's rule. `Late` takes the coarsest levels that delay the model by little: s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from ..quantizers.segments import bucket_lengths
 from ..quantizers.streams import stream_key
 from ..rules import AdaQuant, RuleState
 from ..rules.auto import error_after
+from . import gain
 from .arrays import Model
 from .downlink import Change, Exact, Published, Relay, add_up
 from .ledger import Ledger
@@ -64,6 +66,8 @@ class Lossy(Exact):
 class Late(Exact):
     """The model's change in the coarsest levels that delay it by at most a tenth of the rounds so far.
 
+    The delay is shorter where the measured gain says that clients ask again for what comes late.
+
     error: the largest share of the change's energy that is left for later rounds. Nobody gets another client's frames.
     """
 
@@ -75,16 +79,20 @@ class Late(Exact):
             raise ConfigError(f"error = {self.error!r}: the share that is left for later is between 0 and 1.")
 
     def init(self, model: Model) -> dict[str, Any]:
-        return {"remainder": np.zeros_like(model.weights)}
+        return {"remainder": np.zeros_like(model.weights), **gain.begin()}
+
+    def gain(self, state: Mapping[str, Any]) -> float | None:
+        return gain.of(state)
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
         total, quantizer, segments = change.update + state["remainder"], find("fitted"), np.array(change.lengths)
-        norm, error = quantizer.norm(None), error_after(change.round + 1, self.error)
+        norm, error = quantizer.norm(None), error_after(change.round + 1, self.error, self.gain(state))
         s, stretch = quantizer.levels_for(
             levels_for_error(quantizer, total, error, 0, segments, norm), segments, total, balanced=False
         )
         relay = Relay([(compress(total, s, 0, "auto", segments, stretch, quantizer, norm), 1.0)])
         weights = add_up(old.weights, relay)
-        after = {"remainder": total - (weights - old.weights)}
+        sent = weights - old.weights
+        after = {"remainder": total - sent, **gain.after(state, change.update, state["remainder"], sent)}
         count = len(change.lengths)
         return Published(replace(wanted, weights=weights), relay, after, ledger.after_broadcast(len(total), s, count))

@@ -41,7 +41,8 @@ def begin(
     )
     shares = stages.cohort.draw(stages.seed, state.round) if clients is None else None
     asked = sorted(shares.weights if shares is not None else set(clients or ()))
-    levels = stages.levels_by_client(rule, asked, state.examples)
+    gain = stages.downlink.gain(state.trajectory.downlink)
+    levels = stages.levels_by_client(rule, asked, state.examples, gain)
     orders = write_orders(stages, state, rule, levels, eta)
     ledger = state.ledger
     if loss is not None and stages.wants_loss(state.rule, ledger.paper_bits):

@@ -133,7 +133,7 @@ class Stages:
         return Mixing(averages=self.averages, feedback=self.uplink.feedback)
 
     def levels_by_client(
-        self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int]
+        self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int], gain: float | None = None
     ) -> dict[int, float | None]:
         """The number that each client's order has in the place of s."""
         if state.s is None:
@@ -144,6 +144,7 @@ class Stages:
                 self.mixing,
                 weights_squared=self.cohort.noise(clients, examples) ** 2,
                 participation=len(clients) / everybody,
+                gain=gain,
             )
             return dict.fromkeys(clients, self.rule.client_number(state, mixing))
         own = self.rule.levels_by_weight(state.s, self.cohort.population(clients, examples))

@@ -5,7 +5,9 @@ Each client knows its update, and so finds the coarsest levels with a certain er
 
 - A client with error feedback adds what it left out to its next update. Nothing is lost, it comes later: with an error
   D by about D / (1 - D) rounds. That may be a tenth of the rounds that the client has taken part in, so that a short
-  training does not end before its updates have arrived; and D is at most `error`.
+  training does not end before its updates have arrived; and D is at most `error`. Clients that train until they fit
+  their data ask again for what has not arrived, and the model gets it twice. The downlink `late` measures how much
+  they do (`protocol.gain`), and the delay is at most 0.05 / gain^2 rounds; where nobody measures it, one round.
 - Without feedback the errors of the clients are noise in the round's step u = sum of p_i u_i. With the error q it has
   the energy q sum of p_i^2 ||u_i||^2, which is a share `noise` of ||u||^2 where
 
@@ -31,6 +33,8 @@ from .base import Energies, Mixing, Rule, RuleState
 
 MOST_ERROR = 64.0  # of one client, however many average it out: coarser frames save nothing
 LATE = 0.1  # of the rounds that a client has taken part in
+GAIN_LATE = 0.05  # rounds, at a gain of 1: near the end of training it adds about a fifth to the noise of SGD itself
+UNMEASURED_LATE = 1.0  # rounds, where nobody measures the gain
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
 
@@ -49,8 +53,8 @@ class Auto(Rule):
     >>> rule.client_number(state, Mixing(weights_squared=0.25))
     1.0
     >>> later = RuleState(s=1, memory={"round": 10, "alignment": None})
-    >>> [rule.client_number(later, Mixing(feedback=True, participation=share)) for share in (1.0, 0.1)]
-    [0.5, 0.09090909090909091]
+    >>> [round(rule.client_number(later, Mixing(feedback=True, gain=gain)), 2) for gain in (0.0, 0.5, 1.0)]
+    [0.5, 0.17, 0.05]
     """
 
     error: float = 0.7
@@ -85,7 +89,7 @@ class Auto(Rule):
         if not mixing.averages:
             return self.alone
         if mixing.feedback:
-            return error_after(state.memory["round"] * mixing.participation, self.error)
+            return error_after(state.memory["round"] * mixing.participation, self.error, mixing.gain)
         alignment = max(state.memory["alignment"] or 0.0, mixing.weights_squared)
         return min(self.noise * alignment / mixing.weights_squared, MOST_ERROR)
 
@@ -110,11 +114,17 @@ class Auto(Rule):
         return replace(state, memory={**state.memory, "alignment": alignment})
 
 
-def error_after(rounds: float, most: float) -> float:
-    """The error D for a sender that has taken part in this many rounds: D / (1 - D) is a tenth of them; `most` at most.
+def error_after(rounds: float, most: float, gain: float | None) -> float:
+    """The error D for a sender that has taken part in this many rounds, `most` at most.
 
-    >>> [round(error_after(k, most=0.7), 2) for k in (1, 10, 100)]
+    D / (1 - D), the delay, is a tenth of the rounds, and at most what the gain allows.
+
+    >>> [round(error_after(k, most=0.7, gain=0.0), 2) for k in (1, 10, 100)]
     [0.09, 0.5, 0.7]
     """
     late = LATE * max(rounds, 1.0)
+    if gain is None:
+        late = min(late, UNMEASURED_LATE)
+    elif gain > 0:
+        late = min(late, GAIN_LATE / gain**2)
     return min(late / (1 + late), most)

@@ -87,7 +87,8 @@ class Energies:
 class Mixing:
     """What becomes of the clients' errors. weights_squared: the sum of p_i^2 over a round's clients. averages: whether
     the new model is a mean over the clients. feedback: whether clients send what they left out later. participation:
-    the share of the clients that take part in a round.
+    the share of the clients that take part in a round. gain: the share of what the model lacks that the next update
+    asks for; None where it is not measured.
 
     >>> Mixing(weights_squared=0.25).feedback
     False
@@ -97,6 +98,7 @@ class Mixing:
     averages: bool = True
     feedback: bool = False
     participation: float = 1.0
+    gain: float | None = None
 
 
 class Verdict(Enum):

@@ -1,0 +1,59 @@
+"""The gain of a round: the share of what the model still lacks that the next round's update asks for.
+
+A downlink that leaves a part of the model's change for later needs it. With a small gain the clients hardly notice that
+the part is missing. With a gain near 1 they ask for all of it again in the next round, and the model gets it twice:
+training swings, and with long delays it diverges.
+
+One round tells: a part of the change was sent, and a part was left out. The next update u still points along both as
+far as training goes on in the same direction, but along the sent part by the gain less:
+
+    gain = <u, left out> / |left out|^2 - <u, sent> / |sent|^2
+
+averaged over some rounds. On a quadratic with curvature h the gain of one step is eta h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .arrays import Vector
+
+ELEMENTS = 2**16  # that it is measured on, evenly over the model
+_MEMORY = 0.8  # of the sums of earlier rounds
+
+
+def begin() -> dict[str, Any]:
+    """What is kept before the first round: the sent part of the last change, and the sums of the formula."""
+    return {"sent": np.zeros(0, dtype=np.float32), "sums": [0.0, 0.0, 0.0, 0.0]}
+
+
+def after(state: Mapping[str, Any], update: Vector, left: Vector, sent: Vector) -> dict[str, Any]:
+    """What is kept after a round. left: what was left out before it. sent: the part of the change that is sent now."""
+    before, u, r = state["sent"], _some(update), _some(left)
+    energy, sums = _dot(u, u), state["sums"]
+    if len(before) and energy > 0:
+        now = np.array([_dot(u, r), _dot(r, r), _dot(u, before), _dot(before, before)]) / energy
+        sums = (_MEMORY * np.array(sums) + now).tolist()
+    return {"sent": _some(sent).copy(), "sums": sums}
+
+
+def of(state: Mapping[str, Any]) -> float | None:
+    """The gain; None where nothing was left out so far.
+
+    >>> of({"sums": [0.5, 1.0, 0.2, 1.0]})
+    0.3
+    """
+    again, left, onward, sent = state["sums"]
+    return again / left - onward / sent if left > 0 and sent > 0 else None
+
+
+def _some(values: Vector) -> Vector:
+    return values[:: -(-len(values) // ELEMENTS)]
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    """Without BLAS, whose sums depend on the number of threads."""
+    return float(np.sum(np.multiply(a, b, dtype=np.float64)))
