@@ -14,6 +14,11 @@ from .receive import Received
 
 _log = logging.getLogger("flwr")
 _MOST_NAMES = 5  # of nodes in a sentence
+_UNMEASURED = (
+    "%d of %d clients do not measure what noise does to their loss. The rule counts it as 0 there: it chooses levels "
+    "by cost and error alone, and takes finer ones when the training loss rises. Node %d: %s Give the app an evaluate "
+    "handler that reports a loss, or the mod a probe."
+)
 
 
 class Fleet:
@@ -45,6 +50,9 @@ class Fleet:
         """Log what happened to the replies: refusals each time, what is true of the fleet once."""
         for node, reason in received.refused.items():
             _log.warning("Refused the reply of node %d: %s", node, reason)
+        if received.unmeasured:
+            node, reason = next(iter(received.unmeasured.items()))
+            self.once("unmeasured", _UNMEASURED, len(received.unmeasured), received.heard, node, reason)
         count = len(received.plain)
         if not count:
             return

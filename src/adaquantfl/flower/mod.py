@@ -17,6 +17,7 @@ from ..protocol.feedback import ROUNDS_KEPT
 from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
 from .form import Form
+from .harm import OwnEvaluation
 from .losses import loss_in, numbers_in
 from .once import Once
 from .records import (
@@ -29,6 +30,7 @@ from .records import (
     REPLY,
     SAME_VERSION,
     SPEAKER,
+    UNMEASURED,
     array_record,
     arrays_in,
     bytes_in,
@@ -51,7 +53,8 @@ def quantize_mod(
     to see plain arrays.
 
     probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
-    probe=loss_of)`. Without it the harm counts as 0.
+    probe=loss_of)`. Without it the app's own evaluate handler is asked, twice in a survey; where there is none either,
+    the harm counts as 0, and the server's log says so.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[quantize_mod])
@@ -82,7 +85,12 @@ def quantize_mod(
         if len(records) != 1:
             raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = records[0], _measured(reply.content, plan)
-        measure = None if probe is None else lambda weights: probe(form.whole(_named(weights)), context)
+        own = OwnEvaluation(message, plan, context)
+
+        def measure(weights: Weights) -> float | None:
+            arrays = form.whole(_named(weights))
+            return own(array_record(arrays)) if probe is None else probe(arrays, context)
+
         arrays = arrays_in(trained)
         if apart := form.apart(arrays):
             raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
@@ -92,7 +100,7 @@ def quantize_mod(
     if plan["with_model"] or client.order.feedback:
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
-    entries = {REPLY: data, "partition": partition, ERROR: client.error}
+    entries = {REPLY: data, "partition": partition, ERROR: client.error, UNMEASURED: own.reason or None}
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 

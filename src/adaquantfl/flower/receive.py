@@ -22,7 +22,7 @@ from ..protocol.server import Server
 from .form import Form
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, NOTE, REPLY, array_record, arrays_in, bytes_in, put, size_of, without_ours
+from .records import ERROR, NOTE, REPLY, UNMEASURED, array_record, arrays_in, bytes_in, put, size_of, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
@@ -33,7 +33,8 @@ class Received:
 
     heard: how many updates are in. plain: node -> why it sent plain weights, where it said so. clipped: how many
     clients' arrays differential privacy made shorter. errors: of the quantizers, as the clients measured them. refused,
-    failed: node -> why; failed ones sent an error. capped: node -> its weight, which was above `max_examples`.
+    failed: node -> why; failed ones sent an error. unmeasured: node -> why the rule does not know what
+    noise does there. capped: node -> its weight, which was above `max_examples`.
     """
 
     heard: int = 0
@@ -44,6 +45,7 @@ class Received:
     refused: dict[int, str] = field(default_factory=dict)
     capped: dict[int, float] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    unmeasured: dict[int, str] = field(default_factory=dict)
     _places: list[tuple[float, Message]] = field(default_factory=list)
 
     @property
@@ -185,6 +187,8 @@ def receive(
             measured = reply.content.config_records[name].get(ERROR)
             if isinstance(measured, float) and 0 <= measured < math.inf:
                 received.errors.append(measured)
+            if unmeasured := reply.content.config_records[name].get(UNMEASURED):
+                received.unmeasured[reply.metadata.src_node_id] = str(unmeasured)
             put(reply, name, array_record(form.whole(weights[client])))
             received.heard += 1
             received.take(reply, partition)

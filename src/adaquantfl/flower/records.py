@@ -22,6 +22,7 @@ from ..runs import checkpoint
 KEY = "adaquantfl"  # of our record in a message and in a Context's state
 ORDER, PARCEL, REPLY, NOTE, HOLDS, _CLIENT = "order", "parcel", "reply", "note", "holds", "client"  # entries
 ERROR = "error"  # of a reply's quantizer, as the client measured it
+UNMEASURED = "unmeasured"  # why the client did not measure what noise does to its loss
 SPEAKER = "quantize_mod:"  # how the mod's errors begin
 SAME_VERSION = "Install the same version of adaquantfl"  # in those of a client that cannot read the order
 

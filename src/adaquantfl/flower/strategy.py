@@ -13,10 +13,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ..errors import CheckpointError, ConfigError
+from ..names import unknown
 from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import digest_of
 from ..protocol.feedback import ROUNDS_KEPT
-from ..protocol.server import Server
+from ..protocol.server import SETTINGS, Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
@@ -26,6 +27,7 @@ from .averaging import averages as is_mean
 from .evaluation import seen, show
 from .fleet import Fleet, check_usable
 from .form import Form
+from .harm import evaluate_settings
 from .losses import USUAL_KEYS, advice, needs_loss
 from .privacy import clipping_norm, refuse_outer
 from .receive import positive, receive
@@ -37,6 +39,7 @@ from .traffic import bytes_of, float32_bytes
 
 _log = logging.getLogger("flwr")
 _FORMAT = 2  # of state_dict
+_SETTINGS = ("strategy", "exact", "loss_key", "lr_key")  # beside those of `aq.Server`
 _STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
 
@@ -86,6 +89,8 @@ class AdaQuantStrategy(Strategy):
             )
         if own := {"step", "cohort"} & set(settings):
             raise ConfigError(f"{own.pop()} is not a setting here: the wrapped strategy samples and aggregates.")
+        if others := [name for name in settings if name not in SETTINGS]:
+            raise ConfigError(unknown("setting of AdaQuantStrategy", others[0], [*_SETTINGS, *SETTINGS]))
         self._exact = (exact,) if isinstance(exact, str) else tuple(exact)
         if not all(isinstance(pattern, str) for pattern in self._exact):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
@@ -106,6 +111,7 @@ class AdaQuantStrategy(Strategy):
         self._sent: Sent | None = None  # the messages of that round
         self._viewing: Sent | None = None  # those of the evaluation that is out
         self._timeout, self._seconds = TIMEOUT, 0.0
+        self._evaluate_config: ConfigRecord | None = None  # for clients that measure harm by their evaluate handler
         self._rounds = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
@@ -215,6 +221,7 @@ class AdaQuantStrategy(Strategy):
         """
         given, rounds = Arguments(self.strategy.start, args, kwargs), self._resumed
         self._timeout = float(given.get("timeout", TIMEOUT))
+        self._evaluate_config = given.get("evaluate_config")
         if evaluate := given.get("evaluate_fn"):
             given.replace("evaluate_fn", later(evaluate, rounds))
         steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
@@ -290,6 +297,7 @@ class AdaQuantStrategy(Strategy):
             "rounds_kept": ROUNDS_KEPT if self._stages.rule.rolls_back else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
+            **(evaluate_settings(self._evaluate_config) if self._stages.rule.wants_survey(server.current.rule) else {}),
             **self._served.form.settings,
         }
         same = digest_of(before.layout.split(self._served.form.once(weights))) == before.log.digest

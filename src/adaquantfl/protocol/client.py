@@ -23,7 +23,7 @@ from .messages import Order, Reply, sign
 from .uplink import MOST_UPDATE_NORM, Sent, send
 
 FORMAT = 1
-Probe = Callable[[Weights], float]  # the loss of these weights on some of the client's data
+Probe = Callable[[Weights], float | None]  # the loss of these weights on some of the client's data; None: not known
 
 
 class Client:
@@ -172,11 +172,13 @@ class Client:
         added up.
         """
         harm, order = 0.0, self.order
-        if probe is not None and sent.levels is not None:
+        exact = None if probe is None or sent.levels is None else probe(held.layout.join(held.model, copy=False))
+        if exact is not None:
+            assert probe is not None
+            assert sent.levels is not None
             noise = (sent.levels.dequantize() - update) * np.float32(order.noise)
-            noisy = replace(held.model, weights=held.model.weights + noise)
-            loss = probe(held.layout.join(held.model, copy=False))
-            harm = probe(held.layout.join(noisy, copy=False)) - loss
+            noisy = probe(held.layout.join(replace(held.model, weights=held.model.weights + noise), copy=False))
+            loss, harm = exact, 0.0 if noisy is None else noisy - exact
         return survey.take(update, order, held.layout.lengths, loss, harm)
 
 
