@@ -53,11 +53,11 @@ def text(records: Path) -> str:
         panel = letter.load(records / name)
         if "adaquant" not in panel:
             continue
-        rivals = ", ".join(letter.METHODS[method] for method in panel if method.endswith("bit"))
+        rivals = ", ".join(letter.METHODS[method] for method in letter.judged(panel)) or "none so far"
         judged = ", ".join(f"{level:g}: {letter.verdict(panel, level)}" for level in SHOWN)
         parts += [
-            f"**{title[0].upper()}{title[1:]}.** Whether AdaQuantFL takes fewer bits than every fixed level that was "
-            f"run here ({rivals}), in every seed, to loss {judged}.",
+            f"**{title[0].upper()}{title[1:]}.** Whether AdaQuantFL takes fewer bits than every fixed level with three "
+            f"seeds ({rivals}), in every seed, to loss {judged}.",
             f"Bits of one client by the paper's formula, in units of d:\n\n{table(panel, 'paper_bits')}",
             f"Bytes on the wire, all clients, in MB:\n\n{table(panel, 'bytes_up')}",
         ]

@@ -108,15 +108,25 @@ def cells(traces: Sequence[Trace], measure: str) -> dict[float, Cell]:
 
 
 def verdict(panel: dict[str, list[Trace]], level: float) -> str:
-    """Whether AdaQuantFL needs fewer paper bits than every fixed level: "yes", "no", or "open" with too few seeds."""
-    ours = panel.get("adaquant", [])
-    rivals = {method: traces for method, traces in panel.items() if method.endswith("bit")}
-    if not rivals or min(len(ours), *map(len, rivals.values())) < ENOUGH_SEEDS:
+    """Whether AdaQuantFL needs fewer paper bits than every fixed level with enough seeds: "yes", "no", or "open".
+
+    It is open with too few seeds, and where a fixed level with too few seeds is cheaper in one of them.
+    """
+    ours, rivals = panel.get("adaquant", []), judged(panel)
+    if not rivals or len(ours) < ENOUGH_SEEDS:
         return "open"
     mine = cells(ours, "paper_bits")[level]
-    best = [cells(traces, "paper_bits")[level].reached for traces in rivals.values()]
-    cheapest = min((min(values) for values in best if values), default=math.inf)
-    return "yes" if mine.mean is not None and max(mine.reached) < cheapest else "no"
+    best = {method: cells(panel[method], "paper_bits")[level].reached for method in panel if method.endswith("bit")}
+    slowest = max(mine.reached) if mine.mean is not None else math.inf
+    cheaper = {method for method, values in best.items() if values and min(values) <= slowest}
+    if cheaper and not cheaper & set(rivals):
+        return "open"
+    return "yes" if mine.mean is not None and not cheaper else "no"
+
+
+def judged(panel: dict[str, list[Trace]]) -> list[str]:
+    """The fixed levels with enough seeds for a verdict."""
+    return [method for method, traces in panel.items() if method.endswith("bit") and len(traces) >= ENOUGH_SEEDS]
 
 
 def _read(path: Path, method: str) -> Trace:

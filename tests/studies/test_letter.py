@@ -38,6 +38,10 @@ def test_a_verdict_wants_three_seeds_and_every_one_of_them() -> None:
     assert letter.verdict({"adaquant": ours, "4bit": [*rivals[:2], trace("4bit", 99, 2)]}, 0.05) == "no"
     never = [trace("2bit", 10, seed, lowest=0.3) for seed in range(3)]
     assert letter.verdict({"adaquant": ours, "2bit": never}, 0.05) == "yes"
+    one = {"adaquant": ours, "4bit": rivals, "8bit": [trace("8bit", 300)]}
+    assert letter.verdict(one, 0.05) == "yes"
+    assert letter.judged(one) == ["4bit"], "8 bits have one seed: they can only open a verdict"
+    assert letter.verdict({**one, "8bit": [trace("8bit", 50)]}, 0.05) == "open"
 
 
 def test_the_page_shows_the_records() -> None:
