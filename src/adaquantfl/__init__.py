@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from .protocol.client import Client
     from .protocol.cohort import Cohort
+    from .protocol.optimizers import Adam, Momentum, Nesterov, Yogi
     from .protocol.robust import Krum, Median, TrimmedMean
     from .protocol.server import Server
     from .quantizers.levels import Levels, quantize
@@ -62,6 +63,7 @@ _HOME = {
     "quantizers.streams": ("stream_key",),
     "protocol.client": ("Client",),
     "protocol.cohort": ("Cohort",),
+    "protocol.optimizers": ("Adam", "Momentum", "Nesterov", "Yogi"),
     "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
     "rules": ("AdaQuant", "Auto", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
@@ -75,6 +77,7 @@ __all__ = [
     "Accumulator",
     "AdaQuant",
     "AdaQuantError",
+    "Adam",
     "Auto",
     "CheckpointError",
     "Client",
@@ -89,6 +92,8 @@ __all__ = [
     "Levels",
     "Median",
     "ModelNeeded",
+    "Momentum",
+    "Nesterov",
     "OwnTask",
     "QuantizeError",
     "Refused",
@@ -100,6 +105,7 @@ __all__ = [
     "TaskError",
     "TrimmedMean",
     "Verdict",
+    "Yogi",
     "__version__",
     "bucket_lengths",
     "compress",

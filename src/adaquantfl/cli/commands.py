@@ -87,7 +87,7 @@ def methods(options: argparse.Namespace) -> int:
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")
-    print(lines((step.name, (step.__doc__ or "").partition("\n")[0], "docs/security.md") for step in steps))
+    print(lines((step.name, (step.__doc__ or "").partition("\n")[0], step.reference) for step in steps))
     return 0
 
 

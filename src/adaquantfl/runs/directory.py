@@ -73,8 +73,12 @@ class RunDirectory:
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
-        if config.method == "cosine" and config.rounds != load_config(self.path / "config.toml").rounds:
-            raise CheckpointError("'cosine' rises over all rounds: another number of them changes those that are done.")
+        if config.rounds != load_config(self.path / "config.toml").rounds:
+            for key in ("method", "eta_schedule"):
+                if getattr(config, key) == "cosine":
+                    raise CheckpointError(
+                        f"{key} = 'cosine' goes over all rounds: another number of them changes those that are done."
+                    )
         if changes:
             self._write_config(config)
         self._cut_history(done)
