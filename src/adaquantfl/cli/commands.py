@@ -116,6 +116,15 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
+def export(options: argparse.Namespace) -> int:
+    """Write a run's model to a file that plain PyTorch reads."""
+    from ..runs import model_file
+
+    model_file.export(options.run, options.out)
+    print(f"{options.out} holds the model; plain PyTorch reads it without this package (docs/own-task.md).")
+    return 0
+
+
 def watch(options: argparse.Namespace) -> int:
     """Serve the page of runs while they are running."""
     from ..report import watch

@@ -318,7 +318,7 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
     if run.state.latest_round != run.state.round:  # resumed with a budget that is used up already
         run.state = replace(run.state, latest=run.engine.evaluate(run.server), latest_round=run.state.round)
     summary = run.summary(directory.history())
-    directory.finish(summary)
+    directory.finish(summary, run.engine.player.trainer.state_dict(run.server.weights))
     return summary
 
 

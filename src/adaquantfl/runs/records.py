@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..rules.registry import methods
 from .columns import COLUMNS
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
 
@@ -72,6 +75,16 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         return self.summary is not None
+
+    def load_model(self) -> nn.Module:
+        """The trained model as a PyTorch module in evaluation mode; of an unfinished run, that of its checkpoint.
+
+        A task of your own is asked to build it, so that its file is run. Without this package, build the module
+        yourself and read the run's model.safetensors into it (docs/own-task.md).
+        """
+        from .model_file import load_model
+
+        return load_model(self.path)
 
     def series(self, key: str, x: str = "paper_bits") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""

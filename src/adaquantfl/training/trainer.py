@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..protocol.arrays import AnyArray
+from ..protocol.arrays import AnyArray, Weights
 from ..quantizers.streams import stream_key
 from ..runs.config import Config
 from .chance import repeatable
@@ -61,6 +61,13 @@ class Trainer:
         flat = self._flat.cpu().numpy()
         parameters = {name: flat[start:stop].copy() for name, (start, stop) in self._pieces.items()}
         return {**parameters, **{name: buffer.cpu().numpy().copy() for name, buffer in self._buffers.items()}}
+
+    def state_dict(self, weights: Weights) -> dict[str, torch.Tensor]:
+        """These weights as the model's own state dict: tensors in their shapes, with those that are not trained."""
+        assert isinstance(weights, Mapping)
+        self._load(weights)
+        state = {name: value for name, value in self._net.state_dict().items() if isinstance(value, torch.Tensor)}
+        return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
     def train(self, client: int, weights: Arrays, round: int, eta: float) -> tuple[dict[str, AnyArray], float]:
         """One client's round: tau steps from these weights. Returns the trained weights and the mean loss."""
