@@ -86,9 +86,11 @@ def _add_compare(to: Commands) -> None:
         "--methods",
         default="adaquant,2bit,4bit,8bit,16bit,fp32",
         metavar="LIST",
-        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them "
-        "(default: %(default)s)",
+        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them; "
+        "FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
     )
+    of_all = "of the methods that name none: a name, or FILE.py:CLASS (default: each rule's usual one)"
+    compare.add_argument("--quantizer", default="", metavar="Q", help=of_all)
     _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
     _add_number(compare, "--parallel", "runs at a time, each on one core (default: %(default)s)", default=1)
     _add_set(compare)

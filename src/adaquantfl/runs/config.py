@@ -16,12 +16,12 @@ from ..protocol.downlink import Exact, Whole
 from ..protocol.lossy import Lossy
 from ..protocol.stages import Price, Stages
 from ..protocol.step import STEPS, ServerStep
-from ..quantizers.registry import find
+from ..quantizers.base import Quantizer
 from ..rules import Rule
-from ..rules.registry import methods
 from .config_checks import OWN, check, check_type
+from .own_files import names_task, settled
+from .own_methods import find_method, find_quantizer
 from .presets import read_toml
-from .task_file import names_task, settled
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({
@@ -83,6 +83,7 @@ class Config:
     clip_gradient: float = 0.0  # the largest l2 norm of a step's gradient; 0: no limit
     # How many levels, and when they are chosen anew (eq. 13).
     method: str = ""  # "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
+    method_sha256: str = ""  # of the file of a rule of your own, FILE.py:CLASS
     s0: int = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
@@ -91,6 +92,7 @@ class Config:
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
     quantizer: str = ""  # the rule's usual one: "fitted" for "auto", the paper's "uniform" for the others
+    quantizer_sha256: str = ""  # of the file of a quantizer of your own, FILE.py:CLASS
     norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
     sparsity: int = 400  # "stc" keeps one element in this many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
@@ -139,13 +141,20 @@ class Config:
             object.__setattr__(self, "method", "auto" if self.task else "adaquant")
         if self.downlink == "":  # float32 and the paper's rule are compared with: nothing else is quantized there
             object.__setattr__(self, "downlink", "late" if self.task and self.method == "auto" else "model")
-        if self.quantizer == "" and self.method in methods():
-            object.__setattr__(self, "quantizer", methods()[self.method].quantizer)
+        if self.quantizer == "" and (entry := find_method(self.method, self.method_sha256)):
+            object.__setattr__(self, "quantizer", entry.quantizer)
         check(self)
 
     def rule(self) -> Rule:
         """The rule that `method` names."""
-        return methods()[self.method].build(self)
+        entry = find_method(self.method, self.method_sha256)
+        assert entry is not None  # it was checked
+        return entry.build(self)
+
+    @property
+    def kind(self) -> Quantizer:
+        """The quantizer that `quantizer` names."""
+        return find_quantizer(self.quantizer, self.quantizer_sha256)
 
     def server_step(self) -> ServerStep:
         """The server step that `step` names."""
@@ -155,7 +164,7 @@ class Config:
         """What a server of this run is put together from. examples: of each client. time_price: for cost = "time"."""
         return Stages.of(
             self.rule(),
-            self.quantizer,
+            self.kind,
             self.scope,
             self._downlink(),
             self.seed,
@@ -178,7 +187,7 @@ class Config:
     @property
     def feedback(self) -> bool:
         """Whether clients keep what they left out of an update and add it to the next."""
-        return find(self.quantizer).feedback and self.method != "fp32"
+        return self.kind.feedback and self.method != "fp32"
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""
@@ -188,8 +197,9 @@ class Config:
         return self.eta * warm * self.eta_decay ** (round // self.eta_decay_every)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every key with its value, in the order above; [link] where there is one, and a task or a data set."""
-        without = OWN if self.task else ("task", "task_sha256")
+        """Every key with its value, in the order above; a task or a data set; [link] and digests if there are any."""
+        without = {*(OWN if self.task else ("task", "task_sha256"))}
+        without |= {key for key in ("method_sha256", "quantizer_sha256") if not getattr(self, key)}
         return {key: value for key, value in asdict(self).items() if value is not None and key not in without}
 
 

@@ -12,9 +12,9 @@ from ..names import unknown
 from ..protocol.downlink import DOWNLINKS, Exact, Whole
 from ..protocol.limits import NormLimit
 from ..protocol.lossy import Late, Lossy
-from ..quantizers.registry import find
 from ..rules import ROUNDINGS
 from ..rules.registry import RULES, methods
+from .own_methods import find_method
 
 if TYPE_CHECKING:
     from .config import Config
@@ -59,7 +59,7 @@ def check(config: Config) -> None:
     for key, valid in _CHOICES.items():
         if getattr(config, key) not in valid:
             raise ConfigError(unknown(key, getattr(config, key), filter(None, valid)))
-    if config.method not in methods():
+    if find_method(config.method, config.method_sha256) is None:
         raise ConfigError(_no_method(config.method))
     if config.seed >= 2**63:
         raise ConfigError(f"seed = {config.seed}: it must be below 2^63.")
@@ -136,7 +136,7 @@ def _check_quantizer(config: Config) -> None:
     from ..codecs.registry import find as find_codec  # with it come the kernels
 
     try:
-        kind = find(config.quantizer)
+        kind = config.kind
         kind.norm(config.norm or None)
         find_codec(config.codec)
     except (QuantizeError, FrameError) as error:

@@ -15,7 +15,7 @@ import tomli_w
 from ..errors import CheckpointError
 from . import checkpoint, model_file
 from .config import Config, load_config
-from .task_file import TaskFile, as_written
+from .own_files import OwnFile, as_written, named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +57,8 @@ class RunDirectory:
         for left_over in ("summary.json", model_file.FILE, "checkpoint/state.npz"):  # of a run without a configuration
             (self.path / left_over).unlink(missing_ok=True)
         self._write_config(config)
-        if config.task:
-            self._keep_task(TaskFile.of(config.task))
+        for file in named(config.to_dict()).values():
+            self._keep(file)
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
@@ -162,10 +162,10 @@ class RunDirectory:
     def _write_config(self, config: Config) -> None:
         self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
 
-    def _keep_task(self, file: TaskFile) -> None:
+    def _keep(self, file: OwnFile) -> None:
         """A copy for the record: what was run, should the file change."""
-        (self.path / "task").mkdir(exist_ok=True)
-        (self.path / "task" / file.path.name).write_bytes(file.read())
+        (self.path / file.key).mkdir(exist_ok=True)
+        (self.path / file.key / file.path.name).write_bytes(file.read())
 
     def _write(self, name: str, text: str) -> None:
         temporary = self.path / f"{name}.tmp"

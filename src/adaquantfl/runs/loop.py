@@ -18,7 +18,7 @@ from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..report import holdings, tracking
 from ..training import partitions
-from . import columns
+from . import columns, own_files, own_methods
 from .config import RESUMABLE, Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
@@ -117,7 +117,8 @@ class Run:
         """
         state, server = self.state, self.server.current
         try:
-            line = self._evaluate(self._exchange())
+            with own_methods.blamed_round(state.round + 1):
+                line = self._evaluate(self._exchange())
             asked = self.checkpoint_due or self.engine.states_at_hand or not self.config.feedback
             clients = self.engine.client_states() if asked else None
             record(line)
@@ -235,11 +236,11 @@ class Request:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def task(self) -> str:
-        """The user's own task that it is about; "" where there is none, or nothing to resume."""
+    def own_files(self) -> dict[str, str]:
+        """The user's own files that it is about, FILE.py:NAME by key; none where there is nothing to resume."""
         file = self.out / "config.toml"
         config = self.config or (load_config(file) if file.is_file() else None)
-        return config.task if config else ""
+        return {key: str(own) for key, own in own_files.named(config.to_dict()).items()} if config else {}
 
     def play(self, observer: Observer | None = None, connect: Connect | None = None) -> dict[str, Any]:
         """Carry it out; returns the run's summary. connect: makes the engine; by default the local one."""

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..rules.registry import methods
+from . import own_files
 from .columns import COLUMNS
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class RunRecord:
         entry = methods().get(self.method)
         usual = entry.quantizer if entry else "uniform"
         quantizer = self.config.get("quantizer") or usual
-        name = method_label(self.method) + ("" if quantizer == usual else f" + {quantizer}")
+        name = method_label(self.method) + ("" if quantizer == usual else f" + {own_files.short(quantizer)}")
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
 
     def seen_from(self, home: Path) -> str:
@@ -127,7 +128,7 @@ def method_label(method: str) -> str:
     ('AdaQuantFL', '4-bit', 'float32')
     """
     bits = _fixed_bits(method)
-    return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, method)
+    return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, own_files.short(method))
 
 
 def load_run(directory: Path | str) -> RunRecord:
@@ -147,8 +148,9 @@ def load_run(directory: Path | str) -> RunRecord:
         raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
     if not isinstance(config.get("method"), str):
         raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
-    if "task" in config:  # the file's name: the way to it depends on where the run's folder is
-        config["task"] = PurePosixPath(str(config["task"])).name
+    for key in own_files.KEYS:
+        if key in config:
+            config[key] = own_files.without_folder(str(config[key]))
     return RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
 
 
