@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .codecs.coding import Accumulator, compress, decode, encode
+    from .codecs.patch import diff, patch
     from .codecs.raw import decode_float32, encode_float32
     from .errors import (
         AdaQuantError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "codecs.coding": ("Accumulator", "compress", "decode", "encode"),
+    "codecs.patch": ("diff", "patch"),
     "codecs.raw": ("decode_float32", "encode_float32"),
     "errors": (
         "AdaQuantError",
@@ -111,12 +113,14 @@ __all__ = [
     "compress",
     "decode",
     "decode_float32",
+    "diff",
     "encode",
     "encode_float32",
     "error_bound",
     "get_threads",
     "optimal_levels",
     "paper_bits",
+    "patch",
     "quantize",
     "run",
     "set_threads",
