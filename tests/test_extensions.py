@@ -91,8 +91,8 @@ def test_a_rule_of_another_package_is_a_method(install: Install, tmp_path: Path)
 
 
 def test_a_server_step_with_a_state_is_applied_kept_and_restored(install: Install) -> None:
-    install("steps", "momentum", "Momentum", source("step"))
-    server = aq.Server(quadratic.start(), rule=aq.FullPrecision(), step="momentum", downlink="exact")
+    install("steps", "heavy-ball", "HeavyBall", source("step"))
+    server = aq.Server(quadratic.start(), rule=aq.FullPrecision(), step="heavy-ball", downlink="exact")
     plain = aq.Server(quadratic.start(), rule=aq.FullPrecision(), downlink="exact")
     clients, others = ({n: aq.Client(n) for n in range(3)} for _ in range(2))
     before: Any = server.weights

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .codecs.coding import Accumulator, compress, decode, encode
+    from .codecs.patch import diff, patch
     from .codecs.raw import decode_float32, encode_float32
     from .errors import (
         AdaQuantError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .protocol.client import Client
     from .protocol.cohort import Cohort
+    from .protocol.optimizers import Adam, Momentum, Nesterov, Yogi
     from .protocol.robust import Krum, Median, TrimmedMean
     from .protocol.server import Server
     from .quantizers.levels import Levels, quantize
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "codecs.coding": ("Accumulator", "compress", "decode", "encode"),
+    "codecs.patch": ("diff", "patch"),
     "codecs.raw": ("decode_float32", "encode_float32"),
     "errors": (
         "AdaQuantError",
@@ -62,6 +65,7 @@ _HOME = {
     "quantizers.streams": ("stream_key",),
     "protocol.client": ("Client",),
     "protocol.cohort": ("Cohort",),
+    "protocol.optimizers": ("Adam", "Momentum", "Nesterov", "Yogi"),
     "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
     "rules": ("AdaQuant", "Auto", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
@@ -75,6 +79,7 @@ __all__ = [
     "Accumulator",
     "AdaQuant",
     "AdaQuantError",
+    "Adam",
     "Auto",
     "CheckpointError",
     "Client",
@@ -89,6 +94,8 @@ __all__ = [
     "Levels",
     "Median",
     "ModelNeeded",
+    "Momentum",
+    "Nesterov",
     "OwnTask",
     "QuantizeError",
     "Refused",
@@ -100,17 +107,20 @@ __all__ = [
     "TaskError",
     "TrimmedMean",
     "Verdict",
+    "Yogi",
     "__version__",
     "bucket_lengths",
     "compress",
     "decode",
     "decode_float32",
+    "diff",
     "encode",
     "encode_float32",
     "error_bound",
     "get_threads",
     "optimal_levels",
     "paper_bits",
+    "patch",
     "quantize",
     "run",
     "set_threads",

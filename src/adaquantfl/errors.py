@@ -1,7 +1,9 @@
 """The named exceptions. Each message says what was wrong, what was expected and what to do."""
 
 from pathlib import Path
-from traceback import extract_tb
+from traceback import extract_tb, walk_tb
+
+OWN_MODULE = "adaquantfl_own_"  # how the names of modules from the user's own files begin
 
 
 class AdaQuantError(Exception):
@@ -135,5 +137,12 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, AdaQuantError):
         return str(error)
     places = extract_tb(error.__traceback__)
-    where = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
-    return f"it raised {type(error).__name__}: {error}{where}."
+    last = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
+    return f"it raised {type(error).__name__}: {error}{own_place(error) or last}."
+
+
+def own_place(error: BaseException) -> str:
+    """The last line of a user's own file that the error came through, in brackets; empty where there is none."""
+    frames = zip(walk_tb(error.__traceback__), extract_tb(error.__traceback__), strict=True)
+    own = [place for (frame, _), place in frames if str(frame.f_globals.get("__name__", "")).startswith(OWN_MODULE)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno}: {own[-1].line})" if own else ""

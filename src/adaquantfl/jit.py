@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.cpython.unsafe import numbers
+
+leading_zeros: Any = numbers.leading_zeros  # LLVM's counts of zeros, for kernels; of unsigned integers
+trailing_zeros: Any = numbers.trailing_zeros
 
 Function = Callable[..., Any]
 

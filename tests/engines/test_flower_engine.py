@@ -9,6 +9,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,8 @@ from adaquantfl.runs.loop import Request
 from adaquantfl.training.trainer import Trainer
 from support.fake_grid import NODE_GONE, NodesHere, Tamper, error
 from support.frames import sealed
+from support.histories import interrupt_after
+from support.training_options import TRAINING
 
 ELEMENTS = 25_450  # of the small model
 
@@ -184,6 +187,19 @@ def test_the_same_seed_gives_the_same_model_as_on_the_local_engine(tmp_path: Pat
     assert there["engine"] == ("flower" if workers else "flower-deployment")
     for key in ("model_sha256", "final_loss", "final_accuracy", "paper_bits", "wire_bytes_up", "wire_bytes_down"):
         assert there[key] == here[key], key
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_other_optimizers_end_in_the_same_model_as_on_the_local_engine(tmp_path: Path, name: str) -> None:
+    config = small(**TRAINING[name])
+    here = Request(tmp_path / "local", config).play()
+    connect = partial(FlowerEngine, grid=NodesHere(3))
+    there = Request(tmp_path / "flower", config).play(connect=connect)
+    for key in ("model_sha256", "final_loss", "wire_bytes_up", "wire_bytes_down"):
+        assert there[key] == here[key], key
+    with pytest.raises(KeyboardInterrupt):
+        Request(tmp_path / "cut", config).play(interrupt_after(2), connect)
+    assert Request(tmp_path / "cut").play(connect=connect)["model_sha256"] == here["model_sha256"]
 
 
 ROBUST: dict[str, dict[str, Any]] = {

@@ -27,7 +27,9 @@ from adaquantfl.protocol.server import Server
 from adaquantfl.runs import checkpoint
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import RunState, resume, run
+from support.histories import interrupt_after
 from support.processes import children, in_session, wait_until
+from support.training_options import TRAINING
 from support.unruly_client import WAIT
 
 SECONDS = 250.0  # for what must happen; a busy machine may need many of them
@@ -167,6 +169,17 @@ def test_a_run_with_error_feedback_is_resumed_to_the_same_model(tmp_path: Path) 
         assert list(saved["clients"]) == ["0", "1", "2"]
         assert resume(out, connect=connect)["model_sha256"] == whole["model_sha256"]
         assert [line["round"] for line in lines_of(out)] == list(range(1, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", TRAINING)
+def test_other_optimizers_are_resumed_to_the_local_engine_s_model(tmp_path: Path, name: str) -> None:
+    config = load_config("demo", {**SETTINGS, "rounds": 4, "workers": 1, **TRAINING[name]})
+    whole = run(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "cut", interrupt_after(2), start_here)
+    assert resume(tmp_path / "cut", connect=start_here)["model_sha256"] == whole["model_sha256"]
 
 
 class Command:

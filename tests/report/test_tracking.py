@@ -14,8 +14,8 @@ import adaquantfl as aq
 from adaquantfl.report import tracking
 from adaquantfl.report.tracking import TensorBoard
 from adaquantfl.runs import loop as runner
-from adaquantfl.runs.config import TRACKERS as NAMES
 from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.config_checks import TRACKERS as NAMES
 from support.small_runs import TINY
 
 SMALL = {**TINY, "evaluate_every": 2}

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ..errors import AdaQuantError
 from ..runs.config import load_config, parse_override
+from ..runs.own_files import short
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         )
     else:
         config = load_config(options.preset, changes)
-        out = options.out or Path("runs") / f"{Path(options.preset).stem}-{config.method}-seed{config.seed}"
+        out = options.out or Path("runs") / f"{Path(options.preset).stem}-{short(config.method)}-seed{config.seed}"
         request = Request(out, config)
     with progress.shown(options.quiet) as observer, _resumable(request.out, options.engine):
         summary = launch(options.engine, request, observer)
@@ -53,6 +54,8 @@ def compare(options: argparse.Namespace) -> int:
     changes = dict(parse_override(item) for item in options.set)
     if options.parallel < 1:
         _mistyped("compare --parallel takes a whole number from 1.")
+    if options.quantizer:
+        changes["quantizer"] = options.quantizer
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
     plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
     if options.parallel > 1:
@@ -87,7 +90,7 @@ def methods(options: argparse.Namespace) -> int:
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")
-    print(lines((step.name, (step.__doc__ or "").partition("\n")[0], "docs/security.md") for step in steps))
+    print(lines((step.name, (step.__doc__ or "").partition("\n")[0], step.reference) for step in steps))
     return 0
 
 
@@ -113,6 +116,15 @@ def report(options: argparse.Namespace) -> int:
     from ..runs import comparison
 
     print(comparison.report(options.runs, options.out or options.runs[0]))
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write a run's model to a file that plain PyTorch reads."""
+    from ..runs import model_file
+
+    model_file.export(options.run, options.out)
+    print(f"{options.out} holds the model; plain PyTorch reads it without this package (docs/own-task.md).")
     return 0
 
 

@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_reproduce,
         _add_report,
         _add_watch,
+        _add_export,
         _add_data,
         _add_flower,
         _add_gloo,
@@ -85,9 +86,11 @@ def _add_compare(to: Commands) -> None:
         "--methods",
         default="adaquant,2bit,4bit,8bit,16bit,fp32",
         metavar="LIST",
-        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them "
-        "(default: %(default)s)",
+        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them; "
+        "FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
     )
+    of_all = "of the methods that name none: a name, or FILE.py:CLASS (default: each rule's usual one)"
+    compare.add_argument("--quantizer", default="", metavar="Q", help=of_all)
     _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
     _add_number(compare, "--parallel", "runs at a time, each on one core (default: %(default)s)", default=1)
     _add_set(compare)
@@ -130,6 +133,14 @@ def _add_watch(to: Commands) -> None:
     watch = _command(to, "watch", commands.watch, help, about)
     _add_runs(watch)
     _add_number(watch, "--port", "0 takes any free one (default: 8640)")
+
+
+def _add_export(to: Commands) -> None:
+    help = "a run's model as a file for plain PyTorch"
+    about = "Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."
+    export = _command(to, "export", commands.export, help, about)
+    export.add_argument("run", type=Path, metavar="RUN_DIR", help="the run's folder")
+    export.add_argument("out", type=Path, metavar="OUT", help="a file that ends in .safetensors or .pt")
 
 
 def _add_data(to: Commands) -> None:

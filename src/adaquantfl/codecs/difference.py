@@ -1,25 +1,115 @@
-"""Two float32 vectors' difference, losslessly: with the old one at hand, the new one comes back bit for bit.
+"""Two arrays' difference, losslessly: with the old one at hand, the new one comes back bit for bit.
 
-The bit patterns of floats, read as integers that grow with the value, differ by little where the values do. Which
-elements differ, and in which direction, is a frame of levels -1, 0 and 1; by how much is one plane of bytes for each
-byte of the distance, each deflated: the upper planes are almost all zero.
+The bit patterns of floats, read as integers that grow with the value, differ by little where the values do. `Moves` are
+the elements that differ, and by how many floats. Where distances are small, they are the levels of one frame. In
+general, which elements differ, and in which direction, is a frame of levels -1, 0 and 1; by how much is one plane of
+bytes for each byte of the distance, each deflated: the upper planes are almost all zero.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.levels import Levels
-from .coding import decode, encode
+from ..quantizers.levels import Levels, level_dtype
+from . import sparse
+from .coding import encode
+from .frame import FLOAT32, TILE, Header, read_frame
+from .kernels import patch as kernels
+from .registry import by_tag
 
 Vector = npt.NDArray[np.float32]
 _COUNT = struct.Struct("<Q")
 _PLANES = 4
+_FEW = 8  # where fewer than one element in this many differs, the gaps between them are coded: that is read fastest
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The elements that differ, in order, and how many floats further the new value of each lies.
+
+    dimension: of the whole vector.
+    """
+
+    index: npt.NDArray[Any]
+    distance: npt.NDArray[Any]
+    dimension: int
+
+    @staticmethod
+    def between(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> Moves:
+        """From bit patterns, as uint16 or uint32, to others."""
+        index = np.flatnonzero(old != new)
+        distance = np.empty(len(index), dtype=np.int64)
+        kernels.distances(old[index], new[index], _top(old), distance)
+        return Moves(index, distance, len(old))
+
+    @staticmethod
+    def of_frame(frame: bytes, dimension: int) -> Moves:
+        """From a frame whose levels are the distances; FrameError on anything malformed."""
+        parsed = read_frame(frame, dimension)
+        if parsed.header.quantizer == FLOAT32:
+            raise FrameError("The frame of a difference carries float32 values, not levels.")
+        body = by_tag(parsed).open_body(parsed)
+        if isinstance(body, sparse.SparseBody):
+            return Moves(body.index, body.level, dimension)
+        values = np.empty(dimension, dtype=level_dtype(parsed.header.top))
+        body.decode(values)
+        index = np.flatnonzero(values)
+        return Moves(index, values[index], dimension)
+
+    def levels(self, distance: npt.NDArray[Any], largest: int) -> Levels:
+        """These numbers, one for each move, as the levels of the whole vector."""
+        values = np.zeros(self.dimension, dtype=level_dtype(largest))
+        values[self.index] = distance
+        return Levels(values, np.float32(1.0), largest)
+
+    def apply(self, bits: npt.NDArray[Any], back: bool = False) -> int:
+        """Move the floats with these patterns, in place; returns the sum of those that were moved.
+
+        FrameError, and the patterns as they were, where one would leave the range of its type.
+        """
+        sign = -1 if back else 1
+        moved, total = kernels.move(bits, self.index, self.distance, sign, _top(bits))
+        if moved < len(self.index):
+            kernels.move(bits, self.index[:moved], self.distance[:moved], -sign, _top(bits))
+            raise FrameError(f"The difference leads beyond float{8 * bits.itemsize}: it belongs to another vector.")
+        return int(total)
+
+
+def distance_frame(moves: Moves) -> bytes:
+    """A frame whose levels are the distances, which a 16-bit type keeps below 2^16."""
+    largest = int(np.abs(moves.distance).max(initial=1))
+    if _FEW * len(moves.index) >= moves.dimension:
+        return encode(moves.levels(moves.distance, largest))
+    tiles = -(-moves.dimension // TILE)
+    counts = np.bincount(moves.index // TILE, minlength=tiles)
+    found = sparse.Nonzeros(moves.index.astype(np.uint32), moves.distance.astype(np.int32), counts)
+    header = Header.of(Levels(np.zeros(1, dtype=np.int8), np.float32(1.0), largest), sparse.TAG)
+    return sparse.write(replace(header, dimension=moves.dimension), found)
+
+
+def encode_distances(moves: Moves) -> bytes:
+    """Signs as a frame, and the bytes of the distances in planes."""
+    signs = encode(moves.levels(np.sign(moves.distance), 1))
+    size = np.abs(moves.distance).astype("<u4").view(np.uint8).reshape(-1, _PLANES)
+    planes = [zlib.compress(np.ascontiguousarray(size[:, i]).data, 1) for i in range(_PLANES)]
+    return b"".join(_COUNT.pack(len(part)) + part for part in (signs, *planes))
+
+
+def read_distances(data: bytes, dimension: int) -> Moves:
+    """The way back; FrameError on anything malformed."""
+    parts = _split(data)
+    signs = Moves.of_frame(parts[0], dimension)
+    planes = np.empty((len(signs.index), _PLANES), dtype=np.uint8)
+    for i, part in enumerate(parts[1:]):
+        planes[:, i] = np.frombuffer(_inflate(part, len(signs.index)), dtype=np.uint8)
+    return Moves(signs.index, signs.distance * planes.view("<u4").ravel().astype(np.int64), dimension)
 
 
 def encode_difference(old: Vector, new: Vector) -> bytes:
@@ -29,24 +119,23 @@ def encode_difference(old: Vector, new: Vector) -> bytes:
     >>> apply_difference(old, encode_difference(old, new))
     array([ 0. ,  1.5,  0. , -2. ], dtype=float32)
     """
-    distance = _ordered(new) - _ordered(old)
-    signs = encode(Levels(np.sign(distance).astype(np.int8), np.float32(1.0), 1))
-    size = np.abs(distance[distance != 0]).astype("<u4").view(np.uint8).reshape(-1, _PLANES)
-    planes = [zlib.compress(np.ascontiguousarray(size[:, i]).data, 1) for i in range(_PLANES)]
-    return b"".join(_COUNT.pack(len(part)) + part for part in (signs, *planes))
+    return encode_distances(Moves.between(_bits(old), _bits(new)))
 
 
 def apply_difference(old: Vector, difference: bytes) -> Vector:
     """`new`, given `old`; FrameError on anything malformed."""
-    parts = _split(difference)
-    signs = decode(parts[0], dimension=len(old)).values.astype(np.int64)
-    changed = np.flatnonzero(signs)
-    planes = np.empty((len(changed), _PLANES), dtype=np.uint8)
-    for i, part in enumerate(parts[1:]):
-        planes[:, i] = np.frombuffer(_inflate(part, len(changed)), dtype=np.uint8)
-    ordered = _ordered(old)
-    ordered[changed] += signs[changed] * planes.view("<u4").ravel().astype(np.int64)
-    return _from_ordered(ordered)
+    new = np.array(old, dtype=np.float32)
+    read_distances(difference, len(new)).apply(new.view(np.uint32))
+    return new
+
+
+def _bits(x: Vector) -> npt.NDArray[np.uint32]:
+    return np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+
+
+def _top(bits: npt.NDArray[Any]) -> int:
+    """The largest pattern of a float that is not negative."""
+    return (1 << (8 * bits.itemsize - 1)) - 1
 
 
 def _split(difference: bytes) -> list[bytes]:
@@ -72,16 +161,3 @@ def _inflate(part: bytes, size: int) -> bytes:
     if len(plane) != size or inflater.unconsumed_tail:
         raise FrameError(f"A plane of the difference has not the {size:,} bytes that it must have.")
     return plane
-
-
-def _ordered(x: Vector) -> npt.NDArray[np.int64]:
-    """Integers in the order of the floats; every bit pattern has its own, -0.0 and NaN included."""
-    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.int32).astype(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
-
-
-def _from_ordered(ordered: npt.NDArray[np.int64]) -> Vector:
-    bits = np.where(ordered < 0, (-ordered - 1) | -0x80000000, ordered)
-    if ((bits > 0x7FFFFFFF) | (bits < -0x80000000)).any():
-        raise FrameError("The difference leads beyond float32: it belongs to another vector.")
-    return bits.astype(np.int32).view(np.float32)

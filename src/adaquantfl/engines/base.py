@@ -71,6 +71,8 @@ class Engine(ABC):
         calls += [Call("losses", -1, anyone, shard) for shard in _shards(pooled)]
         shared = len(calls)
         calls += [Call("correct" if task.accuracy else "test_losses", -1, anyone, shard) for shard in _shards(tests)]
+        tested, held_out = len(calls), len(task.validation) if test else 0
+        calls += [Call("validation_losses", -1, anyone, shard) for shard in _shards(held_out)]
         answers: list[Any] = [None] * len(calls)
         for place, answer in self._with_the_model(server, calls):
             answers[place] = answer
@@ -79,8 +81,10 @@ class Engine(ABC):
                 answers[place] = self.player.answer(calls[place])
         refused: dict[str, str] = {}
         loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(server, answers[:shared], refused)
-        mean = sum(answers[shared:]) / tests if tests else None
-        return Evaluation(loss, mean, None, refused) if task.accuracy else Evaluation(loss, None, mean, refused)
+        mean = sum(answers[shared:tested]) / tests if tests else None
+        accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
+        validation = sum(answers[tested:]) / held_out if held_out else None
+        return Evaluation(loss, accuracy, test_loss, refused, validation)
 
     def client_states(self) -> dict[str, Any]:
         """What clients keep from round to round, by their numbers; None for one that cannot be asked.

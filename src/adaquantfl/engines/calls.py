@@ -16,7 +16,7 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held
 from ..training.trainer import Trainer
 
-SHARED = ("losses", "correct", "test_losses")
+SHARED = ("losses", "correct", "test_losses", "validation_losses")
 
 
 @dataclass(frozen=True)

@@ -62,5 +62,6 @@ def launch(engine: str, request: Request, observer: Observer | None = None) -> d
     from . import own_file
 
     chosen = ENGINES.find(engine)
-    own_file.allow(request.task)
+    own = request.own_files
+    own_file.allow(own.pop("task", ""), list(own.values()))
     return chosen.launch(request, observer)

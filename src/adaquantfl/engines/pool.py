@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ..protocol.downlink import Held, held_parcel
 from ..protocol.messages import Order
 from ..runs.config import Config
 from .calls import Call, Failure
+
+if TYPE_CHECKING:
+    from .calls import Player
 
 
 class Pool:
@@ -158,9 +161,6 @@ def _serve(connection: Connection, config: Config) -> None:
     import torch
 
     from ..threads import set_threads
-    from ..training.task import Task
-    from ..training.trainer import Trainer
-    from .calls import Player
 
     torch.set_num_threads(1)
     set_threads(1)
@@ -172,7 +172,7 @@ def _serve(connection: Connection, config: Config) -> None:
             answer: Any
             try:
                 memory = memory or SharedMemory(name=name)
-                player = player or Player(Trainer(config, Task.of(config)))
+                player = player or _player(config)
                 vectors = _view(memory, light.layout.dimension, light.layout.buffers)
                 player.hold(replace(light, model=Model(*vectors, light.model.others)))
                 answer = player.answer(call)
@@ -180,6 +180,15 @@ def _serve(connection: Connection, config: Config) -> None:
             except Exception as error:  # whatever it was, the parent must hear of it
                 answer = Failure(reason_of(error))
             connection.send(answer)
+
+
+def _player(config: Config) -> Player:
+    from ..training.task import Task
+    from ..training.trainer import Trainer
+    from .calls import Player
+
+    config.rule(), config.kind  # those of the user's own files become known in this process
+    return Player(Trainer(config, Task.of(config)))
 
 
 def _view(memory: SharedMemory, weights: int, buffers: int) -> tuple[Vector, Vector]:

@@ -16,7 +16,7 @@ NAME = "bfloat16"
 def dtype() -> np.dtype[Any]:
     """The type of arrays that are handed out."""
     try:
-        from ml_dtypes import bfloat16  # type: ignore[import-not-found]  # optional
+        from ml_dtypes import bfloat16  # optional
     except ImportError:
         return np.dtype("V2")
     found: np.dtype[Any] = np.dtype(bfloat16)

@@ -29,6 +29,7 @@ class Median(ServerStep):
     """
 
     name: ClassVar[str] = "median"
+    reference: ClassVar[str] = "Yin, Chen, Kannan, Bartlett 2018; docs/security.md"
 
     def combine(self, updates: Updates) -> Combined:
         return updates.by_element(lambda values: _middle(values, (len(values) - 1) // 2))
@@ -47,6 +48,7 @@ class TrimmedMean(ServerStep):
 
     share: float = 0.2
     name: ClassVar[str] = "trimmed-mean"
+    reference: ClassVar[str] = "Yin, Chen, Kannan, Bartlett 2018; docs/security.md"
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 <= self.share < 0.5:
@@ -74,6 +76,7 @@ class Krum(ServerStep):
 
     hostile: int = 1
     name: ClassVar[str] = "krum"
+    reference: ClassVar[str] = "Blanchard et al. 2017, Multi-Krum; docs/security.md"
 
     def __post_init__(self) -> None:
         if isinstance(self.hostile, bool) or not isinstance(self.hostile, int) or self.hostile < 1:

@@ -56,14 +56,15 @@ class Server:
 
     Seldom set. exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
     feedback: whether clients keep what they left out for later; by default where the quantizer is meant for it.
-    sparsity: of quantizers without levels (`stc`). step: the server step, by name ("sum", "median", "trimmed-mean",
-    "krum") or as an object. min_clients: how many must answer; 0 is all that were asked. max_update_norm: a number, or
-    "10x" for ten times the round's median; norm_action: whether to "refuse" a larger update, or to "clip" it: to scale
-    it down to that norm. max_examples: a number, or "10x" for ten times the round's median; a client that says it has
-    more examples counts as one that has this many. loss_smoothing: of the rounds' losses. cost: what a rule that
-    surveys saves: "up", "both", or a function of bytes up and down. cohort: clients whose sizes are known beforehand,
-    and how they are drawn; what clients say of their sizes then counts for nothing. secrets: client -> bytes that the
-    client was started with; its replies must then be signed, so that nobody else can answer for it.
+    sparsity: of quantizers without levels (`stc`). step: the server step, by name ("sum", "momentum", "nesterov",
+    "adam", "yogi", "median", "trimmed-mean", "krum") or as an object. min_clients: how many must answer; 0 is all that
+    were asked. max_update_norm: a number, or "10x" for ten times the round's median; norm_action: whether to "refuse" a
+    larger update, or to "clip" it: to scale it down to that norm. max_examples: a number, or "10x" for ten times the
+    round's median; a client that says it has more examples counts as one that has this many. loss_smoothing: of the
+    rounds' losses. cost: what a rule that surveys saves: "up", "both", or a function of bytes up and down. cohort:
+    clients whose sizes are known beforehand, and how they are drawn; what clients say of their sizes then counts for
+    nothing. secrets: client -> bytes that the client was started with; its replies must then be signed, so that nobody
+    else can answer for it.
 
     >>> import numpy as np
     >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}

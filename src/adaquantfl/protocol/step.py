@@ -19,9 +19,10 @@ from .updates import Combined, Updates
 
 @dataclass(frozen=True)
 class ServerStep:
-    """How the model moves. name: by which a written-down state finds the class again."""
+    """How the model moves. name: by which a written-down state finds the class again. reference: where it is from."""
 
     name: ClassVar[str] = ""
+    reference: ClassVar[str] = ""
     is_sum: ClassVar[bool] = False  # whether it is the plain sum: then a client can add the round's frames up itself
 
     @property
@@ -52,13 +53,15 @@ class Sum(ServerStep):
     """w_{k+1} = w_k + sum of p_i Q(update_i), nothing added (eq. 3)."""
 
     name: ClassVar[str] = "sum"
+    reference: ClassVar[str] = "the paper"
     is_sum: ClassVar[bool] = True
 
 
 def _built_in() -> Iterable[type[ServerStep]]:
-    from .robust import Krum, Median, TrimmedMean  # they are made from this file's class
+    from .optimizers import Adam, Momentum, Nesterov, Yogi  # they are made from this file's class
+    from .robust import Krum, Median, TrimmedMean
 
-    return Sum, Median, TrimmedMean, Krum
+    return Sum, Momentum, Nesterov, Adam, Yogi, Median, TrimmedMean, Krum
 
 
 STEPS: Registry[type[ServerStep]] = Registry(

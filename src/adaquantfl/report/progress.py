@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..runs.config import Config
 from ..runs.loop import Observer, RunState
+from ..runs.own_files import short
 from . import curve
 from .tables import value_text
 
@@ -119,7 +120,7 @@ class _Live:
         pace = f"  {rate:.2f} s/round" if line else ""
         self._display.update(
             self._task,
-            description=f"{config.method} seed {config.seed}  round {state.round}/{config.rounds}",
+            description=f"{short(config.method)} seed {config.seed}  round {state.round}/{config.rounds}",
             completed=state.round,
             numbers=numbers(state, line) + pace,
         )
@@ -128,7 +129,7 @@ class _Live:
 def _announce(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
     if line is None:
         print(
-            f"{config.method} seed {config.seed}: {_experiment(config)}, {config.clients} clients, "
+            f"{short(config.method)} seed {config.seed}: {_experiment(config)}, {config.clients} clients, "
             f"{config.rounds} rounds" + (f", from round {state.round}" if state.round else ""),
             file=sys.stderr,
             flush=True,

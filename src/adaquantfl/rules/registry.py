@@ -12,7 +12,6 @@ from typing import Any
 from .. import open_registry
 from ..errors import RuleError
 from ..open_registry import Registry, named_class
-from ..quantizers.registry import find as find_quantizer
 from .adaquant import AdaQuant
 from .auto import Auto
 from .base import Rule
@@ -57,7 +56,7 @@ _METHODS: dict[str, RuleEntry] = {
     ),
     "cost-aware": RuleEntry(
         lambda c: CostAware(
-            c.rule_s0 or find_quantizer(c.quantizer).start_levels or CostAware.s0,
+            c.rule_s0 or c.kind.start_levels or CostAware.s0,
             c.survey_every,
             c.harm,
             c.brake,

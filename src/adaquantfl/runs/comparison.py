@@ -20,6 +20,7 @@ from .config import Config, load_config
 from .directory import RunDirectory
 from .loop import Observer
 from .methods import Method
+from .own_files import short
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _carry_out_one(job: Job, observer: Observer | None) -> str | None:
     except CheckpointError:
         raise
     except AdaQuantError as error:  # one method's divergence does not take the others with it
-        return f"{job.config.method}, seed {job.config.seed}, did not finish: {error}"
+        return f"{short(job.config.method)}, seed {job.config.seed}, did not finish: {error}"
     return None
 
 

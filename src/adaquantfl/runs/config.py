@@ -9,26 +9,24 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, FrameError, QuantizeError, RuleError
+from ..errors import ConfigError
 from ..names import unknown
 from ..protocol.cohort import Cohort
-from ..protocol.downlink import DOWNLINKS, Exact, Whole
-from ..protocol.limits import NormLimit
-from ..protocol.lossy import Late, Lossy
+from ..protocol.downlink import Exact, Whole
+from ..protocol.lossy import Lossy
 from ..protocol.stages import Price, Stages
 from ..protocol.step import STEPS, ServerStep
-from ..quantizers.registry import find
-from ..rules import ROUNDINGS, Rule
-from ..rules.registry import RULES, methods
+from ..quantizers.base import Quantizer
+from ..rules import Rule
+from .config_checks import OWN, check, check_type
+from .own_files import names_task, settled
+from .own_methods import find_method, find_quantizer
 from .presets import read_toml
-from .task_file import names_task, settled
-
-TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({
     "rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm",
-    "norm_action", "tracking",
+    "norm_action", "tracking", "early_stopping",
 })  # fmt: skip
 
 
@@ -45,7 +43,7 @@ class Link:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            _check_type(f"link.{field.name}", value, "float")
+            check_type(f"link.{field.name}", value, "float")
             if value < 0 or (value == 0 and field.name.endswith("mbps")):
                 raise ConfigError(f"link.{field.name} = {value}: it must be above 0.")
 
@@ -66,14 +64,26 @@ class Config:
     # How long.
     rounds: int = 600
     target_loss: float = 0.0  # stop when the global loss is at or below it; 0: never
+    early_stopping: int = 0  # stop after this many evaluations without a lower validation loss; 0: never
+    validation: float = 0.0  # the share of each client's examples that is held out
     # Local SGD (eq. 2).
     tau: int = 10
     eta: float = 0.1
-    eta_decay: float = 1.0  # eta is multiplied by this ...
+    eta_schedule: str = "step"  # or "cosine": down to 0 over all rounds
+    eta_decay: float = 1.0  # with "step": eta is multiplied by this ...
     eta_decay_every: int = 100  # ... every this many rounds
+    eta_warmup: int = 0  # rounds over which eta rises to its full value
     batch_size: int = 64
+    # The local optimizer, if it is not plain SGD. Its state starts anew in each round.
+    optimizer: str = "sgd"  # or "adamw"
+    momentum: float = 0.0  # of "sgd"
+    nesterov: bool = False  # with momentum
+    weight_decay: float = 0.0  # "adamw" applies it apart from the gradient
+    prox: float = 0.0  # FedProx: prox / 2 times the squared distance to the round's model is added to the loss
+    clip_gradient: float = 0.0  # the largest l2 norm of a step's gradient; 0: no limit
     # How many levels, and when they are chosen anew (eq. 13).
     method: str = ""  # "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
+    method_sha256: str = ""  # of the file of a rule of your own, FILE.py:CLASS
     s0: int = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
@@ -82,6 +92,7 @@ class Config:
     loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
     quantizer: str = ""  # the rule's usual one: "fitted" for "auto", the paper's "uniform" for the others
+    quantizer_sha256: str = ""  # of the file of a quantizer of your own, FILE.py:CLASS
     norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
     sparsity: int = 400  # "stc" keeps one element in this many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
@@ -108,11 +119,16 @@ class Config:
     max_update_norm: float | str = 0.0  # of updates, in l2; "10x": 10 times the round's median; 0: no limit
     norm_action: str = "refuse"  # updates above max_update_norm; "clip": scale them down to it
     # How the server combines the updates.
-    step: str = "sum"  # the paper's; "median", "trimmed-mean" and "krum" survive some hostile clients
+    step: str = "sum"  # the paper's; "momentum", "nesterov", "adam", "yogi"; "median", "trimmed-mean", "krum": robust
     trim: float = 0.2  # the share of clients that "trimmed-mean" leaves out at each end
     hostile: int = 1  # clients that "krum" leaves out
+    server_eta: float = 0.0  # learning rate of "momentum", "nesterov", "adam" and "yogi"; 0: each step's own
+    server_momentum: float = 0.9  # of the same steps; the papers' beta_1
+    server_beta2: float = 0.99  # of "adam" and "yogi"
+    server_epsilon: float = 0.001  # of "adam" and "yogi": the smaller, the more equal the steps of all weights
     # Running it.
     seed: int = 0
+    device: str = "cpu"  # or "cuda", "cuda:1", "mps": where clients train and models are evaluated
     precision: str = "fp32"  # or "bf16": autocast
     workers: int = 0  # processes; 0: one a core. The result does not depend on it
     evaluate_every: int = 5
@@ -125,88 +141,20 @@ class Config:
             object.__setattr__(self, "method", "auto" if self.task else "adaquant")
         if self.downlink == "":  # float32 and the paper's rule are compared with: nothing else is quantized there
             object.__setattr__(self, "downlink", "late" if self.task and self.method == "auto" else "model")
-        if self.quantizer == "" and self.method in methods():
-            object.__setattr__(self, "quantizer", methods()[self.method].quantizer)
-        for field in fields(self):
-            if field.name != "link":
-                _check_type(field.name, getattr(self, field.name), str(field.type))
-        if given := [key for key in OWN if self.task and getattr(self, key)]:
-            raise ConfigError(
-                f"{given[0]} = {getattr(self, given[0])!r} does not go with task = {self.task!r}, which has data and a "
-                f"model of its own: leave {', '.join(given)} away."
-            )
-        for key, least in _AT_LEAST.items():
-            if getattr(self, key) < least:
-                raise ConfigError(f"{key} = {getattr(self, key)}: it must be at least {least}.")
-        for key in ("eta", "eta_decay", "interval", "round_timeout"):
-            if not getattr(self, key) > 0:
-                raise ConfigError(f"{key} = {getattr(self, key)}: it must be above 0.")
-        for key, valid in _CHOICES.items():
-            if getattr(self, key) not in valid:
-                raise ConfigError(unknown(key, getattr(self, key), filter(None, valid)))
-        if self.method not in methods():
-            raise ConfigError(_no_method(self.method))
-        if self.private and DOWNLINKS.find(self.downlink) not in (Whole, Exact, Lossy, Late):
-            raise ConfigError(
-                f"private = true does not go with downlink = {self.downlink!r}, of which it is not known whether it "
-                "sends clients each other's frames: use 'exact', 'model', 'lossy' or 'late'."
-            )
-        DOWNLINKS.find(self.downlink)
-        if self.seed >= 2**63:
-            raise ConfigError(f"seed = {self.seed}: it must be below 2^63.")
-        if self.min_clients > self.clients:
-            raise ConfigError(f"min_clients = {self.min_clients}, but there are only {self.clients} clients.")
-        if self.clients_per_round > self.clients:
-            raise ConfigError(
-                f"clients_per_round = {self.clients_per_round}, but there are only {self.clients} clients."
-            )
-        if self.clients_per_round and self.loss == "full" and self.method in ("adaquant", "cost-aware"):
-            raise ConfigError(
-                "loss = 'full' asks every client for its loss, but with clients_per_round only a sample answers: "
-                "set loss = 'round', and loss_smoothing = 0.9 to even it out."
-            )
-        if not self.loss_smoothing < 1:
-            raise ConfigError(f"loss_smoothing = {self.loss_smoothing}: it must be at least 0 and below 1.")
-        NormLimit.of(self.max_update_norm, self.norm_action)
-        self.server_step()
-        if isinstance(self.scope, str) and self.scope not in ("tensor", "balanced", "whole"):
-            raise ConfigError(
-                f"scope = {self.scope!r}: use 'tensor', 'balanced', 'whole', or a number: the elements of a bucket."
-            )
-        if isinstance(self.scope, int) and self.scope < 1:
-            raise ConfigError(f"scope = {self.scope}: a bucket has at least 1 element.")
-        self._check_quantizer()
-        try:
-            self.rule()  # its own checks
-        except RuleError as error:
-            raise ConfigError(str(error)) from None
-
-    def _check_quantizer(self) -> None:
-        from ..codecs.registry import find as find_codec  # with it come the kernels
-
-        try:
-            kind = find(self.quantizer)
-            kind.norm(self.norm or None)
-            find_codec(self.codec)
-        except (QuantizeError, FrameError) as error:
-            raise ConfigError(str(error)) from None
-        if self.scope == "balanced" and not kind.takes_balanced:
-            raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
-        if not kind.follows_rule and self.method not in ("1bit", "fp32"):
-            raise ConfigError(
-                f"quantizer = {kind.name!r} has no levels that a rule could choose: use it with method = '1bit'."
-            )
-        if self.method == "cost-aware" and not kind.unbiased:
-            raise ConfigError(
-                f"quantizer = {kind.name!r} does not go with method = 'cost-aware', which measures noise that averages "
-                "out over the clients: choose one that is unbiased."
-            )
-        if self.method == "feddq" and self.norm != "linf":
-            raise ConfigError("method = 'feddq' measures an update by its largest element: set norm = 'linf'.")
+        if self.quantizer == "" and (entry := find_method(self.method, self.method_sha256)):
+            object.__setattr__(self, "quantizer", entry.quantizer)
+        check(self)
 
     def rule(self) -> Rule:
         """The rule that `method` names."""
-        return methods()[self.method].build(self)
+        entry = find_method(self.method, self.method_sha256)
+        assert entry is not None  # it was checked
+        return entry.build(self)
+
+    @property
+    def kind(self) -> Quantizer:
+        """The quantizer that `quantizer` names."""
+        return find_quantizer(self.quantizer, self.quantizer_sha256)
 
     def server_step(self) -> ServerStep:
         """The server step that `step` names."""
@@ -216,7 +164,7 @@ class Config:
         """What a server of this run is put together from. examples: of each client. time_price: for cost = "time"."""
         return Stages.of(
             self.rule(),
-            self.quantizer,
+            self.kind,
             self.scope,
             self._downlink(),
             self.seed,
@@ -239,39 +187,24 @@ class Config:
     @property
     def feedback(self) -> bool:
         """Whether clients keep what they left out of an update and add it to the next."""
-        return find(self.quantizer).feedback and self.method != "fp32"
+        return self.kind.feedback and self.method != "fp32"
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""
-        return self.eta * self.eta_decay ** (round // self.eta_decay_every)
+        warm = min(1.0, (round + 1) / (self.eta_warmup + 1))
+        if self.eta_schedule == "cosine":
+            return self.eta * warm * 0.5 * (1 + math.cos(math.pi * round / self.rounds))
+        return self.eta * warm * self.eta_decay ** (round // self.eta_decay_every)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every key with its value, in the order above; [link] where there is one, and a task or a data set."""
-        without = OWN if self.task else ("task", "task_sha256")
+        """Every key with its value, in the order above; a task or a data set; [link] and digests if there are any."""
+        without = {*(OWN if self.task else ("task", "task_sha256"))}
+        without |= {key for key in ("method_sha256", "quantizer_sha256") if not getattr(self, key)}
         return {key: value for key, value in asdict(self).items() if value is not None and key not in without}
 
 
 KEYS = tuple(field.name for field in fields(Config))
-OWN = ("dataset", "model", "partition")  # what a task of one's own takes the place of
 LINK_KEYS = tuple(field.name for field in fields(Link))
-_AT_LEAST = {
-    "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "s0": 1,
-    "loss_samples": 0, "loss_smoothing": 0, "seed": 0, "min_clients": 0, "clients_per_round": 0, "downlink_s0": 1,
-    "sparsity": 1, "workers": 0, "evaluate_every": 1, "checkpoint_every": 1,
-}  # fmt: skip
-_CHOICES = {
-    "rounding": tuple(ROUNDINGS), "loss": ("full", "round"),
-    "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
-    "tracking": TRACKERS,
-}  # fmt: skip
-_KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
-
-
-def _no_method(name: str) -> str:
-    if name == "adaquant-smooth":
-        return "'adaquant-smooth' is method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9: set those."
-    found = methods()  # loads the rules of other packages
-    return RULES.broken(name) or unknown("method", name, found)
 
 
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -330,17 +263,3 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         return key, value
-
-
-def _check_type(key: str, value: Any, declared: str) -> None:
-    kinds = declared.split(" | ")
-    if "float" in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return  # 1 is a fine 1.0
-    if type(value).__name__ in kinds:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{key} = {value}: it must be a finite number.")
-        return
-    expected = " or ".join(_KINDS[kind] for kind in kinds)
-    raise ConfigError(
-        f"{key} = {value!r} is {_KINDS.get(type(value).__name__, type(value).__name__)}, expected {expected}."
-    )

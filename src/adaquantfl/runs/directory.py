@@ -1,4 +1,4 @@
-"""The run directory: config.toml, history.jsonl (a line a round), checkpoint/, summary.json; a copy of an own task."""
+"""The run directory: config.toml, history.jsonl (a line a round), checkpoint/, the model, summary.json; an own task."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import tomli_w
 
 from ..errors import CheckpointError
-from . import checkpoint
+from . import checkpoint, model_file
 from .config import Config, load_config
-from .task_file import TaskFile, as_written
+from .own_files import OwnFile, as_written, named
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RunDirectory:
@@ -51,11 +54,11 @@ class RunDirectory:
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         self._acquire()
-        for left_over in ("summary.json", "checkpoint/state.npz"):  # of a run whose configuration was removed
+        for left_over in ("summary.json", model_file.FILE, "checkpoint/state.npz"):  # of a run without a configuration
             (self.path / left_over).unlink(missing_ok=True)
         self._write_config(config)
-        if config.task:
-            self._keep_task(TaskFile.of(config.task))
+        for file in named(config.to_dict()).values():
+            self._keep(file)
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
@@ -73,8 +76,12 @@ class RunDirectory:
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
-        if config.method == "cosine" and config.rounds != load_config(self.path / "config.toml").rounds:
-            raise CheckpointError("'cosine' rises over all rounds: another number of them changes those that are done.")
+        if config.rounds != load_config(self.path / "config.toml").rounds:
+            for key in ("method", "eta_schedule"):
+                if getattr(config, key) == "cosine":
+                    raise CheckpointError(
+                        f"{key} = 'cosine' goes over all rounds: another number of them changes those that are done."
+                    )
         if changes:
             self._write_config(config)
         self._cut_history(done)
@@ -83,7 +90,8 @@ class RunDirectory:
 
     def reopen(self) -> None:
         """The run is resumed: what was said of its end no longer holds."""
-        (self.path / "summary.json").unlink(missing_ok=True)
+        for name in ("summary.json", model_file.FILE):
+            (self.path / name).unlink(missing_ok=True)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a round to the history; it is there for other processes at once."""
@@ -101,8 +109,9 @@ class RunDirectory:
         os.fsync(self._history.fileno())
         checkpoint.save(state, self.path / "checkpoint")
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary: the run is complete."""
+    def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
+        """Write the model and then the summary: the run is complete."""
+        model_file.write(model, self.path / model_file.FILE)
         self._write("summary.json", json.dumps(_plain(summary), indent=2) + "\n")
 
     def summary(self) -> dict[str, Any] | None:
@@ -153,10 +162,10 @@ class RunDirectory:
     def _write_config(self, config: Config) -> None:
         self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
 
-    def _keep_task(self, file: TaskFile) -> None:
+    def _keep(self, file: OwnFile) -> None:
         """A copy for the record: what was run, should the file change."""
-        (self.path / "task").mkdir(exist_ok=True)
-        (self.path / "task" / file.path.name).write_bytes(file.read())
+        (self.path / file.key).mkdir(exist_ok=True)
+        (self.path / file.key / file.path.name).write_bytes(file.read())
 
     def _write(self, name: str, text: str) -> None:
         temporary = self.path / f"{name}.tmp"

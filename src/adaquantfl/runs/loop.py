@@ -18,7 +18,7 @@ from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..report import holdings, tracking
 from ..training import partitions
-from . import columns
+from . import columns, own_files, own_methods
 from .config import RESUMABLE, Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
@@ -39,7 +39,8 @@ class RunState:
     """Where a run is, after `round` rounds. It is light: the model and the rule's state are the server's.
 
     latest: the last evaluation for the record, after round latest_round. rule_loss: f(w) when it was last evaluated;
-    always fresh when the rule asks for it. targets: loss level -> what it took to reach it.
+    always fresh when the rule asks for it. targets: loss level -> what it took to reach it. lowest: the lowest
+    validation loss so far, where some examples are held out; stale: evaluations since it was found.
     """
 
     round: int
@@ -52,6 +53,16 @@ class RunState:
     seconds: float = 0.0
     simulated_seconds: float = 0.0
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
+    lowest: float | None = None
+    stale: int = 0
+
+    def validated(self, found: Evaluation) -> RunState:
+        """With what an evaluation found on the examples that are held out."""
+        loss = found.validation_loss
+        if loss is None:
+            return self
+        better = self.lowest is None or loss < self.lowest
+        return replace(self, lowest=loss if better else self.lowest, stale=0 if better else self.stale + 1)
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> RunState:
@@ -73,7 +84,7 @@ class Run:
             self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
             first = engine.evaluate(self.server)
             s, took = self.server.current.rule.s, time.perf_counter() - began
-            self.state = RunState(0, s, Ledger(), first, first, 0, first.loss, took)
+            self.state = RunState(0, s, Ledger(), first, first, 0, first.loss, took).validated(first)
         else:
             self.server = Server.restore(saved["server"], stages=stages, secrets=engine.secrets)
             self.state = RunState.of(saved["run"])
@@ -91,7 +102,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the budget of rounds is used up or the target is reached."""
+        """Whether the budget of rounds is used up, the target is reached, or validation says that it is enough."""
         return finished(self.state, self.config)
 
     @property
@@ -106,7 +117,8 @@ class Run:
         """
         state, server = self.state, self.server.current
         try:
-            line = self._evaluate(self._exchange())
+            with own_methods.blamed_round(state.round + 1):
+                line = self._evaluate(self._exchange())
             asked = self.checkpoint_due or self.engine.states_at_hand or not self.config.feedback
             clients = self.engine.client_states() if asked else None
             record(line)
@@ -168,6 +180,7 @@ class Run:
             found = self.engine.evaluate(self.server)
             reached = _reached(state, found, config)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=reached)
+            state = state.validated(found)
             line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
             found = self.engine.evaluate(self.server, test=False)
@@ -209,9 +222,9 @@ def _reached(state: RunState, found: Evaluation, config: Config) -> dict[str, di
 
 def finished(state: RunState, config: Config) -> bool:
     """Whether a run that is here has nothing left to do."""
-    return state.round >= config.rounds or (
-        config.target_loss > 0 and state.latest_round > 0 and state.latest.loss <= config.target_loss
-    )
+    if state.round >= config.rounds or 0 < config.early_stopping <= state.stale:
+        return True
+    return config.target_loss > 0 and state.latest_round > 0 and state.latest.loss <= config.target_loss
 
 
 @dataclass(frozen=True)
@@ -223,11 +236,11 @@ class Request:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def task(self) -> str:
-        """The user's own task that it is about; "" where there is none, or nothing to resume."""
+    def own_files(self) -> dict[str, str]:
+        """The user's own files that it is about, FILE.py:NAME by key; none where there is nothing to resume."""
         file = self.out / "config.toml"
         config = self.config or (load_config(file) if file.is_file() else None)
-        return config.task if config else ""
+        return {key: str(own) for key, own in own_files.named(config.to_dict()).items()} if config else {}
 
     def play(self, observer: Observer | None = None, connect: Connect | None = None) -> dict[str, Any]:
         """Carry it out; returns the run's summary. connect: makes the engine; by default the local one."""
@@ -306,7 +319,7 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
     if run.state.latest_round != run.state.round:  # resumed with a budget that is used up already
         run.state = replace(run.state, latest=run.engine.evaluate(run.server), latest_round=run.state.round)
     summary = run.summary(directory.history())
-    directory.finish(summary)
+    directory.finish(summary, run.engine.player.trainer.state_dict(run.server.weights))
     return summary
 
 

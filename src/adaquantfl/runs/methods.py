@@ -2,6 +2,7 @@
 
 adaquant                        the paper's
 adaquant+dithered               its rule, another quantizer
+my_rule.py:MyRule               a rule of your own; a quantizer of your own likewise
 2bit+rotated@dense              a fixed level, another quantizer, one codec
 cost-aware[rule_s0=0.5,scope=whole]     further keys of the configuration
 """
@@ -17,6 +18,7 @@ from ..errors import ConfigError
 from ..names import unknown
 from ..rules.registry import methods
 from .config import parse_override
+from .own_files import names_file
 
 _NAME = re.compile(
     r"(?P<rule>[^+@\[\]]+)(\+(?P<quantizer>[^+@\[\]]+))?(@(?P<codec>[^+@\[\]]+))?(\[(?P<keys>[^\[\]]*)\])?"
@@ -38,7 +40,8 @@ class Method:
         >>> parse("cost-aware[rule_s0=0.5]").folder
         'cost-aware-rule_s0-0.5'
         """
-        return re.sub(r"[^A-Za-z0-9_.+@-]+", "-", self.name).strip("-")
+        without_folders = re.sub(r"[^+@\[\]]*/", "", self.name)  # of files of the user's own
+        return re.sub(r"[^A-Za-z0-9_.+@-]+", "-", without_folders).strip("-")
 
 
 def parse_list(text: str) -> list[Method]:
@@ -62,7 +65,7 @@ def parse(name: str) -> Method:
         raise ConfigError(
             f"The method {name!r} is not RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]. 'adaquantfl methods' lists them."
         )
-    if found["rule"] not in methods():
+    if not names_file(found["rule"]) and found["rule"] not in methods():
         raise ConfigError(unknown("method", found["rule"], methods()))
     settings: dict[str, Any] = {"method": found["rule"]}
     settings |= {key: found[key] for key in ("quantizer", "codec") if found[key]}

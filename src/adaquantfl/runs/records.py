@@ -11,15 +11,19 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..rules.registry import methods
+from . import own_files
 from .columns import COLUMNS
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
 
@@ -52,7 +56,7 @@ class RunRecord:
         entry = methods().get(self.method)
         usual = entry.quantizer if entry else "uniform"
         quantizer = self.config.get("quantizer") or usual
-        name = method_label(self.method) + ("" if quantizer == usual else f" + {quantizer}")
+        name = method_label(self.method) + ("" if quantizer == usual else f" + {own_files.short(quantizer)}")
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
 
     def seen_from(self, home: Path) -> str:
@@ -72,6 +76,16 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         return self.summary is not None
+
+    def load_model(self) -> nn.Module:
+        """The trained model as a PyTorch module in evaluation mode; of an unfinished run, that of its checkpoint.
+
+        A task of your own is asked to build it, so that its file is run. Without this package, build the module
+        yourself and read the run's model.safetensors into it (docs/own-task.md).
+        """
+        from .model_file import load_model
+
+        return load_model(self.path)
 
     def series(self, key: str, x: str = "paper_bits") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
@@ -114,7 +128,7 @@ def method_label(method: str) -> str:
     ('AdaQuantFL', '4-bit', 'float32')
     """
     bits = _fixed_bits(method)
-    return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, method)
+    return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, own_files.short(method))
 
 
 def load_run(directory: Path | str) -> RunRecord:
@@ -134,8 +148,9 @@ def load_run(directory: Path | str) -> RunRecord:
         raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
     if not isinstance(config.get("method"), str):
         raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
-    if "task" in config:  # the file's name: the way to it depends on where the run's folder is
-        config["task"] = PurePosixPath(str(config["task"])).name
+    for key in own_files.KEYS:
+        if key in config:
+            config[key] = own_files.without_folder(str(config[key]))
     return RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
 
 

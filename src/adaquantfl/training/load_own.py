@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from traceback import extract_tb
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import AdaQuantError, TaskError
+from ..errors import TaskError
 from ..names import unknown
 from ..runs.config import Config
-from ..runs.task_file import TaskFile, digest
+from ..runs.own_files import OwnFile, blamed
 from .chance import repeatable
 from .own import OwnTask
 from .own_data import Joined, examples_of
@@ -32,14 +27,8 @@ from .task import Examples, Indices, Task, largest_is_right
 
 def load_own(config: Config) -> Task:
     """The task that `config.task` names, checked."""
-    file = TaskFile.of(config.task)
-    source = file.read()
-    if config.task_sha256 and digest(source) != config.task_sha256:
-        raise TaskError(
-            f"{file.path} is not the file that this run began with: it has changed, or another host has another "
-            "version of it. Put that one back (a run's folder keeps a copy in task/), or start a new run."
-        )
-    own = _call(file, source, config)
+    file = OwnFile.of(config.task)
+    own = _call(file, file.checked(config.task_sha256), config)
     with blamed(file.path, "The data cannot be read"):
         train = Joined(_clients(own, file, config.clients))
         test = None if own.test is None else examples_of(own.test, "the test data")
@@ -56,58 +45,27 @@ def load_own(config: Config) -> Task:
     return task
 
 
-@contextmanager
-def blamed(path: Path, what: str) -> Iterator[None]:
-    """Make what the user's code raises a sentence: what was going on, the error, and the line of the file."""
-    try:
-        yield
-    except AdaQuantError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"{what}: {type(error).__name__}: {error}{_place(error, path)}.") from error
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """The last line of the file that the error came through."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return ""  # its text says which line
-    lines = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f" ({path.name}, line {lines[-1].lineno}: {lines[-1].line})" if lines else f" (called from {path.name})"
-
-
-def _call(file: TaskFile, source: bytes, config: Config) -> OwnTask:
+def _call(file: OwnFile, source: bytes, config: Config) -> OwnTask:
     with repeatable(config.seed):
-        module = _run(file, source)
-        function = getattr(module, file.function, None)
+        module = file.run(source)
+        function = getattr(module, file.name, None)
         if not callable(function):
             there = [name for name, value in inspect.getmembers(module, inspect.isfunction)
                      if value.__module__ == module.__name__ and not name.startswith("_")]  # fmt: skip
-            hint = unknown("function", file.function, there) if there else "It has no function at all."
-            raise TaskError(f"{file.path} has no function {file.function!r} to give the task. {hint}")
-        call = f"{file.function}(clients={config.clients}, seed={config.seed})"
+            hint = unknown("function", file.name, there) if there else "It has no function at all."
+            raise TaskError(f"{file.path} has no function {file.name!r} to give the task. {hint}")
+        call = f"{file.name}(clients={config.clients}, seed={config.seed})"
         with blamed(file.path, f"{file.path.name} failed in {call}"):
             made = function(config.clients, config.seed)
     if not isinstance(made, OwnTask):
         raise TaskError(
-            f"{file.function} in {file.path} returned {_kind(made)}, expected an adaquantfl.OwnTask: end it with "
+            f"{file.name} in {file.path} returned {_kind(made)}, expected an adaquantfl.OwnTask: end it with "
             "`return OwnTask(model=..., loss=..., train=[...])`."
         )
     return made
 
 
-def _run(file: TaskFile, source: bytes) -> ModuleType:
-    """The file as a module. Its neighbours can be imported from it, as with `python FILE.py`."""
-    module = ModuleType(f"adaquantfl_task_{file.path.stem}")
-    module.__file__ = str(file.path)
-    sys.modules[module.__name__] = module  # dataclasses and pickle look for it there
-    if str(file.path.parent) not in sys.path:
-        sys.path.insert(0, str(file.path.parent))
-    with blamed(file.path, f"{file.path.name} cannot be run"):
-        exec(compile(source, file.path, "exec"), vars(module))
-    return module
-
-
-def _clients(own: OwnTask, file: TaskFile, clients: int) -> list[Examples]:
+def _clients(own: OwnTask, file: OwnFile, clients: int) -> list[Examples]:
     if not isinstance(own.train, list | tuple):
         raise TaskError(
             f"train is {_kind(own.train)}, expected a list with the data of each client. "
@@ -115,13 +73,13 @@ def _clients(own: OwnTask, file: TaskFile, clients: int) -> list[Examples]:
         )
     if len(own.train) != clients:
         raise TaskError(
-            f"{file.function} in {file.path} gave the data of {len(own.train)} clients, but clients = {clients}. "
+            f"{file.name} in {file.path} gave the data of {len(own.train)} clients, but clients = {clients}. "
             f"Its first argument says how many are wanted; or --set clients={len(own.train)}."
         )
     return [examples_of(data, f"the data of client {client}") for client, data in enumerate(own.train)]
 
 
-def _build(own: OwnTask, file: TaskFile, seed: int) -> nn.Module:
+def _build(own: OwnTask, file: OwnFile, seed: int) -> nn.Module:
     if isinstance(own.model, nn.Module):
         model = copy.deepcopy(own.model)
     else:

@@ -1,18 +1,20 @@
-"""Local training: tau steps of SGD from given weights (eq. 2), and losses of given weights. PyTorch lives here."""
+"""Local training: tau steps from given weights (eq. 2), and losses of given weights. PyTorch lives here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..protocol.arrays import AnyArray
+from ..protocol.arrays import AnyArray, Weights
 from ..quantizers.streams import stream_key
 from ..runs.config import Config
 from .chance import repeatable
+from .device import find_device, seed_generator
+from .optimizer import LocalOptimizer
 from .task import Examples, Indices, Task
 
 Arrays = Mapping[str, AnyArray]
@@ -34,12 +36,14 @@ class Trainer:
     def __init__(self, config: Config, task: Task) -> None:
         self.config = config
         self.task = task
-        self._net = task.build()
+        self.device = find_device(config.device)
+        self._net = task.build().to(self.device)
+        self._loss = task.loss.to(self.device) if isinstance(task.loss, torch.nn.Module) else task.loss
         named = {name: p for name, p in self._net.named_parameters() if p.requires_grad}  # others are equal everywhere
         self._flat = flatten(list(named.values()))
         self._pieces = _pieces(named)
         self._buffers = dict(self._net.named_buffers())
-        self._optimizer = torch.optim.SGD(list(named.values()), lr=config.eta, foreach=True)
+        self._optimizer = LocalOptimizer(config, list(named.values()))
         self._pool: Indices | None = None
 
     @property
@@ -54,16 +58,25 @@ class Trainer:
 
     def weights(self) -> dict[str, AnyArray]:
         """The present weights; w_0 before anything was trained."""
-        flat = self._flat.numpy()
+        flat = self._flat.cpu().numpy()
         parameters = {name: flat[start:stop].copy() for name, (start, stop) in self._pieces.items()}
-        return {**parameters, **{name: buffer.numpy().copy() for name, buffer in self._buffers.items()}}
+        return {**parameters, **{name: buffer.cpu().numpy().copy() for name, buffer in self._buffers.items()}}
+
+    def state_dict(self, weights: Weights) -> dict[str, torch.Tensor]:
+        """These weights as the model's own state dict: tensors in their shapes, with those that are not trained."""
+        assert isinstance(weights, Mapping)
+        self._load(weights)
+        state = {name: value for name, value in self._net.state_dict().items() if isinstance(value, torch.Tensor)}
+        return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
     def train(self, client: int, weights: Arrays, round: int, eta: float) -> tuple[dict[str, AnyArray], float]:
         """One client's round: tau steps from these weights. Returns the trained weights and the mean loss."""
         with one_thread():
             self._load(weights)
-            with repeatable(stream_key(self.config.seed, round, client)):  # layers such as dropout
-                loss = self._local_sgd(client, round, eta)
+            key = stream_key(self.config.seed, round, client)
+            with repeatable(key):  # layers such as dropout
+                seed_generator(self.device, key)
+                loss = self._local_steps(client, round, eta)
             return self.weights(), loss
 
     def probe(self, client: int, round: int) -> Callable[[Any], float]:
@@ -79,6 +92,10 @@ class Trainer:
         if 0 < size < len(part):
             part = self._rng(_LOSS_SAMPLE, client).choice(part, size, replace=False)
         return self._total_loss(weights, self.task.train, part) / len(part)
+
+    def validation_losses(self, start: int, stop: int, weights: Arrays) -> float:
+        """The sum of the losses on the held-out samples start to stop."""
+        return self._total_loss(weights, self.task.train, self.task.validation[start:stop])
 
     def losses(self, start: int, stop: int, weights: Arrays) -> float:
         """The sum of the losses on the samples start to stop of all clients' data, in an order fixed for the run."""
@@ -99,19 +116,22 @@ class Trainer:
         assert self.task.test is not None
         return self._total_loss(weights, self.task.test, np.arange(start, stop))
 
-    def _local_sgd(self, client: int, round: int, eta: float) -> float:
+    def _local_steps(self, client: int, round: int, eta: float) -> float:
         self._net.train()
-        self._optimizer.param_groups[0]["lr"] = eta
+        self._optimizer.begin(eta)
         total = 0.0
         for batch in self._batches(client, round):
-            x, y = self.task.train.batch(batch)
-            self._optimizer.zero_grad()
-            with self._precision():
-                loss = self.task.loss(self._net(self._layout(x)), y)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
-            total += loss.item()
+            total += self._step(*self.task.train.batch(batch)).item()
         return total / self.config.tau
+
+    def _step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """One step on a mini-batch; returns its loss, without the proximal term."""
+        self._optimizer.zero_grad()
+        with self._precision():
+            loss = self._loss(self._net(self._layout(x)), y.to(self.device))
+        loss.backward()
+        self._optimizer.step()
+        return loss
 
     def _batches(self, client: int, round: int) -> Iterator[Indices]:
         """tau mini-batches, drawn without replacement until the client's data is used up, then anew."""
@@ -127,7 +147,7 @@ class Trainer:
         return np.random.Generator(np.random.Philox(key=key))
 
     def _total_loss(self, weights: Arrays, data: Examples, indices: Indices) -> float:
-        loss = self.task.loss
+        loss = self._loss
         return self._evaluate(weights, data, indices, lambda output, y: loss(output, y).item() * len(y))
 
     @torch.no_grad()
@@ -143,19 +163,26 @@ class Trainer:
                 x, y = data.batch(indices[start : start + _EVALUATION_BATCH])
                 with self._precision():
                     output = self._net(self._layout(x))
-                total += float(measure(output.float() if isinstance(output, torch.Tensor) else output, y))
+                output = output.float() if isinstance(output, torch.Tensor) else output
+                total += float(measure(output, y.to(self.device)))
             return total
 
     def _load(self, weights: Arrays) -> None:
+        host = self._flat.cpu()  # the vector itself, where that is on the CPU
         for name, (start, stop) in self._pieces.items():
-            self._flat.numpy()[start:stop] = weights[name]
+            host.numpy()[start:stop] = weights[name]
+        if host is not self._flat:
+            self._flat.copy_(host)
         for name, buffer in self._buffers.items():
-            buffer.numpy()[...] = weights[name]
+            buffer.copy_(torch.from_numpy(np.array(weights[name])))
 
     def _precision(self) -> AbstractContextManager[object]:
-        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.config.precision == "bf16")
+        if self.config.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def _layout(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.device)
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
@@ -164,7 +191,7 @@ def flatten(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
 
     Convolution kernels lie in it channels last, the order in which PyTorch's CPU convolutions are fastest.
     """
-    flat = torch.empty(sum(p.numel() for p in parameters))
+    flat = torch.empty(sum(p.numel() for p in parameters), device=parameters[0].device)
     start = 0
     for p in parameters:
         piece = flat[start : start + p.numel()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...jit import inline, kernel
+from ...jit import inline, kernel, leading_zeros, trailing_zeros
 
 LONGEST = 20  # ones before a gap is written out instead
 _MEMORY = 4  # the running mean forgets with 1 / 2^4
@@ -47,8 +47,8 @@ def _look(words, position):
 
 @inline
 def _log2(number):
-    """floor(log2(number)), 1 to 2^52: the exponent of the number as a double, since Numba has no count of zeros."""
-    return (np.float64(number).view(np.int64) >> 52) - 1023
+    """floor(log2(number)), for a number above 0."""
+    return np.int64(63) - np.int64(leading_zeros(np.uint64(number)))
 
 
 @inline
@@ -97,8 +97,7 @@ def _gap_code(gap, mean, width):
 def _read_gap(view, mean, width):
     """Undo `_gap_code` at the low end of `view`; returns the gap and the code's length."""
     divisor = _divisor(mean)
-    stop = np.int64(~view & _ones(LONGEST)) | (np.int64(1) << LONGEST)
-    quotient = _log2(stop & -stop)
+    quotient = np.int64(trailing_zeros(np.uint64(np.uint64(~view) | np.uint64(np.uint64(1) << np.uint64(LONGEST)))))
     if quotient == LONGEST:
         return LONGEST * divisor + np.int64(np.uint64(view >> np.uint64(LONGEST)) & _ones(width)), LONGEST + width
     bits = _width(divisor)

@@ -72,9 +72,9 @@ def player_for(config: str) -> Player:
     from ...training.task import Task
     from ...training.trainer import Trainer
     from ..calls import Player
-    from ..own_file import as_here
+    from ..own_file import as_here, methods_here
 
     torch.set_num_threads(1)  # the host's other cores belong to other clients
     set_threads(1)
-    settings = as_here(config_of(tomllib.loads(config)))
+    settings = as_here(config_of(methods_here(tomllib.loads(config))))
     return Player(Trainer(settings, Task.of(settings)))

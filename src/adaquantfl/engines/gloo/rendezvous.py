@@ -12,6 +12,7 @@ from torch.distributed import PrefixStore, Store, TCPStore
 from ... import __version__
 from ...errors import EngineError
 from ...runs.config import Config, config_of
+from ..own_file import methods_here
 from .connection import CLIENT, Connection, first_line
 from .secrets import VARIABLE, Seal, join_proof
 
@@ -62,7 +63,7 @@ def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str,
     if run["signed"] != has_secret:
         who = ("Client", "the server") if has_secret else ("The server of client", "the client")
         raise EngineError(f"{who[0]} {client} has {VARIABLE}, but {who[1]} has not: set it for both, or for neither.")
-    return run["server"], config_of(run["config"])
+    return run["server"], config_of(methods_here(run["config"]))
 
 
 def join(store: Store, address: str, client: int, secret: bytes = b"") -> tuple[Connection, Config, Seal | None] | None:

@@ -1,0 +1,90 @@
+"""The model that a run ends with, as plain PyTorch reads it: names and tensors, nothing of this package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import CheckpointError, ConfigError
+from ..protocol.state import ServerState
+from . import checkpoint
+from .config import Config, load_config
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FILE = "model.safetensors"
+_SUFFIXES = (".safetensors", ".pt")
+
+
+def write(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a state dict: safetensors, or what `torch.save` writes where the name ends in .pt."""
+    import torch
+    from safetensors.torch import save_file
+
+    temporary = path.with_name(f"{path.name}.tmp")
+    if path.suffix == ".pt":
+        torch.save(dict(tensors), temporary)
+    else:
+        save_file(dict(tensors), temporary, metadata={"format": "pt"})
+    os.replace(temporary, path)
+
+
+def read(run: Path) -> dict[str, Tensor]:
+    """The state dict of a run's last model; of one that is not finished, the model of its checkpoint."""
+    config = _config(run)
+    if (run / FILE).is_file():
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(run / FILE)
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"{run / FILE} is damaged ({error}). Remove it: the checkpoint holds the model too."
+            ) from None
+    saved = checkpoint.load(run / "checkpoint")
+    if saved is None:
+        raise CheckpointError(f"{run} has no model yet: neither {FILE} nor a checkpoint. Wait for its first one.")
+    from ..training.task import Task
+    from ..training.trainer import Trainer
+
+    state = ServerState.of(saved["server"])
+    config = replace(config, device="cpu")
+    return Trainer(config, Task.of(config)).state_dict(state.layout.join(state.trajectory.model))
+
+
+def load_model(run: Path) -> nn.Module:
+    """The module with a run's weights, in evaluation mode. A task of the user's own is asked to build it."""
+    config = _config(run)
+    net = _build(config)
+    net.load_state_dict(read(run))
+    return net.eval()
+
+
+def export(run: Path, out: Path) -> None:
+    """Write a run's model to a file of its own."""
+    if out.suffix not in _SUFFIXES:
+        raise ConfigError(f"{out}: the file's name ends in {' or '.join(_SUFFIXES)}, which says how it is written.")
+    if out.exists():
+        raise ConfigError(f"{out} exists already. Choose another name, or remove it.")
+    tensors = read(run)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(tensors, out)
+
+
+def _config(run: Path) -> Config:
+    file = run / "config.toml"
+    if not file.is_file():
+        raise CheckpointError(f"{run} holds no run (no config.toml). Name the run's folder, the one given with --out.")
+    return load_config(file)
+
+
+def _build(config: Config) -> nn.Module:
+    from ..training import models
+    from ..training.task import Task
+
+    return Task.of(config).build() if config.task else models.build(config.model, config.seed)

@@ -1,0 +1,171 @@
+"""Rules and quantizers from files of the user's own: the how-to works as written, and mistakes name the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.cli import main
+from adaquantfl.engines.launch import launch
+from adaquantfl.engines.own_file import METHODS_VARIABLE, methods_here
+from adaquantfl.quantizers import registry as quantizers
+from adaquantfl.rules.registry import RULES
+from adaquantfl.runs import loop, own_methods
+from adaquantfl.runs.config import Config, config_of, load_config
+from adaquantfl.runs.loop import Request
+from adaquantfl.runs.records import find_runs
+from support import pages
+from support.histories import interrupt_after
+from support.small_runs import TINY, options
+
+PAGE = pages.blocks(pages.ROOT / "docs" / "how-to" / "own-method.md")
+FILES = {block.mark.removeprefix("file: "): block.code for block in PAGE if block.mark.startswith("file: ")}
+RULE, QUANTIZER = "my_rule.py:Plateau", "my_quantizer.py:Largest"
+Write = Callable[..., None]
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write the page's files into the working directory, with a part of one replaced."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(METHODS_VARIABLE, raising=False)
+
+    def files(old: str = "", new: str = "") -> None:
+        assert old in "".join(FILES.values())
+        forget()
+        for name, code in FILES.items():
+            Path(name).write_text(code.replace(old, new) if old else code)
+
+    yield files
+    forget()
+
+
+def forget() -> None:
+    """As a new process is: what was run from files is not known."""
+    for cache in (own_methods._rule, own_methods._quantizer, own_methods._module):
+        cache.cache_clear()
+    RULES.forget()
+    quantizers._TABLE.forget()
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {**TINY, "method": RULE, "quantizer": QUANTIZER, **changes}
+
+
+def test_the_commands_of_the_page_work(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    (script,) = [block.code for block in PAGE if block.language == "console"]
+    for number, (_, *arguments) in enumerate(pages.lines(script)):
+        assert main([*arguments, *options({**TINY, "rounds": 2}), "--quiet", "--out", f"out{number}"]) == 0
+    assert "Plateau + Largest" in capsys.readouterr().out
+    labels = {run.label for run in find_runs([tmp_path])}
+    assert labels == {
+        "Plateau + Largest", "AdaQuantFL + Largest", "4-bit + Largest", "Plateau + dithered",
+    }  # fmt: skip
+    assert (tmp_path / "out0" / "my_rule.py-Plateau" / "seed-0" / "method" / "my_rule.py").is_file()
+
+
+def test_a_run_with_both_is_resumed_to_the_same_model_and_holds_to_its_files(write: Write, tmp_path: Path) -> None:
+    write()
+    config = load_config("demo", settings())
+    whole = loop.run(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(config, tmp_path / "cut", interrupt_after(2))
+    text = (tmp_path / "cut" / "config.toml").read_text()
+    assert 'method = "../my_rule.py:Plateau"' in text
+    assert f'quantizer_sha256 = "{config.quantizer_sha256}"' in text
+    assert len(config.quantizer_sha256) == 64
+    assert loop.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+    write("0.98", "0.97")
+    with pytest.raises(aq.TaskError, match=r"my_rule.py is not the file that this run began with.*method/"):
+        loop.resume(tmp_path / "cut")
+    assert load_config(tmp_path / "cut" / "config.toml", {"method": "4bit"}).method_sha256 == ""
+
+
+def test_worker_processes_know_them(write: Write, tmp_path: Path) -> None:
+    write("feedback = True", "feedback = False")  # with error feedback there is one worker
+    alone, two = (
+        loop.run(load_config("demo", settings(rounds=2, workers=workers)), tmp_path / str(workers))
+        for workers in (1, 2)
+    )
+    assert alone["model_sha256"] == two["model_sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("engine", ["gloo", "flower"])
+def test_clients_of_other_engines_know_them(write: Write, tmp_path: Path, engine: str) -> None:
+    write()
+    config = load_config("demo", settings(rounds=2))
+    here = loop.run(config, tmp_path / "here")
+    there = launch(engine, Request(tmp_path / "there", config))
+    assert there is not None
+    assert there["model_sha256"] == here["model_sha256"]
+
+
+def test_a_server_cannot_name_the_file_that_a_client_runs(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write()
+    sent = load_config("demo", settings()).to_dict()
+    with pytest.raises(aq.TaskError, match=r"uses the method my_rule.py:Plateau, but this client was started without"):
+        methods_here(sent)
+    (tmp_path / "mine").mkdir()
+    for name in FILES:
+        Path(name).rename(Path("mine") / name)
+    monkeypatch.setenv(METHODS_VARIABLE, f"mine/{RULE}, mine/{QUANTIZER}")
+    config = config_of(methods_here(sent))
+    assert config.method == f"{tmp_path}/mine/{RULE}"
+    assert methods_here(Config().to_dict()) == Config().to_dict()
+
+
+def line_of(name: str, words: str) -> int:
+    return next(n for n, line in enumerate(Path(name).read_text().splitlines(), 1) if words in line)
+
+
+def test_an_error_in_a_rule_names_its_line(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write('best, waited = state.memory["best"], state.memory["waited"] + 1', "waited = 1 / 0")
+    assert main(["run", "demo", *options({**TINY, "method": RULE}), "--quiet", "--out", "out"]) == 1
+    (said,) = [block.code for block in PAGE if block.mark == "output of a failing rule"]
+    assert said in capsys.readouterr().err
+
+
+def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) -> None:
+    write("np.rint(vector / steps)", "np.rint(vector / steps[:3])")
+    place = (
+        rf"clients 0, 1: it raised ValueError: .*\(my_quantizer.py, line {line_of('my_quantizer.py', '[:3]')}: return"
+    )
+    with pytest.raises(aq.EngineError, match=place):
+        loop.run(load_config("demo", settings()), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "method", "words"),
+    [
+        ("", "", "my_rule.py:Platau", "no class for the method.*Did you mean 'Plateau'"),
+        ("", "", "my_rule.py:aq", "aq in my_rule.py is <module.*expected a subclass of adaquantfl.Rule"),
+        ("", "", "no_rule.py:Plateau", "There is no file .*no_rule.py, which the method is in"),
+        ("", "", "my_rule.py:", "expected a Python file and a class in it, such as 'my_rule.py:MyRule'"),
+        ('name = "plateau"', "pass", RULE, "Plateau in my_rule.py has no name"),
+        ("def init(", "def start(", RULE, "lacks the method init"),
+        ("def init(self)", "def init(self", RULE, r"my_rule.py cannot be run: SyntaxError: .*my_rule.py, line \d+"),
+        ('name = "plateau"', 'name = "adaquant"', RULE, "'adaquant' is taken"),
+        ("import adaquantfl as aq", "import adaquantfl as aq\n1 / 0", RULE, r"ZeroDivisionError.*\(my_rule.py, line"),
+    ],
+)
+def test_a_file_that_gives_no_rule_is_refused(write: Write, old: str, new: str, method: str, words: str) -> None:
+    write(old, new)
+    with pytest.raises(aq.AdaQuantError, match=words):
+        load_config("demo", {"method": method})
+
+
+def test_a_quantizer_that_is_none_is_refused(write: Write) -> None:
+    write()
+    with pytest.raises(aq.ConfigError, match=r"expected a subclass of adaquantfl.quantizers.Quantizer"):
+        load_config("demo", {"quantizer": "my_quantizer.py:Segments"})
