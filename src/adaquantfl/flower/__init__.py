@@ -3,9 +3,9 @@
 The strategy holds an `aq.Server`, the mod an `aq.Client`; Flower carries their bytes. docs/flower.md is the guide.
 """
 
-from .requirement import require_flwr
+from ..requirement import FLOWER
 
-require_flwr()  # before the modules below import it
+FLOWER.require()  # before the modules below import it
 
 from .mod import quantize_mod  # noqa: E402
 from .strategy import AdaQuantStrategy  # noqa: E402

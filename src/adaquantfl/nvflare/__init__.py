@@ -3,9 +3,9 @@
 docs/nvflare.md is the guide.
 """
 
-from .requirement import require_nvflare
+from ..requirement import NVFLARE
 
-require_nvflare()  # before the modules below import it
+NVFLARE.require()  # before the modules below import it
 
 from .client import QuantizeFilter  # noqa: E402
 from .server import DequantizeFilter  # noqa: E402

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import EngineError
+from ...requirement import FLOWER
 from ...runs.config import Config
 from ...runs.loop import Observer, Request
 from ...threads import cores
@@ -106,10 +107,9 @@ class _ClientsNeeded(Exception):
 def _play(request: Request, observer: Observer | None, start: Start) -> dict[str, Any]:
     """The summary of a run whose server app is another process. Nothing is started for a run that is finished."""
     try:
-        from ...flower import requirement
+        FLOWER.require()
     except ImportError as error:
         raise EngineError(str(error)) from None
-    requirement.require_flwr()
 
     def connect(config: Config) -> NoReturn:
         raise _ClientsNeeded(config)
