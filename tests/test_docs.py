@@ -27,6 +27,7 @@ from support.pages import PAGES, ROOT, Block
 # Blocks that are not run, by page; above each its page says why.
 NOT_RUN = {
     "docs/downlink.md": 1,
+    "docs/how-to/ddp.md": 1,
     "docs/how-to/hosts.md": 1,
     "docs/how-to/numpy.md": 1,
     "docs/how-to/own-method.md": 1,
@@ -192,10 +193,16 @@ def test_the_tutorial_shows_what_make_demo_prints() -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     from adaquantfl import flower
+    from adaquantfl import torch as ours
 
     reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     elsewhere = {"error_bound", "optimal_levels", "paper_bits"}  # on the page of adaquantfl.theory
-    for name in (*aq.__all__, *(f"flower.{name}" for name in flower.__all__), "theory"):
+    for name in (
+        *aq.__all__,
+        *(f"flower.{name}" for name in flower.__all__),
+        *(f"torch.{name}" for name in ours.__all__),
+        "theory",
+    ):
         there = f"::: adaquantfl.{name}\n" in reference or f"`adaquantfl.{name}`" in reference or name in elsewhere
         assert there, name
     assert all(f"aq.{name}`" in reference for name in elsewhere)

@@ -137,7 +137,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in ("theory", "flower", "training"):
+    if name in ("theory", "flower", "torch", "training"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'adaquantfl' has no attribute {name!r}")
 
