@@ -210,6 +210,10 @@ A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_
 
 {table(["", "seconds"], [[name.replace("_", " "), f"{value:.2f}"] for name, value in start["seconds"].items()])}
 
+### From an empty cache
+
+{compiling(read("compile"))}
+
 ## Memory of the server
 
 `benchmarks/memory.py`: peak of the accumulator, in vectors of d float32 (the sum and its copy are 2), d = {memory["d"]:,}.
@@ -218,6 +222,22 @@ A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_
 """
     (ROOT / "docs" / "performance.md").write_text(page)
     print(targets(codec["rows"], start, round_, memory))
+
+
+def compiling(record: dict[str, Any]) -> str:
+    """What the kernels of a first frame take to compile."""
+    lines = [
+        [row["quantizer"], row["codec"], str(row["s"]), f"{row['compress']:.1f}", f"{row['add']:.1f}"]
+        for row in record["rows"]
+    ]
+    header = ["quantizer", "codec", "s", "compress", "decode + add"]
+    return f"""`benchmarks/compile.py`: CPU seconds of a process that sends or receives one frame of 100,000 elements when no kernel
+has been compiled before, on "{record["machine"]["cpu"]}" that other work shared. {record["numba"]:.1f} s of each are Numba's:
+importing it and compiling an empty function. The target is 2 s. Every kernel together, `adaquantfl warm`, takes
+{record["every_kernel"]:.0f} s (target: 25 s). An image or a fleet pays it once: run `adaquantfl warm` with NUMBA_CACHE_DIR on a
+folder that all processes can read.
+
+{table(header, lines)}"""
 
 
 def real_run() -> str:

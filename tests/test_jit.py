@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CODE = (
     "import numpy as np, adaquantfl as aq\n"
     "x = np.linspace(-1, 1, 1000, dtype=np.float32)\n"  # less than a block: few kernels to compile
     "assert aq.decode(aq.compress(x, s=3, key=1, codec='fixed')) == aq.quantize(x, s=3, key=1)\n"
-    "import adaquantfl.quantizers.kernels as k; print(sum(k.quantize_pieces.stats.cache_hits.values()))"
+    "import adaquantfl.quantizers.kernels as k; print(sum(k.square_sums.stats.cache_hits.values()))"
 )
 
 
@@ -37,3 +39,45 @@ def test_without_a_place_for_the_cache_everything_still_works(tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "-c", blocked + CODE], capture_output=True, text=True, check=True)
     assert int(done.stdout) == 0
+
+
+def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path) -> None:
+    assert run(NUMBA_CACHE_DIR=str(tmp_path)) == 0
+    files = sorted(tmp_path.rglob("*"))
+    refuse = (
+        "import tempfile\n"
+        "def refuse(*_, **__): raise PermissionError('a read-only file system')\n"
+        "tempfile.TemporaryFile = refuse\n"  # how Numba looks whether it can write
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", refuse + CODE + "\naq.compress(x, s=9, key=1, codec='sparse')"],  # not in the cache
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert int(done.stdout) > 0
+    assert sorted(tmp_path.rglob("*")) == files
+
+
+def test_processes_that_compile_at_the_same_time_share_a_cache(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", CODE], env=environment, stdout=subprocess.PIPE) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert run(NUMBA_CACHE_DIR=str(tmp_path)) > 0
+
+
+@pytest.mark.slow
+def test_warm_compiles_every_kernel_that_sending_and_receiving_needs(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "adaquantfl", "warm"]
+    first, second = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+    assert str(tmp_path) in first
+    assert first.split()[0] != "0"
+    assert second.startswith("0 kernels compiled")
+    code = (
+        f"{CODE}\naq.decode(aq.compress(x, s=300, key=1, quantizer='rotated')).dequantize()\n"
+        "from adaquantfl.cli.warm import _kernels\n"
+        "print(sum(sum(kernel.stats.cache_misses.values()) for kernel in _kernels()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "0"

@@ -22,7 +22,7 @@ class Framework:
             found = version(self.package)
         except PackageNotFoundError:
             raise ImportError(
-                f"adaquantfl.{self.extra} needs {self.title}, which is not installed. In a checkout of adaquantfl, run: "
+                f"adaquantfl.{self.extra} needs {self.title}, which is not installed. In a checkout of adaquantfl: "
                 f"pip install '.[{self.extra}]'"
             ) from None
         if ".".join(found.split(".")[:2]) not in self.supported:

@@ -171,7 +171,8 @@ def test_gaps_up_to_the_largest_dimension_come_through(gap: int) -> None:
     for dense in (1, 2, 1000):
         index = np.append(np.arange(dense), min(dense + gap, 2**32 - 1)).astype(np.uint32)
         level = np.resize(np.array([1, -2, 65_535, -65_535], dtype=np.int32), len(index))
-        words, bits = kernels.encode_chunk(index, level, 0, 2**32)
+        words = np.empty(kernels.WORDS_BEFORE + kernels.WORDS_EACH * len(index), dtype="<u8")
+        bits = kernels.encode_chunk(index, level, 0, 2**32, np.empty(len(index), dtype=np.int64), words)
         body = bytes([32]) + varint(len(index)) + words.view(np.uint8)[: -(-bits // 8)].tobytes()
         opened = sparse.open_body(frame_with(body, 2**32, 65_535))
         assert np.array_equal(opened.index, index)

@@ -83,13 +83,13 @@ def test_the_lattices_error_is_that_of_its_cell_whatever_the_vector(s: int, d: i
 
 
 def test_the_nearest_point_is_the_nearest(rng: np.random.Generator) -> None:
-    points = np.array([_point(float(a), float(b)) for a in range(-6, 7) for b in range(-6, 7)])
+    points = np.array([_point.py_func(float(a), float(b)) for a in range(-6, 7) for b in range(-6, 7)])
     for x, y in rng.uniform(-3, 3, (500, 2)):
-        found = _point(*_nearest(x, y))
+        found = _point.py_func(*_nearest.py_func(x, y))
         assert np.hypot(found[0] - x, found[1] - y) == pytest.approx(np.hypot(*(points - [x, y]).T).min())
 
 
 def test_the_lattice_has_neighbours_at_distance_one() -> None:
-    points = np.array([_point(float(a), float(b)) for a in range(-4, 5) for b in range(-4, 5)])
-    distances = np.sort(np.hypot(*(points - _point(0.0, 0.0)).T))
+    points = np.array([_point.py_func(float(a), float(b)) for a in range(-4, 5) for b in range(-4, 5)])
+    distances = np.sort(np.hypot(*(points - _point.py_func(0.0, 0.0)).T))
     np.testing.assert_allclose(distances[:8], [0, 1, 1, 1, 1, 1, 1, np.sqrt(3)])

@@ -163,12 +163,21 @@ def test_streams_of_clients_and_rounds_are_uncorrelated() -> None:
 
 def test_neighbouring_elements_are_uniform_in_the_plane() -> None:
     # Pairs of 31-bit draws in a 16 x 16 grid: chi-square with 255 degrees, 4 keys, z < 5.
+    import numba
+
     from adaquantfl.quantizers.kernels import draw31, stream_start
+
+    @numba.njit
+    def draw(low: np.uint32, high: np.uint32, out: np.ndarray) -> None:
+        for i in range(len(out)):
+            out[i] = draw31(stream_start(i, low), high)
+
     from adaquantfl.quantizers.streams import split_key
 
     for client in range(4):
         low, high = split_key(aq.stream_key(0, 0, client))
-        draws = np.array([draw31(stream_start(i, low), high) for i in range(40_000)], dtype=np.int64)
+        draws = np.empty(40_000, dtype=np.int64)
+        draw(low, high, draws)
         assert draws.min() >= 0
         assert draws.max() < 2**31
         cells = np.bincount((draws[0::2] >> 27) * 16 + (draws[1::2] >> 27), minlength=256)

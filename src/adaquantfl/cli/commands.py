@@ -213,6 +213,21 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
+def warm(options: argparse.Namespace) -> int:
+    """Compile every kernel."""
+    from .warm import warm
+
+    done = warm(lambda name: print(f"compiling: {name}", file=sys.stderr))
+    if not done.folders:
+        print("adaquantfl: no folder for compiled kernels can be written. Set NUMBA_CACHE_DIR.", file=sys.stderr)
+        return 1
+    print(
+        f"{done.compiled} kernels compiled, {done.loaded} were there already; {done.cpu_seconds:.1f} s of CPU. Kept in:"
+    )
+    print("\n".join(f"  {folder}" for folder in done.folders))
+    return 0
+
+
 def inspect(options: argparse.Namespace) -> int:
     """Show what is in a frame."""
     from ..codecs.inspection import describe

@@ -49,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_flower,
         _add_gloo,
         _add_bench,
+        _add_warm,
         _add_inspect,
     ):
         add(chosen)
@@ -193,6 +194,14 @@ def _add_bench(to: Commands) -> None:
     bench = _command(to, "bench", commands.bench, "this machine's codec speed", about)
     bench.add_argument("--quick", action="store_true", help="the smallest dimension only: seconds instead of minutes")
     _add_number(bench, "--threads", "threads that kernels use (default: all cores)")
+
+
+def _add_warm(to: Commands) -> None:
+    about = (
+        "Compile every kernel once and keep the machine code, for an image or a fleet. Set NUMBA_CACHE_DIR to say "
+        "where; other processes may share that folder, also where they cannot write it."
+    )
+    _command(to, "warm", commands.warm, "compile all kernels now", about)
 
 
 def _add_inspect(to: Commands) -> None:

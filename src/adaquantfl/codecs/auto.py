@@ -18,7 +18,7 @@ from .frame import TILE, Header
 NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which a list of them takes less memory and time than all levels
-_SAMPLE = 64  # blocks of 1024 elements that are looked at to guess that share
+_SAMPLE, _BLOCK = 64, 1024  # blocks that are looked at to guess that share, and their elements
 
 
 def encode(levels: Levels) -> bytes:
@@ -39,7 +39,7 @@ def encode(levels: Levels) -> bytes:
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to the frame that `encode` gives for the levels of `quantize`."""
     d = ready.segments.dimension
-    if d > _SHORT and _guess_density(ready, s, low, high) < _SPARSE_ENOUGH:
+    if d > _SHORT and _guess_density(ready) < _SPARSE_ENOUGH:
         found = sparse.Nonzeros.of_floats(ready, s, low, high)
         counts: Counts = np.bincount(found.level + np.int64(s), minlength=2 * s + 1)
         counts[s] = d - len(found.level)
@@ -76,10 +76,14 @@ def _nonzeros_per_block(found: sparse.Nonzeros, d: int) -> npt.NDArray[np.int64]
     return np.bincount(found.index // sparse.ESTIMATE_BLOCK, minlength=-(-d // sparse.ESTIMATE_BLOCK))
 
 
-def _guess_density(ready: Prepared, s: int, low: np.uint32, high: np.uint32) -> float:
-    """The share of non-zeros in a sample. It decides which way is taken to the answer, not the answer."""
-    d, block = ready.segments.dimension, 1024
-    blocks = min(_SAMPLE, d // (4 * block))  # of a short vector a quarter: looking must not cost more than encoding
-    starts = np.linspace(0, d - block, blocks, dtype=np.int64).tolist()
-    nonzeros = sum(np.count_nonzero(ready.levels(start, start + block, s, low, high)) for start in starts)
-    return float(nonzeros / (block * len(starts)))
+def _guess_density(ready: Prepared) -> float:
+    """The expected share of non-zeros in a sample. It decides which way is taken to the answer, not the answer."""
+    places = sample(ready.segments.dimension)
+    owner = np.searchsorted(ready.segments.offsets, places, side="right") - 1 if ready.segments.count > 1 else 0
+    return float(np.minimum(np.abs(ready.x[places]) * ready.inverse[owner], 1.0).mean())
+
+
+def sample(d: int) -> npt.NDArray[np.int64]:
+    """Blocks spread over the vector; of a short one a quarter at most: looking must not cost more than encoding."""
+    starts = np.linspace(0, d - _BLOCK, min(_SAMPLE, d // (4 * _BLOCK)), dtype=np.int64)
+    return starts[:, None] + np.arange(_BLOCK)

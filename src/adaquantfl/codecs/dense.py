@@ -70,8 +70,9 @@ def encode(levels: Levels, counts: Counts | None = None) -> bytes:
 
     def work(first: int, last: int) -> None:
         scratch = np.empty(min(d, TILE) + STATE_WORDS + 1, dtype=np.uint32)
+        states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
-            start = kernels.encode_tile(values[tile * TILE : (tile + 1) * TILE], lowest, index, rows, scratch)
+            start = kernels.encode_tile(values[tile * TILE : (tile + 1) * TILE], lowest, index, rows, states, scratch)
             streams[tile] = scratch[start:].copy()
 
     over_ranges(work, tiles, _SMALLEST)
@@ -110,14 +111,15 @@ def open_body(frame: Frame) -> DenseBody:
         )
     words = np.zeros(edges[-1] + LANES, dtype="<u4")  # a copy: aligned, and with words behind its end
     words[:-LANES] = body[reader.position :].view("<u4")
-    slots, single = table.for_reading(), bool((table.widths == 0).all())
+    slots = table.for_reading()
     values = np.empty(d, dtype=level_dtype(table.largest))
     ends = np.empty(tiles, dtype=np.int64)
 
     def work(first: int, last: int) -> None:
+        states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
             target = values[tile * TILE : (tile + 1) * TILE]
-            ends[tile] = kernels.decode_tile(words, edges[tile], slots, single, target)
+            ends[tile] = kernels.decode_tile(words, edges[tile], slots, states, target)
 
     over_ranges(work, tiles, _SMALLEST)
     if (ends != edges[1:]).any():

@@ -13,8 +13,7 @@ from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from .frame import TILE, Frame, Header, seal, write_frame
 from .kernels import fixed as kernels
-from .kernels.fixed import BLOCK, LANES
-from .kernels.widths import width_of
+from .kernels.fixed import BLOCK
 
 NAME = "fixed"
 TAG = 0
@@ -41,8 +40,11 @@ def encode(levels: Levels) -> bytes:
     d, bits = levels.dimension, code_bits(levels.top)
     frame, body = write_frame(Header.of(levels, TAG), body_size(d, levels.top))
     words, tail = _split(body, d, bits)
-    over_ranges(lambda a, b: kernels.pack_levels(levels.values, width_of(bits), words, a, b), d // BLOCK, _SMALLEST)
-    kernels.pack_tail(levels.values[d - d % BLOCK :], bits, tail)
+
+    def work(first: int, last: int) -> None:
+        kernels.pack_levels(levels.values, bits, _codes(), words, tail, first, last)
+
+    over_ranges(work, -(-d // BLOCK), _SMALLEST)
     return seal(frame)
 
 
@@ -51,13 +53,14 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     d, bits = ready.segments.dimension, code_bits(s)
     frame, body = write_frame(Header(ready.tag, TAG, s, d, segments, ready.scales), body_size(d, s))
     words, tail = _split(body, d, bits)
-    offsets = ready.segments.offsets
+    x, offsets, inverse, top = ready.x, ready.segments.offsets, ready.inverse, ready.top
 
     def work(first: int, last: int) -> None:
-        kernels.quantize_pack(ready.x, offsets, ready.inverse, ready.top, low, high, width_of(bits), words, first, last)
+        each = np.empty(BLOCK, dtype=inverse.dtype)
+        floats = x, offsets, inverse, top, low, high
+        kernels.quantize_pack(*floats, bits, _codes(), each, words, tail, first, last)
 
-    over_ranges(work, d // BLOCK, _SMALLEST)
-    kernels.pack_tail(ready.levels(d - d % BLOCK, d, s, low, high), bits, tail)
+    over_ranges(work, -(-d // BLOCK), _SMALLEST)
     return seal(frame)
 
 
@@ -75,7 +78,7 @@ def open_body(frame: Frame) -> FixedBody:
     if unused and tail[-1] >> (8 - unused):
         raise FrameError("The unused bits of the body's last byte are not 0.")
     if top + 1 != 2 ** (bits - 1):  # otherwise every code is a level
-        over_ranges(lambda a, b: kernels.largest_level(words, bits, LANES, tops, a, b), d // BLOCK, _SMALLEST)
+        over_ranges(lambda a, b: kernels.largest_level(words, bits, _codes(), tops, a, b), d // BLOCK, _SMALLEST)
     if tops.max() > top:
         raise FrameError(f"A level of {tops.max()} in a frame with s = {s}: the sender is at fault.")
     return FixedBody(d, bits, words, rest)
@@ -96,7 +99,9 @@ class FixedBody:
 
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         blocks = self.dimension // BLOCK
-        over_ranges(lambda a, b: kernels.unpack_levels(self.words, self.bits, LANES, values, a, b), blocks, _SMALLEST)
+        over_ranges(
+            lambda a, b: kernels.unpack_levels(self.words, self.bits, _codes(), values, a, b), blocks, _SMALLEST
+        )
         values[blocks * BLOCK :] = self.rest
 
     def add(
@@ -110,10 +115,16 @@ class FixedBody:
         blocks = self.dimension // BLOCK
         start, stop = first * TILE // BLOCK, min(last * TILE // BLOCK, blocks)
         if start < stop:
-            kernels.accumulate(self.words, self.bits, LANES, offsets, steps, total, start, stop)
+            each = np.empty(BLOCK, dtype=np.float32)
+            kernels.accumulate(self.words, self.bits, offsets, steps, _codes(), each, total, start, stop)
         if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
             owner = np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1
             total[blocks * BLOCK :] += steps[owner] * self.rest.astype(np.float32)
+
+
+def _codes() -> npt.NDArray[np.uint32]:
+    """Scratch memory for the codes of a block."""
+    return np.empty(BLOCK, dtype=np.uint32)
 
 
 def _split(body: npt.NDArray[np.uint8], d: int, bits: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:

@@ -234,7 +234,7 @@ def _read_segments(
         return bucket_lengths(dimension, size), position
     if layout != _LIST:
         raise FrameError(f"Segment layout {layout} is unknown.")
-    lengths, position = _read_varints(view, position, count)
+    lengths, position = read_varints(view, position, count)
     if lengths.min() < 1 or lengths.sum() != dimension:
         raise FrameError(f"The segments hold {lengths.sum():,} elements; the dimension is {dimension:,}.")
     return lengths, position
@@ -265,16 +265,21 @@ def varint(number: int) -> bytes:
     return bytes(out) + bytes([number])
 
 
-def _read_varints(view: memoryview, position: int, count: int) -> tuple[npt.NDArray[np.int64], int]:
+def read_varints(view: memoryview, position: int, count: int) -> tuple[npt.NDArray[np.int64], int]:
     """Many of them at once: there can be as many as elements."""
+    if count <= 4:  # few are read faster one by one
+        few = np.empty(count, dtype=np.int64)
+        for place in range(count):
+            few[place], position = read_varint(view, position)
+        return few, position
     data = np.frombuffer(view[position : position + 5 * count], dtype=np.uint8)
     ends = np.flatnonzero(data < 128)[:count]
     if len(ends) < count:
-        raise FrameError("Truncated: the header ends within a segment length.")
+        raise FrameError("Truncated: the message ends within a number.")
     starts = np.concatenate(([0], ends[:-1] + 1))
     sizes = ends - starts + 1
     if sizes.max() > 5 or ((data[ends] == 0) & (sizes > 1)).any():
-        raise FrameError("A segment length is not written in one to five bytes, as few as it needs.")
+        raise FrameError("A number is not written in one to five bytes, as few as it needs.")
     numbers = np.zeros(count, dtype=np.int64)
     for place in range(int(sizes.max())):
         here = sizes > place

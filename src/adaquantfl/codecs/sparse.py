@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..quantizers.kernels import ROW
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from ..threads import WORTH_A_THREAD, over_ranges
-from .frame import TILE, Frame, Header, seal, varint, write_frame
+from .frame import TILE, Frame, Header, read_varints, seal, varint, write_frame
 from .kernels import nonzeros
 from .kernels import sparse as kernels
 
@@ -56,7 +57,8 @@ class Nonzeros:
         def find(
             first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
         ) -> tuple[int, int]:
-            return nonzeros.find(values, first, last, counts, index, level, found)  # type: ignore[no-any-return]
+            slots = np.empty(ROW + 1, dtype=np.uint8)
+            return nonzeros.find(values, first, last, slots, counts, index, level, found)  # type: ignore[no-any-return]
 
         return Nonzeros(*_collect(find, len(values)), counts)
 
@@ -69,8 +71,10 @@ class Nonzeros:
         def find(
             first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
         ) -> tuple[int, int]:
+            row, slots = np.empty(ROW, dtype=np.int32), np.empty(ROW + 1, dtype=np.uint8)
+            floats = ready.x, offsets, ready.inverse, ready.top, low, high
             return nonzeros.quantize_find(  # type: ignore[no-any-return]
-                ready.x, offsets, ready.inverse, ready.top, low, high, first, last, counts, index, level, found
+                *floats, first, last, row, slots, counts, index, level, found
             )
 
         return Nonzeros(*_collect(find, ready.segments.dimension), counts)
@@ -99,11 +103,12 @@ def open_body(frame: Frame) -> SparseBody:
     level = np.empty(edges[-1], dtype=np.int32)
 
     def work(first: int, last: int) -> None:
+        places = np.empty(counts[first:last].max(), dtype=np.int64)
         for chunk in np.flatnonzero(counts[first:last]) + first:
             begin, end, mine = ends[chunk] - lengths[chunk], ends[chunk], slice(edges[chunk], edges[chunk + 1])
             origin = int(chunk) << shift
             size = min(1 << shift, header.dimension - origin)
-            wrong = kernels.decode_chunk(words, 8 * begin, 8 * end, origin, size, top, index[mine], level[mine])
+            wrong = kernels.decode_chunk(words, 8 * begin, 8 * end, origin, size, top, places, index[mine], level[mine])
             if wrong:
                 raise FrameError(f"Chunk {chunk:,} of the sparse body is damaged: {_WRONG[wrong]}.")
 
@@ -125,8 +130,8 @@ class SparseBody:
         return self.index.nbytes + self.level.nbytes
 
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
-        tiles = -(-self.dimension // TILE)
-        over_ranges(lambda a, b: nonzeros.scatter(self.index, self.level, values, a, b), tiles, smallest=16)
+        values[:] = 0
+        values[self.index] = self.level
 
     def add(
         self,
@@ -221,13 +226,16 @@ def write(header: Header, found: Nonzeros) -> bytes:
     chunks: list[npt.NDArray[np.uint8]] = [np.empty(0, dtype=np.uint8)] * (len(edges) - 1)
 
     def work(first: int, last: int) -> None:
+        most = int(np.diff(edges[first : last + 1]).max())
+        places = np.empty(most, dtype=np.int64)
+        words = np.empty(kernels.WORDS_BEFORE + kernels.WORDS_EACH * most, dtype="<u8")
         for chunk in range(first, last):
             mine = slice(edges[chunk], edges[chunk + 1])
             if mine.start < mine.stop:
                 origin = chunk << shift
                 size = min(1 << shift, header.dimension - origin)
-                words, bits = kernels.encode_chunk(index[mine], level[mine], origin, size)
-                chunks[chunk] = words.view(np.uint8)[: -(-bits // 8)]
+                bits = kernels.encode_chunk(index[mine], level[mine], origin, size, places, words)
+                chunks[chunk] = words.view(np.uint8)[: -(-bits // 8)].copy()
 
     over_ranges(work, len(chunks), smallest=4)
     filled = [len(chunk) for chunk in chunks if len(chunk)]
@@ -251,14 +259,16 @@ def _read_directory(
     chunks = -(-dimension // (1 << shift))
     if chunks > len(body) - 1:  # each has at least one byte: refuse before anything is allocated for them
         raise FrameError(f"A directory of {chunks:,} chunks does not fit a sparse body of {len(body):,} bytes.")
-    counts, lengths = np.empty(chunks, dtype=np.int64), np.empty(chunks, dtype=np.int64)
-    start = int(kernels.read_directory(body, 1, counts, lengths))
-    if start < 0:
-        raise FrameError("The directory of the sparse body runs past its end, or has a number that is too long.")
-    if lengths.min() < 0:
-        last = int(lengths.argmin())
-        lengths[last] = len(body) - start - (lengths.sum() + 1)
-        if lengths[last] < 0:
+    lengths = np.zeros(chunks, dtype=np.int64)
+    try:
+        counts, start = read_varints(body.data, 1, chunks)
+        filled = np.flatnonzero(counts)
+        lengths[filled[:-1]], start = read_varints(body.data, start, max(len(filled) - 1, 0))
+    except FrameError as error:
+        raise FrameError(f"The directory of the sparse body is damaged. {error}") from None
+    if len(filled):
+        lengths[filled[-1]] = len(body) - start - lengths.sum()  # it takes what remains
+        if lengths[filled[-1]] < 0:
             raise FrameError(f"The chunks should have more bytes than the {len(body) - start:,} behind the directory.")
     if start + lengths.sum() != len(body):
         raise FrameError(f"All levels are 0, but {len(body) - start:,} bytes lie behind the sparse body's directory.")

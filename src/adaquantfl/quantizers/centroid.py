@@ -96,13 +96,14 @@ class Centroid(Quantizer):
         parts = turned.parts
         steps = _each(stretch, cut, parts) / s
         centres, offsets, inverse = step_means(_step(numbers, s), top), parts.offsets, turned.inverse
-        values, dots = np.empty(len(turned.y), dtype=level_dtype(top)), np.empty(parts.count)
+        values, dots = np.empty(len(turned.y), dtype=np.int32), np.empty(parts.count)
 
         def work(first: int, last: int) -> None:
             nearest_steps(turned.y, offsets, inverse, steps, top, centres, values, dots, first, last)
 
         over_ranges(work, parts.count, smallest=2)
-        return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
+        small = values.astype(level_dtype(top))  # one kernel for all types
+        return Levels(small, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
 
     def drawn_error(self, x: npt.NDArray[np.float32], levels: Levels) -> float:
         """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
@@ -174,11 +175,13 @@ def nearest_steps(y, offsets, inverse, steps, top, centres, values, dots, first,
         total, per_step = 0.0, inverse[b] / steps[b]
         for j in range(len(source)):
             size = np.float64(abs(source[j]))
-            k = np.int32(min(size * per_step + 0.5, np.float64(top)))
+            k = np.int32(size * per_step + 0.5 if size * per_step + 0.5 < top else top)
             total += size * centres[k]
             out[j] = -k if source[j] < 0 else k
         if total == 0.0:
-            largest = np.argmax(np.abs(source))
+            largest = 0
+            for j in range(len(source)):
+                largest = j if abs(source[j]) > abs(source[largest]) else largest
             total = np.float64(abs(source[largest])) * centres[1]
             out[largest] = 0 if total == 0.0 else (-1 if source[largest] < 0 else 1)
         dots[b] = total * inverse[b]

@@ -45,7 +45,7 @@ class Dithered(Quantizer):
         """Levels -s to s of the norm, and the best gain of each segment."""
         vector, parts, scales = scaled(x, segments, stretch, norm)
         (low, high), (bounds, owner) = split_key(key), parts.pieces
-        values, spread = np.empty(len(vector), dtype=level_dtype(s)), np.empty(len(owner))
+        values, spread = np.empty(len(vector), dtype=np.int32), np.empty(len(owner))  # one kernel for all types
         inverse = inverses(scales, s)
 
         def work(first: int, last: int) -> None:
@@ -55,7 +55,7 @@ class Dithered(Quantizer):
         gains = (6.0 * per_segment(spread, parts) / parts.lengths).astype(np.float32)
         whole = segments is None
         scale, lengths = (scales[0], None) if whole else (scales, parts.lengths)
-        return Levels(values, scale, s, lengths, self.name, norm, int(key), gains)
+        return Levels(values.astype(level_dtype(s)), scale, s, lengths, self.name, norm, int(key), gains)
 
     def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
         """A level, less a gain of at most 1.5 times half a step."""
@@ -66,10 +66,10 @@ class Dithered(Quantizer):
         steps = levels.scales.astype(np.float64) / levels.s
         gains = np.zeros(len(steps)) if levels.numbers is None else levels.numbers.astype(np.float64)
         (low, high), (bounds, owner) = split_key(levels.key or 0), Segments(levels.offsets).pieces
-        out = np.empty(levels.dimension, dtype=np.float32)
+        values, out = levels.values.astype(np.int32, copy=False), np.empty(levels.dimension, dtype=np.float32)
 
         def work(first: int, last: int) -> None:
-            undo_pieces(levels.values, bounds, owner, steps, gains, low, high, out, first, last)
+            undo_pieces(values, bounds, owner, steps, gains, low, high, out, first, last)
 
         over_ranges(work, len(owner), smallest=4)
         return out

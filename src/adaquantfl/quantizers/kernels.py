@@ -9,7 +9,8 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ..jit import inline, kernel, reduction
+from ..intrinsics import bits_of, float_of
+from ..jit import INLINED, expand, inline, kernel, reduction
 
 WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spread over the whole range
 _M1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
@@ -44,8 +45,22 @@ def largest_bits(bits, bounds, largest, first, last):
         piece = bits[bounds[p] : bounds[p + 1]]
         top = np.uint32(0)
         for i in range(len(piece)):
-            top = max(top, np.uint32(piece[i] & _MAGNITUDE))
+            size = np.uint32(piece[i] & _MAGNITUDE)
+            top = size if size > top else top
         largest[p] = top
+
+
+@inline
+def segment_at(offsets, position):
+    """The segment that holds the element at `position`; offsets: where segments start, and the dimension."""
+    low, high = 0, len(offsets) - 1  # np.searchsorted takes Numba half a second to compile
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if offsets[middle] <= position:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @inline
@@ -72,7 +87,7 @@ def magnitude(value: Any, inverse: Any, top: Any, random31: Any) -> Any:
     """
 
 
-@overload(magnitude)
+@overload(magnitude, jit_options=INLINED)
 def _magnitude(value, inverse, top, random31):
     return _magnitude_double if inverse == types.float64 else _magnitude_single
 
@@ -80,8 +95,8 @@ def _magnitude(value, inverse, top, random31):
 def _magnitude_single(value, inverse, top, random31):
     t = np.float32(abs(value) * inverse)
     # To 21 significant bits: a ratio that is off a grid point only by float32 rounding is put back on it.
-    t = np.uint32(np.uint32(t.view(np.uint32) + np.uint32(4)) & np.uint32(0xFFFFFFF8)).view(np.float32)
-    t = min(t, top)
+    t = float_of(np.uint32(np.uint32(bits_of(t) + np.uint32(4)) & np.uint32(0xFFFFFFF8)))
+    t = t if t < top else top  # `min` takes Numba longer to compile
     low = np.int32(t)
     threshold = np.int32(np.float32(np.float32(t - np.float32(low)) * _TWO31))
     return np.int32(low + np.int32(random31 < threshold))
@@ -89,13 +104,14 @@ def _magnitude_single(value, inverse, top, random31):
 
 def _magnitude_double(value, inverse, top, random31):
     # A ratio just below a grid point is lifted over it; 2^-32 of a level is less than the random numbers resolve.
-    t = min(np.float64(abs(value)) * inverse + 2.0**-32, top)
+    t = np.float64(abs(value)) * inverse + 2.0**-32
+    t = t if t < top else top
     low = np.int32(t)
     threshold = np.int32((t - low) * 2.0**31)
     return np.int32(low + np.int32(random31 < threshold))
 
 
-@inline
+@expand
 def may_hold_nonzero(row, inv, place, high):
     """False only where every level of a row of ROW elements is 0: the same random numbers, a slightly higher threshold.
 

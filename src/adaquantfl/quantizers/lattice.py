@@ -46,7 +46,7 @@ class Lattice(Quantizer):
         """The integers a and b of every pair, in the places of its elements."""
         vector, parts, scales = scaled(x, segments, stretch, norm)
         (low, high), (bounds, owner) = split_key(key), parts.pieces
-        values = np.empty(len(vector), dtype=level_dtype(self.top(s)))
+        values = np.empty(len(vector), dtype=np.int32)  # one kernel for all types
         inverse = inverses(scales, s)
 
         def work(first: int, last: int) -> None:
@@ -55,7 +55,13 @@ class Lattice(Quantizer):
         over_ranges(work, len(owner), smallest=4)
         whole = segments is None
         return Levels(
-            values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm, int(key)
+            values.astype(level_dtype(self.top(s))),
+            scales[0] if whole else scales,
+            s,
+            None if whole else parts.lengths,
+            self.name,
+            norm,
+            int(key),
         )
 
     def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
@@ -66,10 +72,10 @@ class Lattice(Quantizer):
         """step (point - z)."""
         steps = levels.scales.astype(np.float64) / levels.s
         (low, high), (bounds, owner) = split_key(levels.key or 0), Segments(levels.offsets).pieces
-        out = np.empty(levels.dimension, dtype=np.float32)
+        values, out = levels.values.astype(np.int32, copy=False), np.empty(levels.dimension, dtype=np.float32)
 
         def work(first: int, last: int) -> None:
-            points_without_dither(levels.values, bounds, owner, steps, low, high, out, first, last)
+            points_without_dither(values, bounds, owner, steps, low, high, out, first, last)
 
         over_ranges(work, len(owner), smallest=4)
         return out

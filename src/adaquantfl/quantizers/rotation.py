@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..jit import kernel
+from ..jit import inline, kernel
 from ..threads import over_ranges
 from .base import Lengths
 from .kernels import WEYL, draw31, stream_start
@@ -111,14 +111,14 @@ def turn_blocks(x, offsets, low, high, forward, out, first, last):
             _flip_signs(target, stream_start(offsets[b], low), high)
 
 
-@kernel
+@inline
 def _flip_signs(v, place, high):
     for j in range(len(v)):
         draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
         v[j] = -v[j] if draw >> np.int32(30) else v[j]
 
 
-@kernel
+@inline
 def _hadamard(v):
     """The transform in place, without its factor: pairs at distance 1, 2, 4, ... become their sum and difference."""
     size, h = len(v), 1

@@ -10,11 +10,10 @@ branches and of division; four independent states hide its latency.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from ...jit import Function, inline, kernel
+from ...intrinsics import high_product
+from ...jit import inline, kernel
+from ...quantizers.kernels import segment_at
 
 SCALE_BITS = 12  # the table of 4096 slots fills the first-level cache
 LANES = 4
@@ -31,22 +30,7 @@ _FLOOR, _CEILING = np.uint64(FLOOR), np.uint64(CEILING)
 _SCALE, _MASK = np.uint64(SCALE_BITS), np.uint64((1 << SCALE_BITS) - 1)
 _WORD = np.uint64(32)
 _ONE = np.uint64(1)
-_WIDE, _SINGLE = np.int64(31), np.int64(0)  # masks for e; 0 where every interval is a single level
 _HISTOGRAMS = 4  # equal neighbours would otherwise wait for each other's store
-
-
-def _high_product_code(_context, _left, _right):
-    """The upper 64 bits of a product of two 64-bit numbers, which Numba has no name for."""
-
-    def build(_, builder, __, arguments):
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), build
-
-
-_high_product: Function = intrinsic(_high_product_code)
 
 
 @kernel
@@ -73,18 +57,20 @@ def _put(x, p, level, row, out):
     upper = np.uint64(x >> _WORD)
     full = upper >= np.uint64(row.limit)
     x = upper if full else x
-    quotient = np.uint64(_high_product(x, row.reciprocal) >> row.shift)
+    quotient = np.uint64(high_product(x, row.reciprocal) >> row.shift)
     start = np.uint64(row.bias + np.uint64(np.uint64(level) << _SCALE))
     return np.uint64(np.uint64(x + start) + np.uint64(quotient * np.uint64(row.gain))), np.uint64(p - np.uint64(full))
 
 
 @kernel
-def encode_tile(values, lowest, index, rows, out):
+def encode_tile(values, lowest, index, rows, states, out):
     """Write the levels to the end of `out` and return where they start. `out` has a word for each, and STATE_WORDS + 1.
 
     rows[index[level - lowest]] belongs to a level. Written backwards, because rANS reads last what was written first.
+    states: scratch for one of each lane.
     """
-    states = np.full(LANES, _FLOOR)
+    for lane in range(LANES):
+        states[lane] = _FLOOR
     p = np.uint64(len(out) - 1)
     rounds = len(values) // LANES
     rest = values[rounds * LANES :]
@@ -111,12 +97,12 @@ def encode_tile(values, lowest, index, rows, out):
 
 
 @inline
-def _take(x, p, words, slots, mask):
+def _take(x, p, words, slots):
     """Read a level: state, next word -> level, state, next word. For any x in range the new state is in range again."""
     slot = slots[x & _MASK]
     x = np.uint64(x >> _SCALE)
     interval = np.int64(slot.interval)
-    e = np.uint64(interval & mask)
+    e = np.uint64(interval & np.int64(31))
     raw = np.int64(x & np.uint64(np.uint64(_ONE << e) - _ONE))
     x = np.uint64(np.uint64(np.uint64(slot.frequency) * np.uint64(x >> e)) + np.uint64(slot.place))
     empty = x < _FLOOR
@@ -125,14 +111,17 @@ def _take(x, p, words, slots, mask):
     return np.int64(np.int64(interval >> np.int64(5)) + raw), x, np.uint64(p + np.uint64(empty))
 
 
-@inline
-def _decode_lanes(words, start, slots, values, mask):
-    states = np.empty(LANES, dtype=np.uint64)
+@kernel
+def decode_tile(words, start, slots, states, values):
+    """Read len(values) levels from words[start:] and return where they end, or -1 where they are not what was written.
+
+    `words` ends with LANES words that belong to no tile. states: scratch for one of each lane.
+    """
     for lane in range(LANES):
         upper = np.uint64(np.uint64(words[start + 2 * lane + 1]) << _WORD)
         states[lane] = np.uint64(upper | np.uint64(words[start + 2 * lane]))
-    if states.min() < _FLOOR or states.max() >= _CEILING:
-        return np.int64(-1)
+        if states[lane] < _FLOOR or states[lane] >= _CEILING:
+            return np.int64(-1)
     p = np.uint64(start + STATE_WORDS)
     last = np.uint64(len(words) - LANES)  # a round reads at most a word a lane
     rounds = len(values) // LANES
@@ -141,36 +130,26 @@ def _decode_lanes(words, start, slots, values, mask):
         if p > last:
             return np.int64(-1)
         four = values[LANES * i : LANES * i + LANES]
-        four[0], x0, p = _take(x0, p, words, slots, mask)
-        four[1], x1, p = _take(x1, p, words, slots, mask)
-        four[2], x2, p = _take(x2, p, words, slots, mask)
-        four[3], x3, p = _take(x3, p, words, slots, mask)
+        four[0], x0, p = _take(x0, p, words, slots)
+        four[1], x1, p = _take(x1, p, words, slots)
+        four[2], x2, p = _take(x2, p, words, slots)
+        four[3], x3, p = _take(x3, p, words, slots)
     if p > last:
         return np.int64(-1)
     states[0], states[1], states[2], states[3] = x0, x1, x2, x3
     rest = values[rounds * LANES :]
     for lane in range(len(rest)):
-        rest[lane], states[lane], p = _take(states[lane], p, words, slots, mask)
-    if states.min() != _FLOOR or states.max() != _FLOOR:
-        return np.int64(-1)
+        rest[lane], states[lane], p = _take(states[lane], p, words, slots)
+    for lane in range(LANES):
+        if states[lane] != _FLOOR:
+            return np.int64(-1)
     return np.int64(p)
-
-
-@kernel
-def decode_tile(words, start, slots, single, values):
-    """Read len(values) levels from words[start:] and return where they end, or -1 where they are not what was written.
-
-    `words` ends with LANES words that belong to no tile. single: no interval has more than one level.
-    """
-    if single:
-        return _decode_lanes(words, start, slots, values, _SINGLE)
-    return _decode_lanes(words, start, slots, values, _WIDE)
 
 
 @kernel
 def accumulate(values, offsets, steps, total, start, stop):
     """total += step of the element's segment x its level, for the elements start to stop."""
-    segment = np.searchsorted(offsets, start, side="right") - 1
+    segment = segment_at(offsets, start)
     position = start
     while position < stop:
         while offsets[segment + 1] <= position:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...jit import inline, kernel
-from ...quantizers.kernels import ROW, WEYL, draw31, magnitude, may_hold_nonzero, stream_start
+from ...jit import expand, inline, kernel
+from ...quantizers.kernels import ROW, WEYL, draw31, magnitude, may_hold_nonzero, segment_at, stream_start
 from ..frame import TILE
 
 
-@inline
+@expand
 def _append(row, start, slots, index, level, found):
     """Append what is not zero in `row`, whose first element has index `start`; without a branch an element."""
     here = np.int64(0)
@@ -28,9 +28,11 @@ def _append(row, start, slots, index, level, found):
 
 
 @kernel
-def find(values, first, last, counts, index, level, found):
-    """Append the non-zero values of the tiles first to last; returns the tile to continue with and the new `found`."""
-    slots = np.empty(ROW + 1, dtype=np.uint8)
+def find(values, first, last, slots, counts, index, level, found):
+    """Append the non-zero values of the tiles first to last; returns the tile to continue with and the new `found`.
+
+    slots: scratch for ROW + 1 places.
+    """
     for tile in range(first, last):
         tile_end = min(len(values), (tile + 1) * TILE)
         if found + (tile_end - tile * TILE) >= len(index):
@@ -48,10 +50,9 @@ def find(values, first, last, counts, index, level, found):
 
 
 @kernel
-def quantize_find(x, offsets, inverse, top, low, high, first, last, counts, index, level, found):
-    """Like quantizing and then `find`, but the levels of one row at a time are all that is ever written."""
-    scratch, slots = np.empty(ROW, dtype=np.int32), np.empty(ROW + 1, dtype=np.uint8)
-    segment = np.searchsorted(offsets, first * TILE, side="right") - 1
+def quantize_find(x, offsets, inverse, top, low, high, first, last, scratch, slots, counts, index, level, found):
+    """Like quantizing and then `find`, but the levels of one row at a time, in `scratch`, are all that is written."""
+    segment = segment_at(offsets, first * TILE)
     for tile in range(first, last):
         position, tile_end = tile * TILE, min(len(x), (tile + 1) * TILE)
         if found + (tile_end - position) >= len(index):
@@ -92,21 +93,12 @@ def _first_from(index, element):
 
 
 @kernel
-def scatter(index, level, values, first, last):
-    """values = the levels of the tiles first to last, zeros included."""
-    start, stop = first * TILE, min(len(values), last * TILE)
-    values[start:stop] = 0
-    for i in range(_first_from(index, start), _first_from(index, stop)):
-        values[index[i]] = level[i]
-
-
-@kernel
 def accumulate(index, level, offsets, steps, total, first, last):
     """total += step of the element's segment x its level, for the non-zero elements of the tiles first to last."""
     begin, end = _first_from(index, first * TILE), _first_from(index, last * TILE)
     if begin == end:
         return
-    segment = np.searchsorted(offsets, np.int64(index[begin]), side="right") - 1
+    segment = segment_at(offsets, np.int64(index[begin]))
     for i in range(begin, end):
         while offsets[segment + 1] <= np.int64(index[i]):
             segment += 1

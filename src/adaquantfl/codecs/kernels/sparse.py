@@ -4,18 +4,23 @@ A chunk is a string of bits, lowest bit of each byte first. Writers put at most 
 words, readers look at the 64 bits from a bit position on; the longest code, an escaped gap and its sign, has 53.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, assignment"
 from __future__ import annotations
 
 import numpy as np
 
-from ...jit import inline, kernel, leading_zeros, trailing_zeros
+from ...intrinsics import floor_log2
+from ...jit import expand, inline, kernel
 
 LONGEST = 20  # ones before a gap is written out instead
 _MEMORY = 4  # the running mean forgets with 1 / 2^4
 _LN2 = 177  # ln 2 in 256ths: the best divisor is ln 2 x the mean (Gallager and van Voorhis 1975)
 _LN2_BITS = 8
 _LOW = np.uint64(63)
+
+# Words of 64 bits that a chunk takes at most: 53 bits for a gap and its sign, 52, 52 and 33 more for a large level; two
+# counts in gamma, and a word that is cleared for the codes to come.
+WORDS_EACH, WORDS_BEFORE = 3, 6
 
 # What `decode_chunk` found wrong.
 FINE, RUNS_OUT, BEYOND_CHUNK, TOO_MANY, ABOVE_S, TRAILING, PADDING = range(7)
@@ -27,7 +32,7 @@ def _ones(n):
     return np.uint64((np.uint64(1) << np.uint64(n)) - np.uint64(1))
 
 
-@inline
+@expand
 def _put(words, position, code, length):
     """Write the low `length` bits of `code`, whose other bits are 0; returns the position behind them."""
     word, shift = position >> 6, np.uint64(position) & _LOW
@@ -37,7 +42,7 @@ def _put(words, position, code, length):
     return position + length
 
 
-@inline
+@expand
 def _look(words, position):
     """The 64 bits from `position` on."""
     word, shift = position >> 6, np.uint64(position) & _LOW
@@ -46,15 +51,9 @@ def _look(words, position):
 
 
 @inline
-def _log2(number):
-    """floor(log2(number)), for a number above 0."""
-    return np.int64(63) - np.int64(leading_zeros(np.uint64(number)))
-
-
-@inline
 def _width(things):
     """Bits that hold any gap among this many elements."""
-    return _log2(2 * things - 1)  # ceil(log2(things))
+    return floor_log2(2 * things - 1)  # ceil(log2(things))
 
 
 @inline
@@ -65,7 +64,8 @@ def _start(things, marked):
 
 @inline
 def _divisor(mean):
-    return max(np.int64(1), (_LN2 * mean + (1 << (_LN2_BITS + _MEMORY - 1))) >> (_LN2_BITS + _MEMORY))
+    divisor = (_LN2 * mean + (1 << (_LN2_BITS + _MEMORY - 1))) >> (_LN2_BITS + _MEMORY)
+    return divisor if divisor > 1 else np.int64(1)
 
 
 @inline
@@ -97,7 +97,8 @@ def _gap_code(gap, mean, width):
 def _read_gap(view, mean, width):
     """Undo `_gap_code` at the low end of `view`; returns the gap and the code's length."""
     divisor = _divisor(mean)
-    quotient = np.int64(trailing_zeros(np.uint64(np.uint64(~view) | np.uint64(np.uint64(1) << np.uint64(LONGEST)))))
+    stop = np.int64(~view & _ones(LONGEST)) | (np.int64(1) << LONGEST)
+    quotient = floor_log2(stop & -stop)
     if quotient == LONGEST:
         return LONGEST * divisor + np.int64(np.uint64(view >> np.uint64(LONGEST)) & _ones(width)), LONGEST + width
     bits = _width(divisor)
@@ -115,7 +116,7 @@ def _read_gap(view, mean, width):
 @inline
 def _put_gamma(words, position, number):
     """Elias gamma of a number from 1 on: as many ones as bits follow the top one, a zero, those bits."""
-    bits = _log2(number)
+    bits = floor_log2(number)
     position = _put(words, position, _ones(bits), bits + 1)
     return _put(words, position, np.uint64(number) & _ones(bits), bits)
 
@@ -135,111 +136,83 @@ def _read_gamma(words, position, most):
 
 
 @kernel
-def encode_chunk(index, level, start, size):
-    """The code of the non-zero elements `index` (sorted, start to start + size) with levels `level`.
+def encode_chunk(index, level, start, size, places, words):
+    """Write the non-zero elements `index` (sorted, start to start + size) with levels `level`; returns the bits.
 
-    Returns the words that hold it and its length in bits.
+    places: scratch for as many numbers as there are elements. words: WORDS_BEFORE + WORDS_EACH for each element.
     """
-    count = len(index)
-    larger = np.int64(0)
-    for i in range(count):
-        larger += np.int64(abs(level[i]) > 1)
-    # 53 bits for a gap and its sign; 52, 52 and 33 more for a level above 1; two counts in gamma.
-    words = np.empty((53 * count + 137 * larger + 2 * 66) // 64 + 3, dtype=np.uint64)
     words[0] = np.uint64(0)
-
-    position, expected, width = np.int64(0), np.int64(start), _width(size)
-    mean = _start(np.int64(size), count)
-    for i in range(count):
-        gap = np.int64(index[i]) - expected
-        expected += gap + 1
-        code, length = _gap_code(gap, mean, width)
-        code |= np.uint64(np.uint64(level[i] < 0) << np.uint64(length))
-        position = _put(words, position, code, length + 1)
-        mean = _next_mean(mean, gap)
-
-    # Which of them reach 2, then which of those reach 3.
-    places = np.empty(larger, dtype=np.int64)
-    things = np.int64(count)
-    for reach in range(2, 4):
+    position, things, listed = np.int64(0), np.int64(size), len(index)
+    for reach in range(1, 4):  # which elements are not zero, which of those reach 2, which of those reach 3
         marked = np.int64(0)
-        for k in range(things):
-            i = k if reach == 2 else places[k]
-            marked += np.int64(abs(level[i]) >= reach)
-        position = _put_gamma(words, position, marked + 1)
+        for k in range(listed):
+            marked += np.int64(abs(level[k if reach < 3 else places[k]]) >= reach)
+        if reach > 1:
+            position = _put_gamma(words, position, marked + 1)
         if marked == 0:
-            return words, position
+            return position
         mean, width, expected = _start(things, marked), _width(things), np.int64(0)
         kept = 0
-        for k in range(things):
-            i = k if reach == 2 else places[k]
+        for k in range(listed):
+            i = k if reach < 3 else places[k]
             if abs(level[i]) >= reach:
-                gap = k - expected
-                expected += gap + 1
-                code, length = _gap_code(gap, mean, width)
+                at = np.int64(index[i]) - start if reach == 1 else k
+                code, length = _gap_code(at - expected, mean, width)
+                if reach == 1:
+                    code |= np.uint64(np.uint64(level[i] < 0) << np.uint64(length))
+                    length += 1
                 position = _put(words, position, code, length)
-                mean = _next_mean(mean, gap)
+                mean = _next_mean(mean, at - expected)
+                expected = at + 1
                 places[kept] = i
                 kept += 1
-        things = marked
-    for k in range(things):
+        things = listed = marked
+    for k in range(listed):
         position = _put_gamma(words, position, np.int64(abs(level[places[k]])) - 2)
-    return words, position
+    return position
 
 
 @kernel
-def decode_chunk(words, begin, end, start, size, s, index, level):
+def decode_chunk(words, begin, end, start, size, s, places, index, level):
     """Fill `index` and `level`, whose length is the chunk's count, from the bits begin to end. Returns what is wrong.
 
     Whatever the bits are: no code is looked at from beyond `end`, and `words` has two words more than it needs.
+    places: scratch, as long as `index`.
     """
-    count = len(index)
-    position, expected, width = np.int64(begin), np.int64(0), _width(size)
-    mean = _start(np.int64(size), count)
-    for i in range(count):
-        if position >= end:
-            return RUNS_OUT
-        view = _look(words, position)
-        gap, length = _read_gap(view, mean, width)
-        if gap >= size - expected:
-            return BEYOND_CHUNK
-        expected += gap
-        index[i] = np.uint32(start + expected)
-        level[i] = np.int32(-1) if np.uint64(view >> np.uint64(length)) & np.uint64(1) else np.int32(1)
-        position += length + 1
-        expected += 1
-        mean = _next_mean(mean, gap)
-
-    places = np.empty(0, dtype=np.int64)
-    things = np.int64(count)
-    for reach in range(2, 4):
-        if position >= end:
-            return RUNS_OUT
-        number, position = _read_gamma(words, position, np.int64(things + 1))
-        marked = number - 1
+    position, things, marked = np.int64(begin), np.int64(size), len(index)
+    for reach in range(1, 4):
+        if reach > 1:
+            if position >= end:
+                return RUNS_OUT
+            number, position = _read_gamma(words, position, np.int64(things + 1))
+            marked = number - 1
         if marked > things:
             return TOO_MANY
         if marked > 0 and s < reach:
             return ABOVE_S
-        if reach == 2:
-            places = np.empty(marked, dtype=np.int64)
-        if marked == 0:
-            return _check_end(words, position, end)
-        mean, width, expected = _start(things, marked), _width(things), np.int64(0)
+        mean, width, expected = _start(things, marked if marked else np.int64(1)), _width(things), np.int64(0)
         for k in range(marked):
             if position >= end:
                 return RUNS_OUT
-            gap, length = _read_gap(_look(words, position), mean, width)
+            view = _look(words, position)
+            gap, length = _read_gap(view, mean, width)
             if gap >= things - expected:
                 return BEYOND_CHUNK
-            expected += gap
-            i = expected if reach == 2 else places[expected]  # expected >= k: not yet overwritten
-            places[k] = i
-            level[i] += np.int32(1) if level[i] > 0 else np.int32(-1)
+            at = expected + gap
+            if reach == 1:
+                index[k] = np.uint32(start + at)
+                level[k] = np.int32(-1) if np.uint64(view >> np.uint64(length)) & np.uint64(1) else np.int32(1)
+                length += 1
+            else:
+                i = at if reach == 2 else places[at]  # at >= k: not yet overwritten
+                places[k] = i
+                level[i] += np.int32(1) if level[i] > 0 else np.int32(-1)
             position += length
-            expected += 1
+            expected = at + 1
             mean = _next_mean(mean, gap)
         things = marked
+        if marked == 0:
+            break
     for k in range(things):
         if position >= end:
             return RUNS_OUT
@@ -249,58 +222,9 @@ def decode_chunk(words, begin, end, start, size, s, index, level):
         more = np.int32(number - 1)
         i = places[k]
         level[i] += more if level[i] > 0 else -more
-    return _check_end(words, position, end)
-
-
-@inline
-def _check_end(words, position, end):
-    """The chunk ends in the byte of its last code, whose unused bits are 0."""
+    # The chunk ends in the byte of its last code, whose unused bits are 0.
     if position > end:
         return RUNS_OUT
     if position + 8 <= end:
         return TRAILING
-    if _look(words, position) & _ones(end - position):
-        return PADDING
-    return FINE
-
-
-@kernel
-def read_directory(body, position, counts, lengths):
-    """Read a varint count for each chunk, then a varint length for each that is not empty but the last of those.
-
-    Returns the position behind the directory, or -1 where it runs out or has a number of more than 35 bits or not in
-    its shortest form. The length of the last chunk that is not empty is left at -1: it takes what remains.
-    """
-    last = -1
-    for chunk in range(len(counts)):
-        lengths[chunk] = 0
-        number, position = _varint(body, position)
-        if position < 0:
-            return position
-        counts[chunk] = number
-    for chunk in range(len(counts)):
-        if counts[chunk] > 0:
-            last = chunk
-    for chunk in range(last):
-        if counts[chunk] > 0:
-            number, position = _varint(body, position)
-            if position < 0:
-                return position
-            lengths[chunk] = number
-    if last >= 0:
-        lengths[last] = -1
-    return position
-
-
-@inline
-def _varint(body, position):
-    number = np.int64(0)
-    for i in range(5):
-        if position >= len(body):
-            return number, np.int64(-1)
-        byte = np.int64(body[position])
-        position += 1
-        number |= (byte & 127) << (7 * i)
-        if byte < 128:
-            return number, position if (byte > 0 or i == 0) else np.int64(-1)
-    return number, np.int64(-1)
+    return PADDING if _look(words, position) & _ones(end - position) else FINE
