@@ -20,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--error", type=float, default=0.2, help="the share of an update that may come later")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, processes = dist.get_rank(), dist.get_world_size()
@@ -27,9 +28,10 @@ def main() -> None:
     x = torch.from_numpy(data.train_x[rank::processes]).float().flatten(1) / 255 - 0.3
     y = torch.from_numpy(data.train_y[rank::processes])
 
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
     inner = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    outer = aqt.OuterStep(net.parameters(), step="nesterov")
+    outer = aqt.OuterStep(net.parameters(), step="nesterov", error=options.error)
     generator, sent = torch.Generator().manual_seed(rank), 0
     for number in range(options.rounds):
         for _ in range(options.steps):
