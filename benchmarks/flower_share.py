@@ -2,6 +2,7 @@
 
 Four clients of examples/flower, one after the other in this process, with the default settings: first the example's own
 20 local steps, then one epoch (79 steps). The first two rounds, in which kernels are compiled or loaded, do not count.
+`share` is of the time of all; `share_in_parallel` is what it would be if the clients trained at the same time.
 
     python benchmarks/flower_share.py [--out results/benchmarks/flower_share.json]
 """
@@ -95,6 +96,7 @@ def measure(steps: int) -> dict[str, Any]:
         "steps": steps,
         "dimension": sum(p.numel() for p in net.parameters()),
         "share": median((s + m) / (s + m + t) for s, m, t in rounds),
+        "share_in_parallel": median((s + m / CLIENTS) / (s + (m + t) / CLIENTS) for s, m, t in rounds),
         "server_seconds": median(s for s, _, _ in rounds),
         "mod_seconds": median(m / CLIENTS for _, m, _ in rounds),
         "train_seconds": median(t / CLIENTS for _, _, t in rounds),

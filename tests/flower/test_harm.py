@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -87,12 +88,24 @@ class OnlyTrains(Client):
         self.app.train(mods=[quantize_mod])(self._train)
 
 
+class Diverged(Client):
+    def _evaluate(self, message: Message, context: Context) -> Message:
+        return Message(RecordDict({"metrics": MetricRecord({"loss": float("nan")})}), reply_to=message)
+
+
+class Nothing(Client):
+    def _evaluate(self, message: Message, context: Context) -> Any:
+        return None
+
+
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
+        (Diverged, "reports the loss nan"),
+        (Nothing, "raised AttributeError"),
         (Silent, "reports no single metric"),
         (Failing, "raised KeyError: 'test-set'"),
-        (OnlyTrains, "No evaluate function registered"),
+        (OnlyTrains, "has no evaluate handler"),
     ],
 )
 def test_without_a_loss_the_log_says_what_the_rule_does_instead(
@@ -107,6 +120,38 @@ def test_without_a_loss_the_log_says_what_the_rule_does_instead(
     assert "3 of 3 clients" in said[0]
     assert "counts it as 0" in said[0]
     assert sentence in said[0]
+
+
+def test_the_handler_leaves_no_trace() -> None:
+    class Noting(Measuring):
+        sharp = 0.0
+
+        def _evaluate(self, message: Message, context: Context) -> Message:
+            context.state["mine"] = ConfigRecord({"noisy": True})
+            np.random.random(3)  # noqa: NPY002
+            return super()._evaluate(message, context)
+
+        def _train(self, message: Message, context: Context) -> Message:
+            drawn.append(np.random.random())  # noqa: NPY002
+            return super()._train(message, context)
+
+    entered, drawn = [], list[float]()
+
+    def lifespan(context: Context) -> Iterator[None]:
+        entered.append(context.node_id)
+        yield
+
+    client = Noting(change)
+    client.app.lifespan()(lifespan)
+    np.random.seed(3)  # noqa: NPY002
+    grid = FakeGrid([client])
+    strategy = paper_strategy(FedAvg(fraction_evaluate=0.0, min_available_nodes=1, min_train_nodes=1), rule=CostAware())
+    strategy.start(grid, record(MODEL), num_rounds=3)
+    assert client.configs
+    assert len(entered) == 3, "once for each train message"
+    assert "mine" not in grid.contexts[0].state
+    np.random.seed(3)  # noqa: NPY002
+    assert drawn == [np.random.random() for _ in range(3)]  # noqa: NPY002
 
 
 def test_settings_that_are_none_are_refused_by_name() -> None:

@@ -10,19 +10,27 @@ from adaquantfl.rules import CostAware
 SIZE, CLIENTS = 2_000, 8
 
 
-def train(share: float, rounds: int, rule: aq.Rule, noise: float = 0.0, away: tuple[int, ...] = ()) -> tuple:
+def train(
+    share: float,
+    rounds: int,
+    rule: aq.Rule,
+    noise: float = 0.0,
+    away: tuple[int, ...] = (),
+    idle: range = range(0),
+    downlink: str = "late",
+) -> tuple:
     """Each round moves every client this share of the way to its own optimum: (distance to the mean one, server)."""
     rng = np.random.default_rng(5)
     common = rng.standard_normal(SIZE)
     optima = [common + 0.3 * rng.standard_normal(SIZE) for _ in range(CLIENTS)]
-    server = aq.Server(np.zeros(SIZE, dtype=np.float32), rule=rule, downlink="late", min_clients=1)
+    server = aq.Server(np.zeros(SIZE, dtype=np.float32), rule=rule, downlink=downlink, min_clients=1)
     ends = [aq.Client(i) for i in range(CLIENTS)]
     for number in range(rounds):
         here = [i for i in range(CLIENTS) if not (number % 3 == 1 and i in away)]
         for i, order in server.open(here).items():
             weights = ends[i].open(order)
             target = optima[i] + noise * rng.standard_normal(SIZE)
-            moved = weights + share * (target - weights)
+            moved = weights + (1e-8 if number in idle else share) * (target - weights)
             server.receive(i, ends[i].reply(moved.astype(np.float32), loss=1.0))
         server.close()
     best = np.mean(optima, axis=0)
@@ -37,14 +45,34 @@ def test_clients_that_fit_their_data_in_one_round_do_not_make_the_default_diverg
 
 def test_near_the_optimum_the_noise_is_close_to_that_of_float32() -> None:
     quantized, exact = (train(1.0, 40, rule, noise=0.3)[0] for rule in (aq.Auto(), aq.FullPrecision()))
-    assert quantized < 1.6 * exact
+    assert quantized < 1.25 * exact
 
 
 @pytest.mark.parametrize(("share", "noise"), [(0.1, 0.0), (0.1, 0.3), (0.5, 0.3), (1.0, 0.3), (1.5, 0.0)])
 def test_the_measured_gain_is_near_the_true_one(share: float, noise: float) -> None:
     _, server = train(share, 30, aq.Auto(), noise)
     found = server.stages.downlink.gain(server.current.trajectory.downlink)
-    assert found == pytest.approx(share, abs=0.1 + 0.2 * share)
+    assert found == pytest.approx(share, abs=0.03 if share < 0.2 else 0.3 * share)
+
+
+@pytest.mark.parametrize("share", [1.0, 1.5])
+def test_where_nobody_measures_the_gain_the_delay_is_short_enough(share: float) -> None:
+    assert train(share, 60, aq.Auto(), downlink="exact")[0] < 0.15
+
+
+def test_rounds_without_training_are_forgotten() -> None:
+    distance, server = train(1.5, 40, aq.Auto(), idle=range(15, 22))
+    assert distance < 0.01
+    assert server.stages.downlink.gain(server.current.trajectory.downlink) > 1.0
+
+
+def test_a_state_from_before_the_gain_was_measured_goes_on() -> None:
+    _, server = train(0.3, 5, aq.Auto())
+    tree = server.state()
+    tree["trajectory"]["downlink"] = {"remainder": tree["trajectory"]["downlink"]["remainder"]}
+    again = aq.Server.restore(tree)
+    assert again.open([0])
+    assert again.stages.downlink.gain(again.current.trajectory.downlink) is None
 
 
 def test_clients_that_miss_rounds_follow_the_late_downlink() -> None:

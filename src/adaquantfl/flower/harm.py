@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.app.message.message import make_message
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 
 from .losses import ANY, loss_in, numbers_in
 
@@ -35,24 +40,27 @@ class OwnEvaluation:
 
     def __call__(self, arrays: ArrayRecord) -> float | None:
         """None where the app has no loss to tell."""
-        loss, self.reason = self._ask(arrays)
+        loss, reason = self._ask(arrays)
+        self.reason = self.reason or reason
         return loss
 
     def _ask(self, arrays: ArrayRecord) -> tuple[float | None, str]:
-        app = _running_app()
-        if app is None:
-            return None, "The mod runs without a ClientApp."
+        handler = _evaluate_handler()
+        if handler is None:
+            return None, "The app has no evaluate handler."
+        context = copy.copy(self._context)
+        context.state = copy.deepcopy(self._context.state)  # what it notes of a model with noise is not to stay
         try:
-            reply = app(self._asking(arrays), self._context)
-        except Exception as error:  # of the app's own code, or of Flower where there is no handler
+            with _same_randomness():
+                reply = handler(self._asking(arrays), context)
+            if reply.has_error():
+                return None, f"Its evaluate handler answered with an error: {reply.error.reason}"
+            loss = loss_in(numbers_in(reply.content), LOSS_KEYS)
+        except Exception as error:  # of the app's own code
             return None, f"Its evaluate handler raised {type(error).__name__}: {error}."
-        if reply.has_error():
-            return None, f"Its evaluate handler answered with an error: {reply.error.reason}"
-        loss = loss_in(numbers_in(reply.content), LOSS_KEYS)
-        return (
-            loss,
-            "" if loss is not None else "Its evaluate handler reports no single metric with 'loss' in its name.",
-        )
+        if loss is None:
+            return None, "Its evaluate handler reports no single metric with 'loss' in its name."
+        return loss, "" if abs(loss) < np.inf else f"Its evaluate handler reports the loss {loss}."
 
     def _asking(self, arrays: ArrayRecord) -> Message:
         """The train message as an evaluate message for these arrays."""
@@ -64,10 +72,28 @@ class OwnEvaluation:
         return make_message(metadata=about, content=content)
 
 
-def _running_app() -> ClientApp | None:
-    """The app whose call led here. Flower tells a mod only the next function, which trains."""
+def _evaluate_handler() -> ClientAppCallable | None:
+    """The evaluate handler of the app whose call led here. Flower tells a mod only the next function, which trains.
+
+    Not the app itself: its lifespan would begin and end within the one that is open.
+    """
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not ClientApp.__call__.__code__:
         frame = frame.f_back
     app = frame.f_locals.get("self") if frame is not None else None
-    return app if isinstance(app, ClientApp) else None
+    handlers: Mapping[str, ClientAppCallable] = getattr(app, "_registered_funcs", {})
+    return handlers.get(f"{MessageType.EVALUATE}.default")
+
+
+@contextmanager
+def _same_randomness() -> Iterator[None]:
+    """Leave the random generators that apps use as they were."""
+    torch = sys.modules.get("torch")
+    python, numpy, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(torchs)

@@ -23,6 +23,7 @@ from .messages import Order, Reply, sign
 from .uplink import MOST_UPDATE_NORM, Sent, send
 
 FORMAT = 1
+MOST_LOSS = 1e38  # that fits a survey's float32
 Probe = Callable[[Weights], float | None]  # the loss of these weights on some of the client's data; None: not known
 
 
@@ -173,12 +174,13 @@ class Client:
         """
         harm, order = 0.0, self.order
         exact = None if probe is None or sent.levels is None else probe(held.layout.join(held.model, copy=False))
-        if exact is not None:
+        if exact is not None and abs(exact) < MOST_LOSS:  # NaN, too, says that it cannot be measured
             assert probe is not None
             assert sent.levels is not None
             noise = (sent.levels.dequantize() - update) * np.float32(order.noise)
             noisy = probe(held.layout.join(replace(held.model, weights=held.model.weights + noise), copy=False))
             loss, harm = exact, 0.0 if noisy is None else noisy - exact
+            harm = harm if abs(harm) < MOST_LOSS else math.inf
         return survey.take(update, order, held.layout.lengths, loss, harm)
 
 

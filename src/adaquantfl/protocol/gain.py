@@ -21,8 +21,9 @@ import numpy as np
 
 from .arrays import Vector
 
-ELEMENTS = 2**16  # that it is measured on, evenly over the model
+ELEMENTS = 2**16  # that it is measured on, spread over the model
 _MEMORY = 0.8  # of the sums of earlier rounds
+_LEAST = 1e-3  # of the last change's energy: a round with a smaller update says nothing
 
 
 def begin() -> dict[str, Any]:
@@ -32,11 +33,12 @@ def begin() -> dict[str, Any]:
 
 def after(state: Mapping[str, Any], update: Vector, left: Vector, sent: Vector) -> dict[str, Any]:
     """What is kept after a round. left: what was left out before it. sent: the part of the change that is sent now."""
-    before, u, r = state["sent"], _some(update), _some(left)
-    energy, sums = _dot(u, u), state["sums"]
-    if len(before) and energy > 0:
-        now = np.array([_dot(u, r), _dot(r, r), _dot(u, before), _dot(before, before)]) / energy
-        sums = (_MEMORY * np.array(sums) + now).tolist()
+    before, u, r, sums = state["sent"], _some(update), _some(left), state["sums"]
+    if len(before):
+        now = np.array([_dot(u, r), _dot(r, r), _dot(u, before), _dot(before, before)])
+        asked, change = _dot(u, u), float(now[1] + now[3])
+        if asked > _LEAST * change > 0:
+            sums = (_MEMORY * np.array(sums) + now / (asked + change)).tolist()  # no round outweighs the others
     return {"sent": _some(sent).copy(), "sums": sums}
 
 
@@ -51,7 +53,7 @@ def of(state: Mapping[str, Any]) -> float | None:
 
 
 def _some(values: Vector) -> Vector:
-    return values[:: -(-len(values) // ELEMENTS)]
+    return values[:: -(-len(values) // ELEMENTS) | 1]  # odd, so that it does not stay in some columns of a matrix
 
 
 def _dot(a: Vector, b: Vector) -> float:

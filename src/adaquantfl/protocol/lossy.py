@@ -82,7 +82,7 @@ class Late(Exact):
         return {"remainder": np.zeros_like(model.weights), **gain.begin()}
 
     def gain(self, state: Mapping[str, Any]) -> float | None:
-        return gain.of(state)
+        return gain.of(gain.begin() | dict(state))  # a state of an earlier version has no sums
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
         total, quantizer, segments = change.update + state["remainder"], find("fitted"), np.array(change.lengths)
@@ -93,6 +93,6 @@ class Late(Exact):
         relay = Relay([(compress(total, s, 0, "auto", segments, stretch, quantizer, norm), 1.0)])
         weights = add_up(old.weights, relay)
         sent = weights - old.weights
-        after = {"remainder": total - sent, **gain.after(state, change.update, state["remainder"], sent)}
+        after = {"remainder": total - sent, **gain.after(gain.begin() | state, change.update, state["remainder"], sent)}
         count = len(change.lengths)
         return Published(replace(wanted, weights=weights), relay, after, ledger.after_broadcast(len(total), s, count))
