@@ -37,7 +37,7 @@ def test_an_example_trains_one_model_on_few_bytes(name: str, options: list[str],
     assert done.returncode == 0, done.stderr
     losses = [float(loss) for loss in re.findall(r"rank 0 \w+ \d+ loss ([\d.]+)", done.stdout)]
     assert losses[-1] < 0.85 * losses[0]
-    ends = re.findall(r"sent ([\d,]+) bytes instead of ([\d,]+); model (\w+)", done.stdout)
+    ends = re.findall(r"sent ([\d,]+) bytes instead of ([\d,]+); model ([0-9a-f]{16})", done.stdout)
     assert len(ends) == 2
     assert len({digest for _, _, digest in ends}) == 1, "both processes hold the same model"
     for sent, plain, _ in ends:

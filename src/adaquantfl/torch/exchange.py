@@ -15,9 +15,9 @@ from ..protocol.arrays import Vector
 from ..quantizers.choice import levels_for_error
 from ..quantizers.levels import quantize
 from ..quantizers.registry import find
-from ..quantizers.streams import stream_key
 
 QUANTIZER = "fitted"  # nearest levels with a least-squares step: made for error feedback
+NO_KEY = 0  # it draws nothing at random
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,10 @@ class Exchanged:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Settings. error: the share of a vector's energy that may be sent later; larger is cheaper and later. seed: of
-    random numbers. group: of processes; None is the default one."""
+    """Settings. error: the share of a vector's energy that may be sent later; larger is cheaper and later. group: of
+    processes; None is the default one."""
 
     error: float
-    seed: int
     group: dist.ProcessGroup | None
 
     def __post_init__(self) -> None:
@@ -44,12 +43,11 @@ class Exchange:
         if not dist.is_available() or not dist.is_initialized():
             raise EngineError("There is no process group. Call torch.distributed.init_process_group first.")
 
-    def mean(self, vector: Vector, lengths: Sequence[int], number: int) -> Exchanged:
-        """The mean of all processes' vectors. lengths: of the tensors in it. number: of the call, for its key."""
+    def mean(self, vector: Vector, lengths: Sequence[int]) -> Exchanged:
+        """The mean of all processes' vectors. lengths: of the tensors in it."""
         quantizer, segments = find(QUANTIZER), np.asarray(lengths, dtype=np.int64)
-        key = stream_key(self.seed, number, dist.get_rank(self.group))
-        s, stretch = quantizer.levels_for(levels_for_error(quantizer, vector, self.error, key, segments), segments)
-        levels = quantize(vector, s, key, segments, stretch, quantizer)
+        s, stretch = quantizer.levels_for(levels_for_error(quantizer, vector, self.error, NO_KEY, segments), segments)
+        levels = quantize(vector, s, NO_KEY, segments, stretch, quantizer)
         frame = encode(levels)
         total, frames = Accumulator(len(vector)), self._gather(frame)
         for one in frames:  # in the order of the ranks: the same sum everywhere

@@ -26,11 +26,10 @@ class GradientHook:
     >>> dist.destroy_process_group()
     """
 
-    def __init__(self, error: float = 0.2, seed: int = 0, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(self, error: float = 0.2, group: dist.ProcessGroup | None = None) -> None:
         self.bytes_sent = 0
-        self._exchange = Exchange(error, seed, group)
+        self._exchange = Exchange(error, group)
         self._left_out: dict[torch.Tensor, Vector] = {}  # by parameter: DDP makes its buckets anew after the first step
-        self._calls = 0
 
     def average(self, bucket: dist.GradBucket) -> torch.Tensor:
         """The mean of a bucket's gradients over the processes, in the bucket's place."""
@@ -41,8 +40,7 @@ class GradientHook:
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             if p in self._left_out:
                 vector[start:stop] += self._left_out[p]
-        done = self._exchange.mean(vector, lengths, self._calls)
-        self._calls += 1
+        done = self._exchange.mean(vector, lengths)
         self.bytes_sent += done.bytes_sent
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             self._left_out[p] = done.left_out[start:stop]

@@ -42,7 +42,6 @@ class OuterStep:
         parameters: Iterable[nn.Parameter],
         step: str | ServerStep = "nesterov",
         error: float = 0.2,
-        seed: int = 0,
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self._parameters = [p for p in parameters if p.requires_grad]
@@ -53,8 +52,7 @@ class OuterStep:
             raise ConfigError(
                 f"step = {self._outer.name!r} needs each process's update: use one that takes their mean."
             )
-        self._exchange = Exchange(error, seed, group)
-        self._number = 0
+        self._exchange = Exchange(error, group)
         for p in self._parameters:  # all begin with the same model
             dist.broadcast(p.data, dist.get_global_rank(group, 0) if group else 0, group)
         self._start = self._weights()
@@ -65,26 +63,23 @@ class OuterStep:
     def step(self) -> int:
         """Take the step together; returns the bytes that this process sent."""
         moved = self._weights() - self._start + self._left_out
-        done = self._exchange.mean(moved, [p.numel() for p in self._parameters], self._number)
+        done = self._exchange.mean(moved, [p.numel() for p in self._parameters])
         update, self._state = self._outer.apply(done.mean, self._state)
         self._start, self._left_out = self._start + update, done.left_out
-        self._number += 1
         nn.utils.vector_to_parameters(torch.from_numpy(self._start.copy()).to(self._device), self._parameters)
         return done.bytes_sent
 
     def state_dict(self) -> dict[str, Any]:
         """What this process needs to resume after a step, besides the model: save it next to the inner optimizer's."""
         arrays = {"start": self._start, "left_out": self._left_out, **{f"outer.{k}": v for k, v in self._state.items()}}
-        return {"number": self._number, **{name: torch.from_numpy(value.copy()) for name, value in arrays.items()}}
+        return {name: torch.from_numpy(value.copy()) for name, value in arrays.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The way back."""
-        arrays = {name: value.numpy().copy() for name, value in state.items() if name != "number"}
-        if {name: len(value) for name, value in arrays.items()} != {
-            name: len(value) for name, value in self.state_dict().items() if name != "number"
-        }:
+        arrays = {name: value.numpy().copy() for name, value in state.items()}
+        sizes, expected = ({name: len(value) for name, value in one.items()} for one in (arrays, self.state_dict()))
+        if sizes != expected:
             raise ConfigError("The state belongs to another model or another outer optimizer.")
-        self._number = int(state["number"])
         self._start, self._left_out = arrays.pop("start"), arrays.pop("left_out")
         self._state = {name.removeprefix("outer."): value for name, value in arrays.items()}
 
