@@ -34,6 +34,14 @@ LEVELS: dict[str, tuple[str, int, list[int], list[float], list[int] | None]] = {
     "dense-example": ("dense", 2, [1, 0, 0, -1, 0, 2], [1.0], None),
     "dense-two-tiles": ("dense", 9, [0] * 50_000 + [1, -1] * 50 + [9] * 15_436 + [0, 0, -9, 2, 2], [1.0], None),
     "dense-most-levels": ("dense", 65_535, [37 * i * i % 131_071 - 65_535 for i in range(300)], [7.0], None),
+    "dense-wide-pairs": ("dense", 9, [0] * 90_000 + [1] * 40_000 + [-1] * 19_000 + [0, 2, -3] * 333, [1.0], None),
+    "dense-wide-levels": (
+        "dense",
+        300,
+        [level for level in range(-24, 24, 3) for _ in range(8_700)] + list(range(200, 232)),
+        [2.0],
+        None,
+    ),
     "auto-one-element": ("auto", 100, [-37], [0.125], None),
 }
 # name: codec, s, key, whole numbers, whose norms are exact, lengths of the segments

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
 from itertools import pairwise
 
 WORTH_A_THREAD = 200_000  # bytes of frames: reading fewer takes less time than waking a thread
@@ -57,17 +58,20 @@ def over_ranges(work: Callable[[int, int], None], units: int, smallest: int) -> 
     """Call `work(first, last)` on ranges that together cover `units`, none smaller than `smallest` but the last."""
     if units == 0:  # nothing to do: the kernel is not even compiled
         return
-    threads = min(get_threads(), max(1, units // max(1, smallest)))
+    most = units // max(1, smallest)
+    threads = min(get_threads(), most) if most > 1 else 1
     if threads <= 1:
         work(0, units)
         return
     edges = [units * i // threads for i in range(threads + 1)]
-    futures = [_executor(threads).submit(work, a, b) for a, b in pairwise(edges[1:])]
+    # Each in a copy of this thread's context, so that they use the same `memory`.
+    futures = [_executor(threads).submit(copy_context().run, work, a, b) for a, b in pairwise(edges[1:])]
     try:
         work(edges[0], edges[1])  # the caller's own thread takes the first range
     finally:
-        for future in futures:
-            future.result()
+        wait(futures)  # all of them, also where one has failed: the caller may give their memory to others
+    for future in futures:
+        future.result()
 
 
 def _executor(threads: int) -> ThreadPoolExecutor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -158,3 +160,12 @@ def test_memory_does_not_grow_with_the_number_of_frames(rng: np.random.Generator
         return top
 
     assert peak(60) < 1.2 * peak(6)
+
+
+def test_a_copy_of_an_accumulator_goes_its_own_way() -> None:
+    total = aq.Accumulator(dimension=3)
+    frame = aq.compress(np.float32([1, 2, 3]), s=255, key=0)
+    total.add(frame)
+    copied = pickle.loads(pickle.dumps(total))
+    copied.add(frame)
+    assert np.allclose(copied.result(), 2 * total.result())

@@ -17,7 +17,7 @@ import adaquantfl as aq
 from adaquantfl.quantizers.registry import find, names
 from support import reference_decoder as reference
 from support import reference_quantizers
-from support.frames import sealed
+from support.frames import framed, sealed, wide_body
 from support.reference_decoder import Decoded
 
 CODECS = ["fixed", "sparse", "dense", "auto"]
@@ -252,6 +252,19 @@ def test_both_decoders_refuse_the_same_altered_frames(codec: str, frames: int, r
     assert 0.02 * frames < read < 0.98 * frames
 
 
+@few_or_many(50, 2000)
+@pytest.mark.parametrize("pairs", [True, False])
+def test_both_decoders_refuse_the_same_altered_wide_bodies(pairs: bool, frames: int, rng: np.random.Generator) -> None:
+    read = 0
+    for _ in range(frames // 10):
+        d, largest = int(rng.integers(1, 300)), 2 if pairs else int(rng.choice([2, 60, 4000]))
+        levels = aq.Levels(rng.integers(-largest, largest + 1, d), np.float32(1), 4000)
+        frame = framed(levels, 3, wide_body(levels, pairs))
+        assert by_reference(frame) == by_library(frame) is not None
+        read += read_by_both([mutated(frame, rng) for _ in range(10)], d)
+    assert 0.01 * frames < read < 0.98 * frames
+
+
 @few_or_many(5, 150)
 @pytest.mark.parametrize("codec", ["sparse", "dense"])
 def test_both_decoders_refuse_the_same_altered_directories(codec: str, frames: int, rng: np.random.Generator) -> None:
@@ -270,7 +283,7 @@ REFUSED = {
     "levels without a scale": by_hand(scales=()),
     "another version": by_hand(version=2),
     "unknown quantizer": by_hand(quantizer=16),
-    "unknown codec": by_hand(codec=3),
+    "unknown codec": by_hand(codec=4),
     "levels in codec 255": by_hand(bytes(16), codec=255),
     "unknown layout": by_hand(layout=3),
     "s = 0": by_hand(s=0),

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from ..codecs.coding import Accumulator, compress, decode, encode
+from ..codecs.accumulator import Accumulator
+from ..codecs.coding import compress, decode, encode
 from ..codecs.registry import BUILT_IN
 from ..quantizers.levels import quantize
 from ..quantizers.registry import BUILT_IN as QUANTIZERS
@@ -45,6 +46,8 @@ def warm(report: Callable[[str], None] = lambda line: None) -> Warmed:
                 total.add(encode(levels, codec))
                 total.result()
                 decode(compress(x, s, 1, codec, quantizer=name)).dequantize()
+    # Long and with many levels in use: the wide body of the dense codec.
+    decode(compress(np.tile(x, 4), 100, 1, "dense", norm="linf"))
     kernels = [kernel for kernel in _kernels() if kernel.stats.cache_path]
     return Warmed(
         sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels),

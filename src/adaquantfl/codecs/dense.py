@@ -2,6 +2,7 @@
 
 A body has one frequency table and then a stream for each tile of 65,536 elements. The table cuts the levels into
 intervals of 2^e neighbours, and gives each a share of 4096 slots; a level is its interval's share and e plain bits.
+Long vectors have a wide body, which is read and written several times as fast (dense_wide.py).
 """
 
 from __future__ import annotations
@@ -12,37 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..memory import done, empty
 from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
-from .dense_table import Counts, LevelTable, Reader
+from . import dense_wide as wide
+from .dense_table import TILES_EACH, Counts, LevelTable, Reader, histogram
+from .dense_wide import Census
 from .frame import TILE, Frame, Header, seal, varint, write_frame
 from .kernels import dense as kernels
 from .kernels.dense import LANES, STATE_WORDS
 
 NAME = "dense"
 TAG = 2
+TAGS = (TAG, wide.TAG)
 TILE_OVERHEAD = 24  # bytes of a tile that carry no levels, about
-_SMALLEST = 2  # tiles a thread takes at least
-
-
-def histogram(values: npt.NDArray[np.signedinteger], s: int) -> Counts:
-    """How often each level occurs: element l + s counts level l. No level may be outside -s to s.
-
-    >>> histogram(np.array([1, 0, -2, 1], dtype=np.int8), s=2).tolist()
-    [1, 0, 1, 2, 0]
-    """
-    parts: list[Counts] = []
-
-    def work(first: int, last: int) -> None:
-        mine = values[first * TILE : last * TILE]
-        counts = np.zeros((4 if len(mine) > 4 * s else 1, 2 * s + 1), dtype=np.uint32)
-        kernels.histogram(mine, s, counts)
-        parts.append(counts.sum(axis=0, dtype=np.int64))
-
-    over_ranges(work, -(-len(values) // TILE), _SMALLEST)
-    total: Counts = np.sum(parts, axis=0)
-    return total
 
 
 def estimate_size(counts: Counts, dimension: int) -> float:
@@ -52,6 +37,9 @@ def estimate_size(counts: Counts, dimension: int) -> float:
     >>> round(estimate_size(counts, dimension=100_000))
     11585
     """
+    how = wide.plan(Census(counts), dimension)
+    if how:
+        return how.size
     table, content = LevelTable.of(counts)
     tiles = -(-dimension // TILE)
     # A final state holds between 31 and 63 bits, 16 of them content on average.
@@ -59,30 +47,39 @@ def estimate_size(counts: Counts, dimension: int) -> float:
     return len(table.to_bytes(len(counts) // 2)) + 2 * tiles + states
 
 
-def encode(levels: Levels, counts: Counts | None = None) -> bytes:
-    """Levels to a frame. counts: their histogram, where the caller has it already."""
-    top, d = levels.top, levels.dimension
+def encode(levels: Levels, census: Census | None = None) -> bytes:
+    """Levels to a frame. census: what has been counted, where the caller has it already."""
+    top = levels.top
     values = np.ascontiguousarray(levels.values, dtype=level_dtype(top))
-    table, _ = LevelTable.of(histogram(values, top) if counts is None else counts)
+    if census is None:
+        census = Census.of(values, top) if len(values) >= wide.LEAST_ELEMENTS else Census(histogram(values, top))
+    how = wide.plan(census, levels.dimension)
+    parts = wide.encode(values, how) if how else _encode_narrow(values, top, census.counts)
+    frame, body = write_frame(Header.of(levels, wide.TAG if how else TAG), sum(len(part) for part in parts))
+    np.concatenate(parts, out=body)
+    return seal(frame)
+
+
+def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, counts: Counts) -> list[npt.NDArray[np.uint8]]:
+    """The parts of a body with four states: the smallest for few elements, and for levels with long tails."""
+    table, _ = LevelTable.of(counts)
     lowest, index, rows = table.for_writing()
-    tiles = -(-d // TILE)
+    tiles = -(-len(values) // TILE)
     streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
 
     def work(first: int, last: int) -> None:
-        scratch = np.empty(min(d, TILE) + STATE_WORDS + 1, dtype=np.uint32)
+        scratch = empty(min(len(values), TILE) + STATE_WORDS + 1, np.uint32)
         states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
             start = kernels.encode_tile(values[tile * TILE : (tile + 1) * TILE], lowest, index, rows, states, scratch)
-            streams[tile] = scratch[start:].copy()
+            streams[tile] = empty(len(scratch) - start, np.uint32)
+            streams[tile][:] = scratch[start:]
+        done(scratch)
 
-    over_ranges(work, tiles, _SMALLEST)
+    over_ranges(work, tiles, TILES_EACH)
     head = table.to_bytes(top) + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
     head += bytes(-len(head) % 4)
-    size = len(head) + 4 * sum(len(stream) for stream in streams)
-    frame, body = write_frame(Header.of(levels, TAG), size)
-    body[: len(head)] = np.frombuffer(head, dtype=np.uint8)
-    np.concatenate(streams, out=body[len(head) :].view("<u4"))
-    return seal(frame)
+    return [np.frombuffer(head, dtype=np.uint8), *(stream.view(np.uint8) for stream in streams)]
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
@@ -96,6 +93,8 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
 
 def open_body(frame: Frame) -> DenseBody:
     """Check and decode the body; the levels are kept in the smallest integers that hold them."""
+    if frame.header.codec == wide.TAG:
+        return DenseBody(wide.read(frame))
     d, top, body = frame.header.dimension, frame.header.top, frame.body
     tiles = -(-d // TILE)
     if len(body) < 4 * STATE_WORDS * tiles:
@@ -109,10 +108,10 @@ def open_body(frame: Frame) -> DenseBody:
         raise FrameError(
             f"The tiles should have {4 * int(edges[-1]):,} bytes, but {len(body) - reader.position:,} follow the table."
         )
-    words = np.zeros(edges[-1] + LANES, dtype="<u4")  # a copy: aligned, and with words behind its end
-    words[:-LANES] = body[reader.position :].view("<u4")
+    words = empty(edges[-1] + LANES, "<u4")  # a copy: aligned, and with words behind its end
+    words[:-LANES], words[-LANES:] = body[reader.position :].view("<u4"), 0
     slots = table.for_reading()
-    values = np.empty(d, dtype=level_dtype(table.largest))
+    values = empty(d, level_dtype(table.largest))
     ends = np.empty(tiles, dtype=np.int64)
 
     def work(first: int, last: int) -> None:
@@ -121,7 +120,8 @@ def open_body(frame: Frame) -> DenseBody:
             target = values[tile * TILE : (tile + 1) * TILE]
             ends[tile] = kernels.decode_tile(words, edges[tile], slots, states, target)
 
-    over_ranges(work, tiles, _SMALLEST)
+    over_ranges(work, tiles, TILES_EACH)
+    done(words)
     if (ends != edges[1:]).any():
         bad = int(np.flatnonzero(ends != edges[1:])[0])
         raise FrameError(f"The stream of tile {bad} does not end where it should: the sender is at fault.")

@@ -13,14 +13,43 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from .frame import varint
+from ..threads import over_ranges
+from .frame import TILE, read_varints, varint
+from .kernels import dense as kernels
 from .kernels.dense import ROW, SCALE_BITS, SLOT
 
 _SLOTS = 1 << SCALE_BITS
-_MAX_WIDTH = 16  # bits: an interval of 2^16 levels
+MOST_WIDTH = 16  # bits: an interval of 2^16 levels
+TILES_EACH = 2  # tiles a thread takes at least
+_FEW = 16  # numbers: that many are written and read one by one
 _ENTRY_BITS = 12.0  # about what an interval costs in the table
 
 Counts = npt.NDArray[np.int64]
+
+
+def histogram(values: npt.NDArray[np.signedinteger], s: int) -> Counts:
+    """How often each level occurs: element l + s counts level l. No level may be outside -s to s.
+
+    >>> histogram(np.array([1, 0, -2, 1], dtype=np.int8), s=2).tolist()
+    [1, 0, 1, 2, 0]
+    """
+    parts: list[Counts] = []
+
+    def work(first: int, last: int) -> None:
+        mine = values[first * TILE : last * TILE]
+        counts = np.zeros((4 if len(mine) > 4 * s else 1, 2 * s + 1), dtype=np.uint32)
+        kernels.histogram(mine, s, counts)
+        parts.append(counts.sum(axis=0, dtype=np.int64))
+
+    over_ranges(work, -(-len(values) // TILE), TILES_EACH)
+    total: Counts = np.sum(parts, axis=0)
+    return total
+
+
+def entropy_bytes(counts: Counts) -> float:
+    """The entropy of levels with this histogram."""
+    present = counts[counts > 0]
+    return float(-np.sum(present * np.log2(present / present.sum()))) / 8
 
 
 @dataclass(frozen=True)
@@ -32,15 +61,15 @@ class LevelTable:
     frequencies: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(counts: Counts) -> tuple[LevelTable, float]:
+    def of(counts: Counts, widest: int = MOST_WIDTH) -> tuple[LevelTable, float]:
         """The table for a histogram, and the bits that the histogram's levels take with it."""
         price = 1.0
         while True:
-            lowest, widths, inside = _cheapest_intervals(counts, price)
+            lowest, widths, inside = _cheapest_intervals(counts, price, widest)
             if len(lowest) <= _SLOTS:
                 break
             price *= 4
-        frequencies = _frequencies(inside)
+        frequencies = shares(inside)
         content = float((inside * (widths + SCALE_BITS - np.log2(frequencies))).sum())
         return LevelTable(lowest, widths, frequencies), content
 
@@ -57,13 +86,12 @@ class LevelTable:
         out, position = bytearray(), -s
         for a, b in pairwise(edges):
             out += varint(int(self.lowest[a]) - position) + bytes([int(self.widths[a])]) + varint(b - a)
-            for frequency in self.frequencies[a:b].tolist():
-                out += varint(frequency)
+            out += varints(self.frequencies[a:b])
             position = int(ends[b - 1])
         return bytes(out)
 
     @staticmethod
-    def read(reader: Reader, s: int) -> LevelTable:
+    def read(reader: Reader, s: int, widest: int = MOST_WIDTH) -> LevelTable:
         """The reverse of to_bytes; the table ends where the frequencies add up to 4096."""
         lowest: list[int] = []
         widths: list[int] = []
@@ -72,17 +100,17 @@ class LevelTable:
         while left:
             position += reader.varint()
             width, count = reader.byte(), reader.varint()
-            if width > _MAX_WIDTH:
-                raise FrameError(f"The table has an interval of 2^{width} levels; 2^{_MAX_WIDTH} is the limit.")
+            if width > widest:
+                raise FrameError(f"The table has an interval of 2^{width} levels; 2^{widest} is the limit.")
             if not 1 <= count <= left or position + (count << width) > s + 1:
                 raise FrameError(f"The table has {count:,} intervals of 2^{width} levels at {position}, with s = {s}.")
-            shares = [reader.varint() for _ in range(count)]
-            if min(shares) < 1 or sum(shares) > left:
+            given = reader.varints(count)
+            if min(given) < 1 or sum(given) > left:
                 raise FrameError(f"The table's frequencies have a zero or add up to more than {_SLOTS}.")
             lowest += range(position, position + (count << width), 1 << width)
             widths += [width] * count
-            frequencies += shares
-            position, left = position + (count << width), left - sum(shares)
+            frequencies += given
+            position, left = position + (count << width), left - sum(given)
         as_array = [np.array(column, dtype=np.int64) for column in (lowest, widths, frequencies)]
         return LevelTable(*as_array)
 
@@ -119,7 +147,7 @@ class LevelTable:
         return int(self.lowest[0]), index, rows
 
 
-def _cheapest_intervals(counts: Counts, price: float) -> tuple[Counts, Counts, Counts]:
+def _cheapest_intervals(counts: Counts, price: float, widest: int) -> tuple[Counts, Counts, Counts]:
     """Cut the levels into aligned intervals of 2^e: lowest levels, widths e, and how many elements are inside.
 
     An interval costs its elements' bits and its place in the table; from single levels upwards, two neighbours become
@@ -131,15 +159,21 @@ def _cheapest_intervals(counts: Counts, price: float) -> tuple[Counts, Counts, C
     half = 1 << reach.bit_length()
     inside = [np.zeros(2 * half, dtype=np.int64)]
     inside[0][half - reach : half + reach + 1] = counts[s - reach : s + reach + 1]
-    cheapest = _costs(inside[0], 0, total, price)
-    joined = [inside[0] > 0]
-    for e in range(1, min(_MAX_WIDTH, half.bit_length()) + 1):
+    for _ in range(min(widest, half.bit_length())):
         inside.append(inside[-1][::2] + inside[-1][1::2])
-        first = (np.arange(len(inside[e])) << e) - half
-        allowed = (first >= -s) & (first + (1 << e) - 1 <= s)
-        whole, halves = _costs(inside[e], e, total, price), cheapest[::2] + cheapest[1::2]
-        joined.append(allowed & (whole < halves))
-        cheapest = np.where(joined[e], whole, halves)
+    sizes = [len(level) for level in inside]
+    costs = _costs(np.concatenate(inside), np.repeat(np.arange(len(sizes)), sizes), total, price)
+    cheapest, place, joined = costs[: sizes[0]], sizes[0], [inside[0] > 0]
+    for e in range(1, len(sizes)):
+        whole, halves = costs[place : place + sizes[e]], cheapest[::2] + cheapest[1::2]
+        place += sizes[e]
+        better = whole < halves
+        outside = (half - s + (1 << e) - 1) >> e  # intervals that begin below -s; as many end above s, or one more
+        if outside > 0:
+            better[:outside] = False
+        better[max((half + s + 1) >> e, 0) :] = False
+        joined.append(better)
+        cheapest = np.where(better, whole, halves)
     found = []
     undecided = np.ones(len(inside[-1]), dtype=np.bool_)
     for e in range(len(inside) - 1, -1, -1):
@@ -151,16 +185,16 @@ def _cheapest_intervals(counts: Counts, price: float) -> tuple[Counts, Counts, C
     return lowest[order], widths[order], elements[order]
 
 
-def _costs(inside: Counts, e: int, total: int, price: float) -> npt.NDArray[np.float64]:
+def _costs(inside: Counts, e: Counts, total: int, price: float) -> npt.NDArray[np.float64]:
     """Bits that intervals of 2^e levels cost. A rare one has a slot of its own too, which the others then lack."""
-    costs, some = np.zeros(len(inside)), inside > 0
+    costs, some = np.zeros(len(inside)), np.flatnonzero(inside)
     elements, slot = inside[some].astype(np.float64), total / _SLOTS
-    bits = elements * (e + np.log2(total / np.maximum(elements, slot)))
+    bits = elements * (e[some] + np.log2(total / np.maximum(elements, slot)))
     costs[some] = bits + price * (_ENTRY_BITS + np.maximum(slot - elements, 0.0) / np.log(2.0))
     return costs
 
 
-def _frequencies(elements: Counts) -> npt.NDArray[np.int64]:
+def shares(elements: Counts) -> npt.NDArray[np.int64]:
     """Shares of the 4096 slots in proportion to `elements`, at least 1 each; whole numbers by largest remainder."""
     rare = np.zeros(len(elements), dtype=np.bool_)
     while True:  # what a rare interval has too much is taken from all others
@@ -169,10 +203,22 @@ def _frequencies(elements: Counts) -> npt.NDArray[np.int64]:
         if not more.any():
             break
         rare |= more
-    shares, rest = np.divmod(elements * slots, total)
-    shares[rare], rest[rare] = 1, -1
-    shares[np.argsort(-rest, kind="stable")[: _SLOTS - int(shares.sum())]] += 1
-    return shares
+    found, rest = np.divmod(elements * slots, total)
+    found[rare], rest[rare] = 1, -1
+    found[np.argsort(-rest, kind="stable")[: _SLOTS - int(found.sum())]] += 1
+    return found
+
+
+def varints(numbers: Counts) -> bytes:
+    """Numbers below 2^14 one after the other.
+
+    >>> varints(np.array([1, 128])) == varint(1) + varint(128)
+    True
+    """
+    if len(numbers) <= _FEW:
+        return b"".join(map(varint, numbers.tolist()))
+    both = np.stack([numbers & 127 | (numbers >= 128) << 7, numbers >> 7], axis=1).astype(np.uint8)
+    return both[np.stack([numbers >= 0, numbers >= 128], axis=1)].tobytes()
 
 
 class Reader:
@@ -198,6 +244,16 @@ class Reader:
                     break
                 return number
         raise FrameError("A number of the table is not written in one to three bytes, as few as it needs.")
+
+    def varints(self, count: int) -> list[int]:
+        """Several of them; many are read together."""
+        if count <= _FEW:
+            return [self.varint() for _ in range(count)]
+        numbers, self.position = read_varints(self.body.data, self.position, count)
+        if numbers.max() >= 1 << 21:
+            raise FrameError("A number of the table is not written in one to three bytes, as few as it needs.")
+        found: list[int] = numbers.tolist()
+        return found
 
     def skip_padding(self) -> None:
         while self.position % 4:

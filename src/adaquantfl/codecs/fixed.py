@@ -118,8 +118,10 @@ class FixedBody:
             each = np.empty(BLOCK, dtype=np.float32)
             kernels.accumulate(self.words, self.bits, offsets, steps, _codes(), each, total, start, stop)
         if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
-            owner = np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1
-            total[blocks * BLOCK :] += steps[owner] * self.rest.astype(np.float32)
+            each = steps
+            if len(steps) > 1:
+                each = steps[np.searchsorted(offsets, np.arange(blocks * BLOCK, self.dimension), side="right") - 1]
+            total[blocks * BLOCK :] += each * self.rest.astype(np.float32)
 
 
 def _codes() -> npt.NDArray[np.uint32]:

@@ -5,13 +5,17 @@ docs/wire-format.md is the specification. A change of these bytes is a new VERSI
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..memory import empty, in_use
 from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer
 from ..quantizers.levels import Levels, bound
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
@@ -56,22 +60,22 @@ class Header:
             tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
         )
 
-    @property
+    @cached_property
     def kind(self) -> Quantizer:
         """The quantizer of a frame of levels."""
         return by_tag(self.quantizer)[0]
 
-    @property
+    @cached_property
     def norm(self) -> str:
         """What the scales are norms of; "" where they are none."""
         return by_tag(self.quantizer)[1]
 
-    @property
+    @cached_property
     def top(self) -> int:
         """The largest magnitude of a level."""
         return self.kind.top(self.s, self.numbers)
 
-    @property
+    @cached_property
     def bound(self) -> float:
         """What no element of a frame of levels can exceed in size."""
         return bound(self.kind, self.s, self.scales, self.numbers, self.segments, self.dimension)
@@ -89,15 +93,15 @@ class Frame:
 def write_frame(header: Header, body_size: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Allocate a frame and write its header. Returns the frame and the view of it that the codec fills."""
     head = _pack_header(header, body_size)
-    frame = np.empty(len(head) + body_size + _CRC.size, dtype=np.uint8)
+    frame = empty(len(head) + body_size + _CRC.size, np.uint8)
     frame[: len(head)] = np.frombuffer(head, dtype=np.uint8)
     return frame, frame[len(head) : len(head) + body_size]
 
 
 def seal(frame: npt.NDArray[np.uint8]) -> bytes:
-    """Write the checksum behind a filled frame and return it as bytes."""
+    """Write the checksum behind a filled frame and return it as bytes. Where memory is used again, they are a view."""
     frame[-_CRC.size :] = np.frombuffer(_CRC.pack(crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
-    return frame.tobytes()
+    return cast(bytes, frame.data.toreadonly()) if in_use() else frame.tobytes()
 
 
 def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
@@ -148,7 +152,7 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     if start + body_size + _CRC.size != len(view):
         raise FrameError(
             f"The frame has {len(view):,} bytes; its header asks for {start + body_size + _CRC.size:,}. "
-            "Send exactly one frame a message."
+            "Send exactly one frame per message."
         )
     if any(view[position:start]):
         raise FrameError("The padding behind the header is not zero.")
@@ -159,7 +163,7 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
 def check(header: Header) -> None:
     """Refuse scales, further numbers and segments that the quantizer does not allow."""
     scales, numbers = header.scales, header.numbers
-    if not np.isfinite(scales).all() or (scales < 0).any():
+    if not (0 <= scales[0] < math.inf if len(scales) == 1 else np.isfinite(scales).all() and (scales >= 0).all()):
         raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
     if header.quantizer == FLOAT32:
         return
@@ -170,9 +174,10 @@ def check(header: Header) -> None:
         raise FrameError(f"{kind.name} has {kind.numbers(len(scales))} further numbers for {len(scales)} scales.")
     if kind.number and numbers is not None and not _within(numbers, kind.number.least, kind.number.most):
         raise FrameError(f"A {kind.number.name} is outside {kind.number.least:g} to {kind.number.most:g}.")
-    lengths = np.array([header.dimension]) if header.segments is None else header.segments
-    if kind.rotates and ((lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any()):
-        raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
+    if kind.rotates:
+        lengths = np.array([header.dimension]) if header.segments is None else header.segments
+        if (lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any():
+            raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
     if header.bound > LARGEST_FLOAT:
         raise FrameError(
             f"With a scale of {scales.max():g}, an element could decode to {header.bound:g}, beyond {LARGEST_FLOAT:g}."

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..memory import done, empty
 from ..quantizers.kernels import ROW
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
@@ -95,24 +97,28 @@ def open_body(frame: Frame) -> SparseBody:
     """Decode every non-zero element, checking all there is to check."""
     header, body, top = frame.header, frame.body, frame.header.top
     shift, counts, lengths, start = _read_directory(body, header.dimension)
-    edges = np.concatenate([[0], np.cumsum(counts)])
-    ends = start + np.cumsum(lengths)
-    words = np.zeros(len(body) // 8 + 3, dtype="<u8")
+    edges = [0, *accumulate(counts)]
+    ends = [*accumulate(lengths, initial=start)][1:]
+    words = empty(len(body) // 8 + 3, "<u8")
+    words[len(body) // 8 :] = 0
     words.view(np.uint8)[: len(body)] = body
-    index = np.empty(edges[-1], dtype=np.uint32)
-    level = np.empty(edges[-1], dtype=np.int32)
+    index, level = empty(edges[-1], np.uint32), empty(edges[-1], np.int32)
 
     def work(first: int, last: int) -> None:
-        places = np.empty(counts[first:last].max(), dtype=np.int64)
-        for chunk in np.flatnonzero(counts[first:last]) + first:
+        places = empty(max(counts[first:last]), np.int64)
+        for chunk in range(first, last):
             begin, end, mine = ends[chunk] - lengths[chunk], ends[chunk], slice(edges[chunk], edges[chunk + 1])
-            origin = int(chunk) << shift
+            if mine.start == mine.stop:
+                continue
+            origin = chunk << shift
             size = min(1 << shift, header.dimension - origin)
             wrong = kernels.decode_chunk(words, 8 * begin, 8 * end, origin, size, top, places, index[mine], level[mine])
             if wrong:
                 raise FrameError(f"Chunk {chunk:,} of the sparse body is damaged: {_WRONG[wrong]}.")
+        done(places)
 
     over_ranges(work, len(counts), smallest=4 if len(body) > WORTH_A_THREAD else len(counts))
+    done(words)
     return SparseBody(header.dimension, index, level)
 
 
@@ -201,7 +207,7 @@ def _collect(find: _Find, dimension: int) -> tuple[npt.NDArray[np.uint32], npt.N
     def work(first: int, last: int) -> None:
         elements = min(dimension, last * TILE) - first * TILE
         room = min(elements, 2 * TILE + elements // 64) + 1
-        index, level = np.empty(room, dtype=np.uint32), np.empty(room, dtype=np.int32)
+        index, level = empty(room, np.uint32), empty(room, np.int32)
         tile, found = find(first, last, index, level, 0)
         while tile < last:  # denser than expected
             room = min(elements, 2 * room) + 1
@@ -221,34 +227,37 @@ def write(header: Header, found: Nonzeros) -> bytes:
     """A frame of elements that are not zero."""
     index, level = found.index, found.level
     shift = _chunk_shift(len(index), header.dimension)
-    before = np.concatenate([[0], np.cumsum(found.counts)])
-    edges = np.append(before[: -1 : 1 << (shift - _LEAST_SHIFT)], before[-1])
+    edges = [0, len(index)]
+    if header.dimension > 1 << shift:
+        before = np.cumsum(found.counts)
+        edges[1:1] = before[(1 << shift - _LEAST_SHIFT) - 1 : -1 : 1 << shift - _LEAST_SHIFT].tolist()
     chunks: list[npt.NDArray[np.uint8]] = [np.empty(0, dtype=np.uint8)] * (len(edges) - 1)
 
     def work(first: int, last: int) -> None:
-        most = int(np.diff(edges[first : last + 1]).max())
-        places = np.empty(most, dtype=np.int64)
-        words = np.empty(kernels.WORDS_BEFORE + kernels.WORDS_EACH * most, dtype="<u8")
+        most = max(b - a for a, b in pairwise(edges[first : last + 1]))
+        places = empty(most, np.int64)
+        words = empty(kernels.WORDS_BEFORE + kernels.WORDS_EACH * most, "<u8")
         for chunk in range(first, last):
             mine = slice(edges[chunk], edges[chunk + 1])
             if mine.start < mine.stop:
                 origin = chunk << shift
                 size = min(1 << shift, header.dimension - origin)
                 bits = kernels.encode_chunk(index[mine], level[mine], origin, size, places, words)
-                chunks[chunk] = words.view(np.uint8)[: -(-bits // 8)].copy()
+                chunks[chunk] = empty(-(-bits // 8), np.uint8)
+                chunks[chunk][:] = words.view(np.uint8)[: -(-bits // 8)]
+        done(places)
+        done(words)
 
     over_ranges(work, len(chunks), smallest=4)
     filled = [len(chunk) for chunk in chunks if len(chunk)]
-    numbers = [*np.diff(edges).tolist(), *filled[:-1]]
+    numbers = [*(b - a for a, b in pairwise(edges)), *filled[:-1]]
     directory = bytes([shift]) + b"".join(map(varint, numbers))
     frame, body = write_frame(header, len(directory) + sum(filled))
     np.concatenate([np.frombuffer(directory, dtype=np.uint8), *chunks], out=body)
     return seal(frame)
 
 
-def _read_directory(
-    body: npt.NDArray[np.uint8], dimension: int
-) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+def _read_directory(body: npt.NDArray[np.uint8], dimension: int) -> tuple[int, list[int], list[int], int]:
     """log2 of a chunk's elements, the count and the bytes of each chunk, and where the first one starts."""
     shift = int(body[0]) if len(body) else 0
     if not _LEAST_SHIFT <= shift <= _MOST_SHIFT:
@@ -259,25 +268,25 @@ def _read_directory(
     chunks = -(-dimension // (1 << shift))
     if chunks > len(body) - 1:  # each has at least one byte: refuse before anything is allocated for them
         raise FrameError(f"A directory of {chunks:,} chunks does not fit a sparse body of {len(body):,} bytes.")
-    lengths = np.zeros(chunks, dtype=np.int64)
     try:
-        counts, start = read_varints(body.data, 1, chunks)
-        filled = np.flatnonzero(counts)
-        lengths[filled[:-1]], start = read_varints(body.data, start, max(len(filled) - 1, 0))
+        numbers, start = read_varints(body.data, 1, chunks)
+        counts = numbers.tolist()
+        filled = [chunk for chunk, count in enumerate(counts) if count]
+        known, start = read_varints(body.data, start, max(len(filled) - 1, 0))
     except FrameError as error:
         raise FrameError(f"The directory of the sparse body is damaged. {error}") from None
-    if len(filled):
-        lengths[filled[-1]] = len(body) - start - lengths.sum()  # it takes what remains
-        if lengths[filled[-1]] < 0:
-            raise FrameError(f"The chunks should have more bytes than the {len(body) - start:,} behind the directory.")
-    if start + lengths.sum() != len(body):
-        raise FrameError(f"All levels are 0, but {len(body) - start:,} bytes lie behind the sparse body's directory.")
-    sizes = np.minimum(dimension - (np.arange(chunks, dtype=np.int64) << shift), 1 << shift)
-    # An element takes two bits at least, which bounds the memory by the bytes that came.
-    if (counts > sizes).any() or (counts > 4 * lengths).any():
-        chunk = int(np.argmax((counts > sizes) | (counts > 4 * lengths)))
-        raise FrameError(
-            f"Chunk {chunk:,} of the sparse body cannot hold {counts[chunk]:,} non-zero levels: "
-            f"it has {sizes[chunk]:,} elements and {lengths[chunk]:,} bytes."
-        )
+    lengths, left = [0] * chunks, len(body) - start - int(known.sum())
+    if filled and left < 0:
+        raise FrameError(f"The chunks should have more bytes than the {len(body) - start:,} behind the directory.")
+    if not filled and left:
+        raise FrameError(f"All levels are 0, but {left:,} bytes lie behind the sparse body's directory.")
+    for chunk, length in zip(filled, [*known.tolist(), left], strict=False):  # the last one takes what remains
+        size = min(dimension - (chunk << shift), 1 << shift)
+        # An element takes two bits at least, which bounds the memory by the bytes that came.
+        if counts[chunk] > size or counts[chunk] > 4 * length:
+            raise FrameError(
+                f"Chunk {chunk:,} of the sparse body cannot hold {counts[chunk]:,} non-zero levels: "
+                f"it has {size:,} elements and {length:,} bytes."
+            )
+        lengths[chunk] = length
     return shift, counts, lengths, start

@@ -1,0 +1,116 @@
+"""Numba kernels of the wide dense body: rANS with 64 interleaved 32-bit states.
+
+A state x lies in [2^15, 2^31) and moves 16 bits at a time. To write a symbol, x = q f + r becomes
+((q 2^e + raw) 2^12) + start + r, as in `dense.py`. Words are written forwards and read backwards, so that neither side
+has to know how many words a vector of states takes before it has worked them out.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import numpy as np
+
+from ...intrinsics import float_of
+from ...jit import kernel
+from .rans_vectors import (
+    BIAS_BITS,
+    FLOOR_BITS,
+    FREQUENCY_BITS,
+    LANES,
+    SCALE_BITS,
+    WIDTH_BITS,
+    WORD_BITS,
+    decode_rounds,
+    encode_rounds,
+)
+
+STATE_WORDS = 2 * LANES
+FLOOR = 1 << FLOOR_BITS  # every state starts here, and so ends here when it is read back
+MOST_WIDTH = FLOOR_BITS - SCALE_BITS  # of an interval: a state then needs one word at most
+CURSOR = 3  # numbers that a kernel keeps about where it is
+
+_FLOOR, _CEILING = np.uint32(FLOOR), np.uint32(FLOOR << WORD_BITS)
+_WORD, _WORD_MASK = np.uint32(WORD_BITS), np.uint32((1 << WORD_BITS) - 1)
+_SCALE, _SLOT_MASK = np.uint32(SCALE_BITS), np.uint32((1 << SCALE_BITS) - 1)
+_ROOM = np.uint32(FLOOR_BITS + WORD_BITS - SCALE_BITS)
+_FREQUENCY, _FREQUENCY_MASK = np.uint32(FREQUENCY_BITS), np.uint32((1 << FREQUENCY_BITS) - 1)
+_BIAS, _BIAS_MASK = np.uint32(BIAS_BITS), np.uint32((1 << BIAS_BITS) - 1)
+_WIDTH, _WIDTH_MASK = np.uint32(WIDTH_BITS), np.uint32((1 << WIDTH_BITS) - 1)
+_HALF = np.uint64(32)
+_ONE = np.uint32(1)
+
+
+@kernel
+def encode_chunk(symbols, lowest, rows, states, cursor, words):
+    """Write the symbols and then the states to `words`, and return how many words that took.
+
+    rows[symbol - lowest] belongs to a symbol. `words` has one for each symbol, and 16 + STATE_WORDS. states, cursor:
+    scratch for LANES states and CURSOR numbers.
+    """
+    for lane in range(LANES):
+        states[lane] = _FLOOR
+    whole = len(symbols) // LANES
+    p, left, top = 0, whole + 1, len(symbols)
+    while left:  # the incomplete round, and all others where there are no vectors
+        left -= 1
+        for i in range(left * LANES, top):
+            row = np.uint64(rows[np.uint64(np.int64(symbols[i]) - lowest)])
+            x, parameters, reciprocal = np.uint32(states[i - left * LANES]), np.uint32(row >> _HALF), np.uint32(row)
+            f = np.uint32(np.uint32(parameters & _FREQUENCY_MASK) + _ONE)
+            parameters = np.uint32(parameters >> _FREQUENCY)
+            e = np.uint32(parameters >> _BIAS)
+            full = np.uint32(x >= np.uint32(f << np.uint32(_ROOM - e)))  # no branch: it could not be predicted
+            words[p] = np.uint16(x & _WORD_MASK)
+            p += int(full)
+            x = np.uint32(x >> np.uint32(full * _WORD))
+            q = np.uint32(np.float32(np.float32(np.int32(x)) * float_of(reciprocal)))  # or one less: rans_vectors.py
+            q = np.uint32(q + np.uint32(np.uint32(x - np.uint32(q * f)) >= f))
+            start = np.uint32(np.uint32(parameters & _BIAS_MASK) + np.uint32(x - np.uint32(q * f)))
+            states[i - left * LANES] = np.uint32(np.uint32(q << np.uint32(_SCALE + e)) + start)
+        top = left * LANES
+        cursor[0], cursor[1] = p, left
+        encode_rounds(symbols, lowest, rows, states, words, cursor)
+        p, left = cursor[0], cursor[1]
+    for lane in range(LANES):
+        words[p + 2 * lane] = np.uint16(states[lane] & _WORD_MASK)
+        words[p + 2 * lane + 1] = np.uint16(states[lane] >> _WORD)
+    return p + STATE_WORDS
+
+
+@kernel
+def decode_chunk(words, start, end, slots, states, cursor, symbols):
+    """Read the symbols of words[start:end], states included. False where they are not what was written.
+
+    end - start is at least STATE_WORDS. states, cursor: scratch for LANES states and CURSOR numbers.
+    """
+    p = end - STATE_WORDS
+    for lane in range(LANES):
+        upper = np.uint32(np.uint32(words[p + 2 * lane + 1]) << _WORD)
+        states[lane] = np.uint32(upper | np.uint32(words[p + 2 * lane]))
+        if states[lane] < _FLOOR or states[lane] >= _CEILING:
+            return False
+    cursor[0], cursor[1], cursor[2] = p, 0, len(symbols) // LANES
+    decode_rounds(words, start, slots, states, symbols, cursor)
+    p, done = cursor[0], cursor[1]
+    for first in range(done * LANES, len(symbols), LANES):  # what vectors could not do
+        here = symbols[first : first + LANES]
+        for lane in range(len(here) - 1, -1, -1):
+            x = np.uint32(states[lane])
+            slot = np.uint64(slots[np.uint64(x & _SLOT_MASK)])
+            interval, share = np.int32(np.uint32(slot >> _HALF)), np.uint32(slot)
+            e = np.uint32(np.uint32(interval) & _WIDTH_MASK)
+            rest = np.uint32(x >> _SCALE)
+            q = np.uint32(rest >> e)
+            raw = np.int32(np.uint32(rest - np.uint32(q << e)))
+            here[lane] = np.int16(np.int32(interval >> np.int32(WIDTH_BITS)) + raw)
+            x = np.uint32(np.uint32(np.uint32(share & _WORD_MASK) * q) + np.uint32(share >> _WORD))
+            empty = np.uint32(x < _FLOOR)
+            p -= int(empty)
+            word = np.uint32(words[np.uint64(p if p > start else start)])
+            states[lane] = np.uint32(np.uint32(x << np.uint32(empty * _WORD)) | np.uint32(empty * word))
+        if p < start:
+            return False
+    for lane in range(LANES):
+        if states[lane] != _FLOOR:
+            return False
+    return p == start

@@ -1,0 +1,130 @@
+"""Encoders and accumulators use their memory again: from the second round on nothing large is allocated."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.memory import LARGE, Memory, done, empty
+
+D = 1_000_000
+SMALL = D // 2 + 100_000  # bytes: an eighth of the vector, which is 8 tiles, and tables
+# codec, s: all bodies; of dense the narrow one, and the wide one in pairs and in levels
+CASES = [("fixed", 3), ("fixed", 255), ("sparse", 3), ("sparse", 15), ("dense", 15), ("dense", 500), ("dense", 4_000)]
+
+
+def update(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(D, dtype=np.float32)
+
+
+def most_allocated(work: Callable[[], object]) -> int:
+    """The largest sum of what is allocated at one time, beyond what there was before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("codec", "s"), [*CASES, ("auto", 3), ("auto", 15)])
+def test_an_encoder_allocates_nothing_large_after_its_first_frames(codec: str, s: int, threads: int) -> None:
+    aq.set_threads(threads)
+    vectors = [update(seed) for seed in range(4)]
+    encoder = aq.Encoder(codec)
+    for key, x in enumerate(vectors[:3]):
+        encoder.compress(x, s, key)
+    assert most_allocated(lambda: encoder.compress(vectors[3], s, 3)) < SMALL
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("codec", "s"), CASES)
+def test_an_accumulator_allocates_nothing_large_after_its_first_round(codec: str, s: int, threads: int) -> None:
+    aq.set_threads(threads)
+    frames = [aq.compress(update(seed), s, seed, codec) for seed in range(6)]
+    total, out = aq.Accumulator(D), np.empty(D, dtype=np.float32)
+
+    def play() -> None:
+        total.reset()
+        for frame in frames:
+            total.add(frame, 1 / 6)
+        total.result(out)
+
+    play()
+    first = out.copy()
+    assert most_allocated(play) < SMALL
+    assert np.array_equal(out, first)
+
+
+@pytest.mark.parametrize(("codec", "s"), [*CASES, ("auto", 1), ("auto", 2000)])
+def test_an_encoder_writes_the_bytes_of_compress(codec: str, s: int) -> None:
+    encoder = aq.Encoder(codec)
+    for seed in range(3):
+        x = update(seed)
+        frame = encoder.compress(x, s, seed)
+        assert frame.readonly
+        assert frame == aq.compress(x, s, seed, codec)
+
+
+def test_an_encoder_takes_other_quantizers_norms_and_segments() -> None:
+    x = update(0)[:5000]
+    assert aq.Encoder("dense", "dithered", "linf").compress(x, 3, 1, [2000, 3000], 2.0) == aq.compress(
+        x, 3, 1, "dense", [2000, 3000], 2.0, "dithered", "linf"
+    )
+
+
+def test_frames_that_wait_for_their_turn_keep_their_memory() -> None:
+    frames = [aq.compress(update(seed), s, seed, "dense") for seed, s in enumerate((2000, 60_000, 15, 2000, 200))]
+    total, plain = aq.Accumulator(D), aq.Accumulator(D)
+    for order in (3, 1, 4, 0, 2):
+        total.add(frames[order], 0.3, order)
+    for frame in frames:
+        plain.add(frame, 0.3)
+        plain.flush()
+    assert total.result().tobytes() == plain.result().tobytes()
+
+
+def test_what_was_checked_is_not_overwritten_by_later_frames() -> None:
+    frames = [aq.compress(update(seed), 2000, seed, "dense") for seed in range(3)]
+    total, plain = aq.Accumulator(D), aq.Accumulator(D)
+    total.add(frames[1])
+    checked = total.check(frames[0], 1.0)
+    total.flush()
+    total.add(frames[2])
+    total.flush()
+    total.add(checked)
+    for place in (1, 2, 0):
+        plain.add(frames[place])
+    assert np.array_equal(total.result(), plain.result())
+
+
+def test_a_refused_frame_gives_its_memory_back() -> None:
+    aq.set_threads(1)  # two threads hold scratch at once or in turn, so that the number of blocks depends on timing
+    frame = aq.compress(update(0), 60_000, 1, "dense")
+    total = aq.Accumulator(D)
+    with pytest.raises(aq.FrameError):
+        total.add(frame, 1e38)  # refused behind the decoding: beyond float32
+    held = len(total._memory._free)
+    assert held
+    total.add(frame)
+    total.flush()
+    assert len(total._memory._free) == held
+
+
+def test_small_arrays_and_arrays_elsewhere_are_plain() -> None:
+    memory = Memory()
+    with memory.use() as taken:
+        empty(LARGE - 1, np.uint8)
+        assert not taken
+        large = empty(LARGE, np.uint8)
+        assert len(taken) == 1
+        done(large)
+        assert not taken
+        assert np.shares_memory(empty(LARGE // 8, np.float64), large)
+    done(np.empty(3))
+    assert empty(2 * LARGE, np.uint8).base is None
