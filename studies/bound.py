@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adaquantfl.codecs.coding import Accumulator, compress
+from adaquantfl.codecs.accumulator import Accumulator
+from adaquantfl.codecs.coding import compress
 from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.quantizers.streams import stream_key
 from adaquantfl.rules import Rule

@@ -12,7 +12,9 @@ from typing import Literal
 
 from adaquantfl.report.tables import Measure, amount, significant
 from adaquantfl.runs.records import RunRecord
-from studies.panels import PLACES, Panel
+from studies import letter
+from studies.letter import Trace
+from studies.panels import PLACES, Panel, sent
 
 Outcome = Literal["not reproduced", "partly reproduced", "reproduced", "open"]
 OUTCOMES: tuple[Outcome, ...] = ("not reproduced", "partly reproduced", "reproduced", "open")  # as they are told
@@ -51,6 +53,70 @@ def verdicts(panels: Sequence[Panel]) -> list[Verdict]:
     return sorted(found, key=lambda verdict: OUTCOMES.index(verdict.outcome))
 
 
+def letter_verdicts(panels: Mapping[str, Mapping[str, Sequence[Trace]]]) -> list[Verdict]:
+    """The headlines about the CNN, judged in the paper's own setting on the bundled sample. Panels by record folder."""
+    iid, decay, by_label = (
+        {method: list(traces) for method, traces in panels.get(f"fmnist-sample-cnn-{name}", {}).items()}
+        for name in ("iid", "decay", "sorted")
+    )
+    outcomes: dict[str, Outcome] = {"yes": "reproduced", "no": "not reproduced", "open": "open"}
+    most = Verdict(
+        "AdaQuantFL reaches a low loss with fewer bits than every fixed level",
+        "figure 3 (a), CNN",
+        outcomes[letter.verdict(iid, TARGET)],
+        f"to loss {TARGET:g}, {_against(iid, TARGET)}.",
+    )
+    better = letter.verdict({name: decay[name] for name in ("adaquant", "4bit") if name in decay}, TARGET)
+    variable = Verdict(
+        "with a variable rate AdaQuantFL cannot do better than 4 bits",
+        "figure 3 (b), CNN",
+        {"yes": "not reproduced", "no": "reproduced", "open": "open"}[better],  # type: ignore[arg-type]
+        f"to loss {TARGET:g}, {_against(decay, TARGET)}.",
+    )
+    lowest = {method: min(one.lowest for one in traces) for method, traces in by_label.items() if traces}
+    ours = lowest.pop("adaquant", None)
+    enough = len(by_label.get("adaquant", ())) >= letter.ENOUGH_SEEDS
+    fixed = {method: low for method, low in lowest.items() if method.endswith("bit")}
+    ahead = ours is not None and all(ours < low for low in fixed.values())
+    floor = Verdict(
+        f"with sorted labels AdaQuantFL has the lowest error floor, {TARGET:g}; the other methods' are higher",
+        "figure 3 (c), CNN",
+        "open"
+        if ours is None or not fixed or not enough or letter.unstable(by_label)
+        else "reproduced"
+        if ahead and ours <= TARGET
+        else "partly reproduced"
+        if ahead
+        else "not reproduced",
+        f"{_floors(by_label)}.",
+    )
+    return [most, variable, floor]
+
+
+def _against(panel: Mapping[str, Sequence[Trace]], level: float) -> str:
+    ours = letter.cells(panel.get("adaquant", ()), "paper_bits")[level]
+    if ours.mean is None:
+        return f"AdaQuantFL did not get there in {len(ours.values) - len(ours.reached)} of {len(ours.values)} seeds"
+    texts = []
+    for method in (name for name in panel if name.endswith("bit")):
+        theirs = letter.cells(panel[method], "paper_bits")[level]
+        count = f"{len(theirs.values)} seed{'s' if len(theirs.values) > 1 else ''}"
+        if theirs.mean is None:
+            texts.append(f"{letter.METHODS[method]} never ({count})")
+        else:
+            texts.append(f"{letter.METHODS[method]} {theirs.mean / ours.mean:.2f} times its bits ({count})")
+    return f"AdaQuantFL sent {ours.mean:.0f} d bits per client ({len(ours.values)} seeds); {', '.join(texts)}"
+
+
+def _floors(panel: Mapping[str, Sequence[Trace]]) -> str:
+    texts = []
+    for method, traces in panel.items():
+        failed = sum(bool(one.failure) for one in traces)
+        end = f", {failed} of {len(traces)} diverged" if failed else ""
+        texts.append(f"{letter.METHODS[method]} {significant(min(one.lowest for one in traces))}{end}")
+    return f"lowest losses: {'; '.join(texts)}" if texts else "the runs that it takes have no record"
+
+
 @dataclass(frozen=True)
 class Race:
     """What AdaQuantFL and the cheapest fixed level sent to a panel's lowest common loss."""
@@ -71,9 +137,9 @@ def race(panel: Panel, measure: Measure = "paper_bits") -> Race | None:
     level, ours = panel.common_level(), panel.run("adaquant")
     if level is None or ours is None or not panel.fixed:
         return None
-    theirs = {run.label: _sent(run, level, measure) for run in panel.fixed}
+    theirs = {run.label: round(sent(run, level, measure)) for run in panel.fixed}
     best = min(theirs, key=lambda label: theirs[label])
-    return Race(level, _sent(ours, level, measure), best, theirs[best])
+    return Race(level, round(sent(ours, level, measure)), best, theirs[best])
 
 
 def wire_ratio(panel: Panel) -> float | None:
@@ -107,15 +173,16 @@ def _duel(pair: Panel, key: str) -> tuple[bool, float, str]:
     ours, theirs = pair.runs
     reached = ours.bits_to_loss(TARGET, key) is not None
     level = TARGET if reached else pair.common_level(key)
-    hits = [None if level is None else run.bits_to_loss(level, key) for run in pair.runs]
+    reaching = [level is not None and run.reached(level, key) is not None for run in pair.runs]
     text = "" if reached else f"AdaQuantFL did not reach {TARGET:g} (lowest {_lowest(ours, key)}); "
-    if hits[0] is None:
+    if level is None or not reaching[0]:
         return reached, 0.0, f"{text}there is nothing to compare"
-    text += f"to {level:g} AdaQuantFL sent {amount(hits[0][1])} a client"
-    if hits[1] is None:
+    mine = round(sent(ours, level, key=key))
+    text += f"to {level:g} AdaQuantFL sent {amount(mine)} per client"
+    if not reaching[1]:
         return reached, float("inf"), f"{text}, and {theirs.label} did not get there (lowest {_lowest(theirs, key)})"
-    ratio = hits[1][1] / hits[0][1]
-    return reached, ratio, f"{text} and {theirs.label} {amount(hits[1][1])}, {ratio:.2f}x"
+    other = round(sent(theirs, level, key=key))
+    return reached, other / mine, f"{text} and {theirs.label} {amount(other)}, {other / mine:.2f}x"
 
 
 def _fewer_bits_in_most_cases(panels: Sequence[Panel]) -> Verdict:
@@ -182,7 +249,7 @@ def _variable_rate_resnet(panels: Mapping[str, Panel]) -> Verdict:
     if panel is None or result is None:
         return _open(claim, where)
     here = (
-        f"to loss {result.level:g} AdaQuantFL sent {amount(result.ours)} a client, the cheapest fixed level "
+        f"to loss {result.level:g} AdaQuantFL sent {amount(result.ours)} per client, the cheapest fixed level "
         f"({result.best}) {amount(result.theirs)} ({panel.extent})."
     )
     return Verdict(claim, where, "reproduced" if result.ratio > 1 else "not reproduced", here)
@@ -195,19 +262,13 @@ def _variable_rate_cnn(panels: Mapping[str, Panel]) -> Verdict:
     level = panel.common_level() if panel else None
     if panel is None or level is None or ours is None or theirs is None:
         return _open(claim, where)
-    bits = _sent(ours, level), _sent(theirs, level)
-    here = f"to loss {level:g} AdaQuantFL sent {amount(bits[0])} a client, 4 bits {amount(bits[1])} ({panel.extent})."
+    bits = round(sent(ours, level)), round(sent(theirs, level))
+    here = f"to loss {level:g} AdaQuantFL sent {amount(bits[0])} per client, 4 bits {amount(bits[1])} ({panel.extent})."
     return Verdict(claim, where, "reproduced" if bits[0] >= bits[1] else "not reproduced", here)
 
 
 def _open(claim: str, where: str) -> Verdict:
     return Verdict(claim, where, "open", "the runs that it takes have no record.")
-
-
-def _sent(run: RunRecord, level: float, measure: Measure = "paper_bits") -> int:
-    hit = run.bits_to_loss(level)
-    assert hit is not None  # a common level is one that all reached
-    return hit[1] if measure == "paper_bits" else hit[2]
 
 
 def _labels(runs: Sequence[RunRecord]) -> str:

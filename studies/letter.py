@@ -19,10 +19,10 @@ from typing import Any
 from adaquantfl.errors import DataError
 
 RECORDS = Path("results") / "letter"
-PANELS = {
-    "fmnist-sample-cnn-iid": "bundled sample, i.i.d., fixed rate",
-    "fmnist-sample-cnn-decay": "bundled sample, i.i.d., variable rate",
-    "fmnist-sample-cnn-sorted": "bundled sample, sorted labels, fixed rate",
+PANELS = {  # all on the bundled sample
+    "fmnist-sample-cnn-iid": "i.i.d., fixed rate",
+    "fmnist-sample-cnn-decay": "i.i.d., variable rate",
+    "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
 METHODS = {
     "adaquant": "AdaQuantFL",
@@ -61,14 +61,7 @@ class Trace:
         >>> trace.at(0.5, trace.paper_bits), trace.at(0.1, trace.paper_bits)
         (200.0, None)
         """
-        for place, loss in enumerate(self.losses):
-            if loss <= level:
-                if place == 0 or loss == level:
-                    return float(spent[place])
-                before = self.losses[place - 1]
-                share = math.log(before / level) / math.log(before / loss)
-                return float(spent[place - 1] + share * (spent[place] - spent[place - 1]))
-        return None
+        return crossing(self.losses, spent, level)
 
 
 @dataclass(frozen=True)
@@ -91,29 +84,42 @@ class Cell:
         return stdev(self.reached) if len(self.reached) > 1 else 0.0
 
 
+def crossing(losses: Sequence[float], spent: Sequence[float], level: float) -> float | None:
+    """What was spent when the loss first reached a level; between two evaluations, linear in the loss's logarithm."""
+    for place, loss in enumerate(losses):
+        if loss <= level:
+            if place == 0 or loss == level or loss <= 0:
+                return float(spent[place])
+            before = losses[place - 1]
+            share = math.log(before / level) / math.log(before / loss)
+            return float(spent[place - 1] + share * (spent[place] - spent[place - 1]))
+    return None
+
+
 def load(panel: Path) -> dict[str, list[Trace]]:
     """A panel's runs by method, in the order of METHODS."""
     found = {method: [_read(path, method) for path in sorted((panel / method).glob("seed-*"))] for method in METHODS}
     return {method: traces for method, traces in found.items() if traces}
 
 
-def cells(traces: Sequence[Trace], measure: str) -> dict[float, Cell]:
+def cells(traces: Sequence[Trace], measure: str, levels: Sequence[float] = LEVELS) -> dict[float, Cell]:
     """The crossings of a method; measure: "paper_bits", in units of d, or "bytes_up", in MB."""
 
-    def crossing(one: Trace, level: float) -> float | None:
+    def price(one: Trace, level: float) -> float | None:
         found = one.at(level, getattr(one, measure))
         return None if found is None else found / (one.dimension if measure == "paper_bits" else 1e6)
 
-    return {level: Cell(tuple(crossing(one, level) for one in traces)) for level in LEVELS}
+    return {level: Cell(tuple(price(one, level) for one in traces)) for level in levels}
 
 
 def verdict(panel: dict[str, list[Trace]], level: float) -> str:
     """Whether AdaQuantFL needs fewer paper bits than every fixed level with enough seeds: "yes", "no", or "open".
 
-    It is open with too few seeds, and where a fixed level with too few seeds is cheaper in one of them.
+    It is open with too few seeds, where a fixed level with too few seeds is cheaper in one of them, and where float32
+    diverges too.
     """
     ours, rivals = panel.get("adaquant", []), judged(panel)
-    if not rivals or len(ours) < ENOUGH_SEEDS:
+    if not rivals or len(ours) < ENOUGH_SEEDS or unstable(panel):
         return "open"
     mine = cells(ours, "paper_bits")[level]
     best = {method: cells(panel[method], "paper_bits")[level].reached for method in panel if method.endswith("bit")}
@@ -122,6 +128,11 @@ def verdict(panel: dict[str, list[Trace]], level: float) -> str:
     if cheaper and not cheaper & set(rivals):
         return "open"
     return "yes" if mine.mean is not None and not cheaper else "no"
+
+
+def unstable(panel: dict[str, list[Trace]]) -> bool:
+    """Whether training diverges without any noise of levels, so that it says nothing about them."""
+    return any(one.failure for one in panel.get("fp32", []))
 
 
 def judged(panel: dict[str, list[Trace]]) -> list[str]:

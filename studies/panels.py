@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from adaquantfl.report import figures, tables
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.records import RunRecord, find_runs, method_label
+from studies.letter import crossing
 from studies.reproduce import PANEL_METHODS
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
@@ -184,19 +186,26 @@ def accuracies(panels: Sequence[Panel]) -> list[list[str]]:
 def way_to_common_loss(panel: Panel) -> list[list[str]]:
     """What the lowest common loss took: rounds, times what a round costs. AdaQuantFL first."""
     level = panel.common_level()
-    grid = [["Method", "rounds", "s on the way", "bits an element and round", "paper's bits", "ratio"]]
-    hits = [(run, run.bits_to_loss(level)) for run in panel.quantized] if level is not None else []
-    ours = next((hit[1] for run, hit in hits if hit and run.method == "adaquant"), None)
-    for run, hit in hits:
-        if hit is None:
-            continue
-        rounds, bits, _ = hit
-        levels = [line["s"] for line in run.history[:rounds]]
+    grid = [["Method", "rounds", "s on the way", "bits per element and round", "paper's bits", "ratio"]]
+    if level is None:
+        return grid
+    bits = {run.method: sent(run, level) for run in panel.quantized}
+    for run in panel.quantized:
+        rounds = sent(run, level, "round")
+        levels = [line["s"] for line in run.history[: math.ceil(rounds)]]
         span = f"{levels[0]}" if levels[0] == levels[-1] else f"{levels[0]} to {levels[-1]}"
-        each = bits / rounds / (run.summary or {})["dimension"]
-        ratio = f"{bits / ours:.2f}x" if ours else tables.NOT_REACHED
-        grid.append([run.label, str(rounds), span, f"{each:.2f}", tables.amount(bits), ratio])
+        each = bits[run.method] / rounds / (run.summary or {})["dimension"]
+        ratio = f"{bits[run.method] / bits['adaquant']:.2f}x" if "adaquant" in bits else tables.NOT_REACHED
+        grid.append([run.label, f"{rounds:.0f}", span, f"{each:.2f}", tables.amount(round(bits[run.method])), ratio])
     return grid
+
+
+def sent(run: RunRecord, level: float, measure: str = "paper_bits", key: str = "loss") -> float:
+    """What a run had sent when its loss reached a level that it did reach, interpolated between evaluations."""
+    spent, losses = run.series(key, measure)
+    found = crossing(list(losses), list(spent), level)
+    assert found is not None
+    return found
 
 
 def _shortened(panel: Panel) -> str:

@@ -20,14 +20,14 @@ from typing import Any
 
 import tomli_w
 
-from adaquantfl.errors import ConfigError
+from adaquantfl.errors import ConfigError, EngineError
 from adaquantfl.names import unknown
-from adaquantfl.report import holdings
+from adaquantfl.report import holdings, progress
 from adaquantfl.rules.registry import methods as known_methods
 from adaquantfl.runs import loop as runner
-from adaquantfl.runs.comparison import Job, check_same
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
+from adaquantfl.runs.jobs import Job, check_same
 from adaquantfl.runs.loop import Observer
 from adaquantfl.runs.presets import read_toml
 
@@ -135,6 +135,20 @@ def record_failure(record: Path, out: Path, error: str) -> None:
     record.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"rounds": RunDirectory(out).rounds_done, "error": error}, indent=2)
     (record / FAILURE).write_text(text + "\n", encoding="utf-8")
+
+
+def carry_out_to_any_end(job: Job, records: Path, work: Path) -> None:
+    """Play one run and record it; one that diverges is a result too, with its rounds."""
+    record = records / job.out.relative_to(work)
+    if (record / FAILURE).exists():
+        return
+    try:
+        with progress.shown(quiet=False) as observer:
+            carry_out(job, records, work, observer)
+    except EngineError as error:
+        record_failure(record, job.out, str(error))
+        for name in ("config.toml", "history.jsonl"):
+            shutil.copyfile(job.out / name, record / name)
 
 
 def current_commit() -> str:

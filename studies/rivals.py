@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from adaquantfl.report import tables
-from adaquantfl.runs.comparison import Job
 from adaquantfl.runs.config import load_config
+from adaquantfl.runs.jobs import Job
 from adaquantfl.runs.methods import parse
 from adaquantfl.runs.records import RunRecord, find_runs
 from studies.reproduce import FAILURE

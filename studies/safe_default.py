@@ -20,8 +20,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from adaquantfl.report import progress
-from adaquantfl.runs.comparison import Job, play
+from adaquantfl.runs.comparison import play
 from adaquantfl.runs.config import load_config
+from adaquantfl.runs.jobs import Job
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -10,8 +10,8 @@ import numpy as np
 
 from adaquantfl.errors import ConfigError
 from adaquantfl.report import figures, tables
-from adaquantfl.runs.comparison import Job
 from adaquantfl.runs.config import load_config
+from adaquantfl.runs.jobs import Job
 from adaquantfl.runs.records import RunRecord, find_runs
 
 if TYPE_CHECKING:  # matplotlib takes a second to import

@@ -121,7 +121,7 @@ def test_a_parcel_that_only_names_the_model_is_enough_for_who_holds_it() -> None
     assert digest_in(short) == digest_of(models[2])
     assert same(open_parcel(short, held(models, 2), None).model, models[2])
     for other in (None, held(models, 1)):
-        with pytest.raises(aq.ModelNeeded, match="leads on from the model of round 2"):
+        with pytest.raises(aq.ModelNeeded, match="starts from the model of round 2"):
             open_parcel(short, other, None)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.codecs.coding import check_frame, tiles
+from adaquantfl.codecs.accumulator import check_frame, tiles
 from adaquantfl.codecs.frame import TILE
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply

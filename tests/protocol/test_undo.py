@@ -67,7 +67,7 @@ def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(downlink: str)
         assert_same(state.trajectory, run.states[0].trajectory)
         assert state.log.digest == run.states[0].log.digest
     assert run.states[3].log.digest != run.states[0].log.digest
-    assert [line["s"] for line in run.lines[:3]] == pytest.approx([0.25, 0.5, 1.0])
+    assert [line["s"] for line in run.lines[:3]] == pytest.approx([0.25, 1.0, 4.0])
     sent = [line["wire_bytes_up"] for line in run.lines[:3]]
     assert 0 < sent[0] < sent[1] < sent[2]
     assert [line["harm"] for line in run.lines[:3]] == [1.0, 1.0, 0.0]

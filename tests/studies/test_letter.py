@@ -45,6 +45,17 @@ def test_a_verdict_wants_three_seeds_and_every_one_of_them() -> None:
 
 
 def test_the_page_shows_the_records() -> None:
+    import crossing_page
     import letter_page
 
-    assert letter_page.blocks()["letter"] in (ROOT / "docs" / "results.md").read_text()
+    page = (ROOT / "docs" / "results.md").read_text()
+    for block in (*letter_page.blocks().values(), *crossing_page.blocks().values()):
+        assert block in page, "run: python scripts/letter_page.py scripts/crossing_page.py"
+
+
+def test_where_float32_diverges_too_nothing_is_said_about_levels() -> None:
+    ours = [trace("adaquant", bits, seed, lowest=0.3) for seed, bits in enumerate((90, 95, 100))]
+    rivals = [trace("2bit", 10, seed, lowest=0.4) for seed in range(3)]
+    assert letter.verdict({"adaquant": ours, "2bit": rivals}, 0.05) == "no"
+    lost = Trace("fp32", 0, 10, (1.0, 0.5), (1.0, 2.0), (1.0, 2.0), failure="diverged")
+    assert letter.verdict({"adaquant": ours, "2bit": rivals, "fp32": [lost]}, 0.05) == "open"

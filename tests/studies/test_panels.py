@@ -58,7 +58,7 @@ def test_the_way_to_the_common_loss_is_rounds_times_bits_a_round(make_run: MakeR
     make_run(f"{CNN}/adaquant", losses=[2.0, 1.0, 0.5])
     make_run(f"{CNN}/4bit", "4bit", losses=[1.0, 0.5])
     header, ours, fixed = panels.way_to_common_loss(load(tmp_path))
-    assert header[:4] == ["Method", "rounds", "s on the way", "bits an element and round"]
+    assert header[:4] == ["Method", "rounds", "s on the way", "bits per element and round"]
     assert ours == ["AdaQuantFL", "3", "2 to 3", "3.00", "9.00 Mb", "1.00x"]
     assert fixed == ["4-bit", "2", "15", "5.00", "10.0 Mb", "1.11x"]
 

@@ -9,8 +9,8 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.cli import main
-from adaquantfl.runs.comparison import Job
 from adaquantfl.runs.config import load_config
+from adaquantfl.runs.jobs import Job
 from studies import reproduce
 from support import small_runs
 

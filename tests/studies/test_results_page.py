@@ -1,4 +1,4 @@
-"""docs/results.md and docs/sensitivity.md say what the records say; `make results` writes them."""
+"""docs/results.md and docs/how-to/choose.md say what the records say; `make results` writes them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from studies.panels import load_panels
 MakeRun = Callable[..., Path]
 
 
-@pytest.mark.parametrize("name", ["results.md", "sensitivity.md"])
+@pytest.mark.parametrize("name", ["results.md", "how-to/choose.md"])
 def test_the_page_is_what_the_records_say(name: str) -> None:
     page = results_page.ROOT / "docs" / name
     text = page.read_text()

@@ -170,7 +170,8 @@ class Client:
         """What other levels would do, and what the noise of these does to the loss at the round's model.
 
         The noise is scaled to what is left of it when the updates of a round's clients, each with noise of its own, are
-        added up.
+        added up. It is added and subtracted, and the mean counts: the slope of the loss along it, which is as often up
+        as down, drops out, and what is left is the curvature's part.
         """
         harm, order = 0.0, self.order
         exact = None if probe is None or sent.levels is None else probe(held.layout.join(held.model, copy=False))
@@ -178,10 +179,14 @@ class Client:
             assert probe is not None
             assert sent.levels is not None
             noise = (sent.levels.dequantize() - update) * np.float32(order.noise)
-            noisy = probe(held.layout.join(replace(held.model, weights=held.model.weights + noise), copy=False))
-            loss, harm = exact, 0.0 if noisy is None else noisy - exact
+            noisy = [probe(self._moved(held, way)) for way in (noise, -noise)]
+            loss, harm = exact, sum(0.0 if one is None else one - exact for one in noisy) / 2
             harm = harm if abs(harm) < MOST_LOSS else math.inf
         return survey.take(update, order, held.layout.lengths, loss, harm)
+
+    @staticmethod
+    def _moved(held: Held, by: Vector) -> Weights:
+        return held.layout.join(replace(held.model, weights=held.model.weights + by), copy=False)
 
 
 def _error(update: Vector, sent: Sent) -> float:

@@ -107,8 +107,8 @@ class Cohort:
         """Whether those who answered are enough."""
         return asked - missing >= self._needed(asked)
 
-    def check(self, missing: Mapping[int, str], asked: int, when: str) -> None:
-        """Stop where too few of those asked answered. missing: client -> why.
+    def check(self, missing: Mapping[int, str], asked: int, when: str, error: type[EngineError] = EngineError) -> None:
+        """Stop with `error` where too few of those asked answered. missing: client -> why.
 
         >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -117,7 +117,7 @@ class Cohort:
         if self.enough(len(missing), asked):
             return
         needed = f"min_clients = {self._needed(asked)}" if self.least else "all of them are needed (min_clients = 0)"
-        raise EngineError(
+        raise error(
             f"{when}: {asked - len(missing)} of {asked} clients answered, but {needed}. "
             f"Missing: {who_is_missing(missing)}"
         )

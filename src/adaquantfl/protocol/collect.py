@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from ..codecs import raw
-from ..codecs.coding import Accumulator, Checked, check_frame
+from ..codecs.accumulator import Accumulator, Checked, check_frame
 from ..codecs.frame import payload_size
 from ..errors import FrameError, Refused
 from ..rules import Survey

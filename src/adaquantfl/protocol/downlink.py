@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..codecs.coding import Accumulator
+from ..codecs.accumulator import Accumulator
 from ..codecs.difference import apply_difference, encode_difference
 from ..codecs.frame import Bytes
 from ..codecs.raw import decode_float32, encode_float32, frame_size
@@ -198,7 +198,7 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
             if held is None or kind == _HELD or held.round != start:
                 has = "no model" if held is None else f"the model of round {held.round}"
                 wants = f"the model of round {target if kind == _HELD else start}"
-                raise ModelNeeded(f"The order leads on from {wants}, but this client has {has}.")
+                raise ModelNeeded(f"The order starts from {wants}, but this client has {has}.")
             layout, model = held.layout, _walk(held.model, body, steps, held.layout)
     except struct.error as error:
         raise FrameError(f"The parcel is malformed: {error}") from None

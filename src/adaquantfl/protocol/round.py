@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import EngineError
+from ..errors import Diverged
 from ..rules import Verdict
 from . import facts
 from .arrays import Model
@@ -68,7 +68,7 @@ def end(
     survey = None if lost else facts.priced(said.survey, opened, stages)
     rule, verdict = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
     if lost and verdict is Verdict.KEEP:
-        stages.cohort.check(missing, asked, f"Round {state.round + 1}")
+        stages.cohort.check(missing, asked, f"Round {state.round + 1}", Diverged)
     ledger = facts.counted(state.ledger, opened, stages, state.layout)
     # w_{k+1} = w_k + sum of p_i Q(update_i); or w_k; or all that was before w_k                             (eq. 3)
     now, relay, earlier = state.trajectory, None, state.earlier
@@ -114,7 +114,7 @@ def _step(
     else:
         update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
     if not state.layout.is_finite(wanted):
-        raise EngineError(f"Round {state.round + 1}: {opened.not_finite}")
+        raise Diverged(f"Round {state.round + 1}: {opened.not_finite}")
     change = Change(update, relay, state.layout.lengths, state.round, stages.seed, opened.loss, opened.eta)
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs import raw
-from ..codecs.coding import Accumulator, Checked, tiles
+from ..codecs.accumulator import Accumulator, Checked, tiles
 from ..quantizers.choice import CLOSE
 from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs import registry as codecs
-from ..codecs.coding import Checked, compress, encode
+from ..codecs.accumulator import Checked
+from ..codecs.coding import compress, encode
 from ..codecs.frame import FLOAT32, Header, read_frame
 from ..codecs.raw import encode_float32
 from ..errors import ConfigError, FrameError

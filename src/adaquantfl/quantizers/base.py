@@ -55,7 +55,6 @@ class Quantizer(ABC):
     most: int = MAX_LEVELS  # the largest s
     follows_rule: bool = True  # whether s is a number of levels, which a rule can choose
     own_levels: str = ""  # the configuration's key that is its s, where no rule chooses it
-    start_levels: float | None = None  # where a rule that searches for s starts, if not at the rule's own start
     stretches: bool = True  # whether levels can lie further apart than the norm / s
     unbiased: bool = True
     feedback: bool = False  # whether a client keeps what it left out and adds it to its next update

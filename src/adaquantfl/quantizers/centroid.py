@@ -45,7 +45,6 @@ class Centroid(Quantizer):
     about = "ours: rotated, to the nearest multiple of a step, put back at the mean of a Gaussian in its cell"
     reference = "this software; EDEN's scale, an entropy coder's levels"
     tags: ClassVar = {NO_NORM: 9}
-    start_levels = 0.1  # found on the preset rivals: its noise is smaller than uniform's at the same s
     keyed = True
     number = STRETCH
     rotates = True

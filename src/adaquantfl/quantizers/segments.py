@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ class Segments:
     def of(lengths: Sequence[int] | npt.NDArray[np.integer] | None, dimension: int) -> Segments:
         """Check `lengths` against the vector's dimension; None is one segment over everything."""
         if lengths is None:
-            return Segments(np.array([0, dimension], dtype=np.int64))
+            return _whole(dimension)
         given = np.asarray(lengths)
         if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
             raise QuantizeError(
@@ -59,7 +59,7 @@ class Segments:
     @cached_property
     def pieces(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Boundaries of the pieces, and for each piece its segment."""
-        if self.lengths.max() <= PIECE:
+        if self.dimension <= PIECE or self.lengths.max() <= PIECE:
             return self.offsets, np.arange(self.count, dtype=np.int64)
         per_segment = -(-self.lengths // PIECE)
         owner = np.repeat(np.arange(self.count, dtype=np.int64), per_segment)
@@ -70,9 +70,16 @@ class Segments:
     def pieces_within(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The pieces that cover elements start to stop, cut at both ends."""
         bounds, owner = self.pieces
+        if start == 0 and stop == self.dimension:
+            return bounds, owner
         first = int(np.searchsorted(bounds, start, side="right")) - 1
         last = int(np.searchsorted(bounds, stop, side="left"))
         return np.clip(bounds[first : last + 1], start, stop), owner[first:last]
+
+
+@lru_cache(maxsize=64)
+def _whole(dimension: int) -> Segments:
+    return Segments(np.array([0, dimension], dtype=np.int64))
 
 
 def bucket_lengths(dimension: int, size: int) -> npt.NDArray[np.int64]:

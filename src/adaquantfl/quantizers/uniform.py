@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..memory import empty
 from ..threads import over_ranges
 from . import kernels
 from .base import L2, LINF, Lengths, Quantizer
@@ -95,6 +96,11 @@ class Prepared:
     def of(x: FloatVector, s: int, lengths: Lengths | None, stretch: Stretch = 1.0, norm: str = L2) -> Prepared:
         check_levels(s)
         vector, segments, scales = scaled(x, lengths, stretch, norm)
+        arithmetic = np.float32 if s <= kernels.SINGLE_LEVELS else np.float64
+        if len(scales) == 1 and scales[0] >= _TINY:  # what most vectors are, and a short one should not wait
+            return Prepared(
+                vector, segments, scales, np.array([s / float(scales[0])], dtype=arithmetic), arithmetic(s), norm
+            )
         tiny = (scales > 0) & (scales < _TINY)
         working = scales
         if tiny.any():  # multiply by a power of two, which changes no ratio
@@ -103,7 +109,6 @@ class Prepared:
             working = scales * lift
         with np.errstate(divide="ignore"):
             inverse = np.where(working > 0, np.float64(s) / working, 0.0)
-        arithmetic = np.float32 if s <= kernels.SINGLE_LEVELS else np.float64
         return Prepared(vector, segments, scales, inverse.astype(arithmetic), arithmetic(s), norm)
 
     @property
@@ -113,7 +118,7 @@ class Prepared:
 
     def levels(self, start: int, stop: int, s: int, low: np.uint32, high: np.uint32) -> npt.NDArray[np.signedinteger]:
         """The signed levels of elements start to stop, in the stream of the key (low, high)."""
-        values = np.empty(stop - start, dtype=level_dtype(s))
+        values = empty(stop - start, level_dtype(s))
         bounds, owner = self.segments.pieces_within(start, stop)
 
         def work(first: int, last: int) -> None:

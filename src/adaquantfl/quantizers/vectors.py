@@ -16,6 +16,7 @@ from .segments import Segments
 
 MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Stretch = float | npt.NDArray[np.float64]  # for all segments, or one for each
 
@@ -63,7 +64,7 @@ def norms(x: npt.NDArray[np.float32], segments: Segments, norm: str) -> npt.NDAr
     if norm == LINF:
         return largest(x, segments)
     euclidean = np.sqrt(square_sums(x, segments))
-    if euclidean.max() > np.finfo(np.float32).max:
+    if euclidean.max() > _FLOAT32_MAX:
         raise QuantizeError(
             f"The vector's norm, {euclidean.max():g}, is beyond the range of float32. Scale it down first."
         )
@@ -104,6 +105,8 @@ def _not_finite(x: npt.NDArray[np.float32]) -> QuantizeError:
 
 def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:
     """Sums of pieces to sums of segments: added in order, whoever computed which piece."""
+    if len(sums) == segments.count:
+        return sums
     totals = np.bincount(segments.pieces[1], weights=sums, minlength=segments.count)
     return totals.astype(np.float64, copy=False)
 

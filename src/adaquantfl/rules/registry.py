@@ -56,13 +56,13 @@ _METHODS: dict[str, RuleEntry] = {
     ),
     "cost-aware": RuleEntry(
         lambda c: CostAware(
-            c.rule_s0 or c.kind.start_levels or CostAware.s0,
+            c.rule_s0 or CostAware.s0,
             c.survey_every,
+            c.repair,
             c.harm,
-            c.brake,
             c.undo,
         ),
-        "ours: the paper's bound with what a round really costs and really loses",
+        "ours: the most progress per byte, from what a round really costs and harms",
         "docs/theory.md",
     ),
     "dadaquant": RuleEntry(
@@ -83,6 +83,9 @@ _METHODS: dict[str, RuleEntry] = {
     ),
     "fixed-step": RuleEntry(
         lambda c: FixedStep(c.resolution), "levels lie equally far apart in every round", "a baseline of ours"
+    ),
+    "constant": RuleEntry(
+        lambda c: Cosine(c.rule_s0 or 1, c.rule_s0 or 1, c.rounds), "s = rule_s0 in every round", "a baseline of ours"
     ),
     "cosine": RuleEntry(
         lambda c: Cosine(c.rule_s0 or 1, c.s_end, c.rounds), "s rises along half a cosine", "a baseline of ours"
