@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fast-tests test-nvflare lint docs format bench fuzz results audit clean
+.PHONY: help install demo test test-all fast-tests test-core test-nvflare lint docs format bench fuzz results audit dist clean
 MINUTES ?= 10
 BOUNDS_MINUTES ?= 3
+CORE_TESTS := tests/codecs tests/quantizers tests/rules tests/protocol tests/test_theory.py \
+  $(addprefix src/adaquantfl/,codecs quantizers rules protocol theory.py)
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +34,12 @@ test-all: test  ## with the long tests
 fast-tests: $(READY)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
+# In an environment of its own, without the extras and without pins: what `pip install adaquantfl` brings.
+test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy and Numba alone
+	$(PYTHON) -m venv .venv-core
+	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-timeout hypothesis scipy
+	.venv-core/bin/python -m pytest -m "not slow" $(CORE_TESTS)
+
 # In an environment of its own: the project's has no NVFlare, which brings twenty packages.
 test-nvflare:  ## the filters for NVFlare, in its simulator too, and the blocks of docs/nvflare.md
 	$(PYTHON) -m venv .venv-nvflare
@@ -52,7 +60,7 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
-	cd benchmarks && for name in codec round memory coldstart compile sizes real_updates scale mean_estimation few_bytes patches; do \
+	cd benchmarks && for name in codec round memory coldstart compile sizes real_updates scale mean_estimation few_bytes patches dense outer_step; do \
 	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
 
 # The first time, compiling the kernels with bounds checks takes some minutes more; fuzz/.bounds-cache keeps them.
@@ -60,7 +68,7 @@ fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_M
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(BOUNDS_MINUTES) --bounds-check
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(MINUTES)
 
-results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md, time.md, scale.md, rivals.md, peers.md and nvflare.md, from their records
+results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.md, when-not-to.md, how-to/hosts.md, scale.md, rivals.md, peers.md and nvflare.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/letter_page.py
 	$(BIN)/python scripts/safe_default_page.py
@@ -70,6 +78,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, sensitivity.md,
 	$(BIN)/python scripts/engines_page.py
 	$(BIN)/python scripts/flower_page.py
 	$(BIN)/python scripts/flower_example_page.py
+	$(BIN)/python scripts/language_model_page.py
 	$(BIN)/python scripts/mean_page.py
 	$(BIN)/python scripts/rivals_page.py
 	$(BIN)/python scripts/readme_figure.py
@@ -83,5 +92,13 @@ audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audi
 	.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
+# In an environment of its own: twine is no dependency of the project.
+dist:  ## the sdist and the wheel in dist/, checked by twine
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	.venv-dist/bin/python -m build
+	.venv-dist/bin/twine check --strict dist/*
+
 clean:  ## remove the virtual environment and what the tools left
-	rm -rf $(VENV) .audit .venv-nvflare .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
+	rm -rf $(VENV) .audit .venv-nvflare .venv-core .venv-dist .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

@@ -1,4 +1,4 @@
-"""The error of every quantizer at equal bytes: ||Q(x) - x||^2 / ||x||^2 at 0.5 to 4 measured bits an element.
+"""The error of every quantizer at equal bytes: ||Q(x) - x||^2 / ||x||^2 at 0.5 to 4 measured bits per element.
 
 Bits are those of whole frames, header and checksum included, written by `auto`. The number of levels is searched for so
 that a frame has the bits asked for. EDEN has whole bits only: it is measured where it comes out, and ours once more at

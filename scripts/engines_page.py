@@ -1,4 +1,4 @@
-"""Write the tables of docs/gloo.md from results/benchmarks/engines.json.
+"""Write the tables of docs/how-to/hosts.md from results/benchmarks/engines.json.
 
 python scripts/engines_page.py
 """
@@ -16,7 +16,7 @@ from adaquantfl.report.tables import amount, markdown
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "benchmarks" / "engines.json"
-PAGE = ROOT / "docs" / "gloo.md"
+PAGE = ROOT / "docs" / "how-to" / "hosts.md"
 LARGE = 100_000  # bytes of a frame from which on the target for the uplink counts
 MOST_UP, MOST_TIME = 1.05, 0.10  # the targets
 

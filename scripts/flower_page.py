@@ -1,4 +1,4 @@
-"""Write the tables of docs/flower-engine.md from results/benchmarks/engines.json.
+"""Write the tables of docs/how-to/hosts.md from results/benchmarks/engines.json.
 
 python scripts/flower_page.py
 """
@@ -14,7 +14,7 @@ from marked import write
 from adaquantfl.report.tables import amount, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "flower-engine.md"
+PAGE = ROOT / "docs" / "how-to" / "hosts.md"
 NAMES = {
     "flower": "`--engine flower`",
     "flower-deployment": "`--engine flower-deployment`",

@@ -12,7 +12,9 @@ sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
 
 from marked import write  # noqa: E402
 
-from studies import letter  # noqa: E402
+from studies import claims, letter  # noqa: E402
+
+Panels = dict[str, dict[str, list[letter.Trace]]]
 
 PAGE = ROOT / "docs" / "results.md"
 FIGURE = ROOT / "docs" / "figures" / "letter.svg"
@@ -29,44 +31,52 @@ def cell(found: letter.Cell, ours: letter.Cell) -> str:
     return text + (f" ({found.mean / ours.mean:.2f}x)" if ours.mean else "")
 
 
-def table(panel: dict[str, list[letter.Trace]], measure: str) -> str:
-    """Methods down, losses across."""
-    ours = letter.cells(panel["adaquant"], measure)
+def table(panels: Panels, measure: str) -> str:
+    """Panels and methods down, losses across."""
     rows = [
-        f"| method | seeds | {' | '.join(f'loss {level:g}' for level in SHOWN)} | lowest loss |",
-        "| --- | ---: |" + " ---: |" * (len(SHOWN) + 1),
+        f"| data and rate | method | seeds | {' | '.join(f'loss {level:g}' for level in SHOWN)} | lowest loss |",
+        "| --- | --- | ---: |" + " ---: |" * (len(SHOWN) + 1),
     ]
-    for method, traces in panel.items():
-        found = letter.cells(traces, measure)
-        low = f"{min(one.lowest for one in traces):.3g}"
-        if failed := sum(bool(one.failure) for one in traces):
-            low += f", {failed} of {len(traces)} diverged"
-        shown = [cell(found[level], ours[level]) for level in SHOWN]
-        rows.append(f"| {letter.METHODS[method]} | {len(traces)} | {' | '.join(shown)} | {low} |")
+    for name, panel in panels.items():
+        ours = letter.cells(panel["adaquant"], measure)
+        for method, traces in panel.items():
+            found = letter.cells(traces, measure)
+            low = f"{min(one.lowest for one in traces):.3g}"
+            if failed := sum(bool(one.failure) for one in traces):
+                low += f", {failed} of {len(traces)} diverged"
+            shown = [cell(found[level], ours[level]) for level in SHOWN]
+            label = letter.METHODS[method]
+            label = f"**{label}**" if method == "adaquant" else label
+            rows.append(f"| {letter.PANELS[name]} | {label} | {len(traces)} | {' | '.join(shown)} | {low} |")
     return "\n".join(rows)
 
 
-def text(records: Path) -> str:
-    """All panels that have AdaQuantFL."""
-    parts = []
-    for name, title in letter.PANELS.items():
-        panel = letter.load(records / name)
-        if "adaquant" not in panel:
-            continue
+def summary(panels: Panels) -> str:
+    """Whether AdaQuantFL is cheapest, panel by panel."""
+    lines = []
+    for name, panel in panels.items():
         rivals = ", ".join(letter.METHODS[method] for method in letter.judged(panel)) or "none so far"
         judged = ", ".join(f"{level:g}: {letter.verdict(panel, level)}" for level in SHOWN)
-        parts += [
-            f"**{title[0].upper()}{title[1:]}.** Whether AdaQuantFL takes fewer bits than every fixed level with three "
-            f"seeds ({rivals}), in every seed, to loss {judged}.",
-            f"Bits of one client by the paper's formula, in units of d:\n\n{table(panel, 'paper_bits')}",
-            f"Bytes on the wire, all clients, in MB:\n\n{table(panel, 'bytes_up')}",
-        ]
-    return "\n\n".join(parts)
+        lines.append(f"- {letter.PANELS[name]} (three seeds: {rivals}): {judged}")
+    return "\n".join(lines)
+
+
+def headlines(panels: Panels) -> str:
+    """The paper's claims about the CNN."""
+    return "\n".join(
+        f"- **{one.outcome.capitalize()}.** The paper, {one.where}: {one.claim}. Here: {one.here}"
+        for one in claims.letter_verdicts(panels)
+    )
+
+
+def load(records: Path) -> Panels:
+    """The panels that have AdaQuantFL."""
+    return {name: panel for name in letter.PANELS if "adaquant" in (panel := letter.load(records / name))}
 
 
 def draw(records: Path, path: Path) -> None:
     """Loss against paper bits, a line for each seed."""
-    panels = {name: panel for name in letter.PANELS if "adaquant" in (panel := letter.load(records / name))}
+    panels = load(records)
     figure, axes = plt.subplots(1, len(panels), figsize=(6.4 * len(panels), 4.2), squeeze=False)
     for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
         for number, (method, traces) in enumerate(panel.items()):
@@ -89,7 +99,13 @@ def draw(records: Path, path: Path) -> None:
 
 def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
     """The marked texts of the page."""
-    return {"letter": text(records)}
+    panels = load(records)
+    return {
+        "letter": table(panels, "paper_bits"),
+        "letter-verdicts": summary(panels),
+        "letter-headlines": headlines(panels),
+        "letter-bytes": table(panels, "bytes_up"),
+    }
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def vector_table(record: dict[str, Any], name: str) -> str:
         [
             f"{VECTORS[name]}",
             "error",
-            "bits an element",
+            "bits per element",
             "our smallest at its error",
             "bytes / its",
             "encode",
@@ -139,7 +139,7 @@ def speed(row: Row, who: str, step: str) -> str:
 
 def levels_table(record: dict[str, Any]) -> str:
     """Lossless coders on the same levels."""
-    grid = [["coder", "levels", "bits an element", "our bits", "our bytes / its", "encode", "decode"]]
+    grid = [["coder", "levels", "bits per element", "our bits", "our bytes / its", "encode", "decode"]]
     for row in record["rows"]:
         if "scope" in row and "failed" not in row:
             where = "one norm" if row["scope"] == "whole" else f"buckets of {row['scope']}"
@@ -237,7 +237,7 @@ def missing(record: dict[str, Any]) -> str:
         if hopeless(record, row)
     ]
     lines += [
-        f"- **{title(row)}** loses nothing and sends {bits(row['bytes'], row['d'])} bits an element of the "
+        f"- **{title(row)}** loses nothing and sends {bits(row['bytes'], row['d'])} bits per element of the "
         f"{VECTORS[row['vector']]}; AdaQuantFL has no such mode but float32."
         for row in record["rows"]
         if row.get("vector") == "cnn" and row.get("error") == 0

@@ -48,7 +48,7 @@ def speeds(rows: list[dict]) -> str:
                 f"{both['copy_seconds'] / both['add_seconds']:.2f}",
             ]
         )
-    header = ["d", "s", "codec", "bits an element", "compress, GB/s", "of copy", "2 threads"]
+    header = ["d", "s", "codec", "bits per element", "compress, GB/s", "of copy", "2 threads"]
     return table([*header, "decode + add, GB/s", "of copy", "2 threads"], lines)
 
 

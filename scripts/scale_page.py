@@ -197,7 +197,7 @@ def resources() -> str:
 - **The way down.** The model takes {amount(whole, "B")} a client, {amount(MILLION * whole, "B")} for a million.
   A round's frames are {amount(MILLION * frame, "B")}, so that passing them on (`downlink = "exact"`) pays below
   {even:,.0f} clients a round only. One lossy frame for all takes {amount(lossy, "B")} on a Gaussian change
-  ({8 * sent["bytes"] / sent["d"]:.2f} bits an element at s = {sent["s"]}), {whole / lossy:.1f}x less than the model;
+  ({8 * sent["bytes"] / sent["d"]:.2f} bits per element at s = {sent["s"]}), {whole / lossy:.1f}x less than the model;
   being the same for everybody, it can come from caches near the clients.
 {carries()}"""
 
@@ -209,8 +209,8 @@ def carries() -> str:
     size = real["bytes"]["auto"]
     return f"""\
 - **How far this carries.** Frames here are of Gaussian vectors with one norm. The CNN's real updates with a norm for
-  each tensor took {size:,} bytes at s = 3, {8 * size / like["d"]:.4f} bits an element; the Gaussian vector of that size
-  takes {like["bits_per_element"]:.4f}. A norm that more elements share leaves fewer non-zero, so that a model of
+  each tensor took {size:,} bytes at s = 3, {8 * size / like["d"]:.4f} bits per element; the Gaussian vector of that
+  size takes {like["bits_per_element"]:.4f}. A norm that more elements share leaves fewer non-zero, so that a model of
   many small tensors has larger frames than one of a few large ones."""
 
 

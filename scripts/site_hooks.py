@@ -72,11 +72,13 @@ def commands(parser: argparse.ArgumentParser, about: str = "") -> Iterator[tuple
 
 def _section(command: tuple[argparse.ArgumentParser, str]) -> list[str]:
     parser, about = command
-    text = _plain(parser.description or f"{about}.")
+    text = _plain(" ".join((parser.description or f"{about}.").split()))
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     rows = [_row(parser, action) for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     table = ["| argument | meaning |", "| --- | --- |", *rows, ""] if rows else []
-    after = [_plain(parser.epilog), ""] if parser.epilog else []
+    example, _, more = (parser.epilog or "").partition("\n\n")
+    after = ["Example:", "", f"    {example.splitlines()[-1].strip()}", ""] if example else []
+    after += [_plain(" ".join(more.split())), ""] if more else []
     return [f"## {parser.prog}", "", text, "", f"    {usage}", "", *table, *after]
 
 

@@ -1,4 +1,4 @@
-"""Write the figure and tables of docs/time.md and the tables of docs/downlink.md from their records.
+"""Write the figure and tables of docs/when-not-to.md and the tables of docs/downlink.md from their records.
 
 python scripts/time_page.py
 
@@ -45,7 +45,7 @@ def parts() -> dict[Path, dict[str, str]]:
     found, computing = runs(), work()
     both = timing.traffic(load_run(RECORDS / "wire"), exact())
     return {
-        ROOT / "docs" / "time.md": {
+        ROOT / "docs" / "when-not-to.md": {
             "work": f"A client computes for {computing.client:.2f} s a round, {1000 * computing.encoding:.1f} ms of it "
             f"to quantize and encode; the server for {1000 * computing.server:.1f} ms.",
             "times": tables.markdown(timing.table(found, computing)),

@@ -1,4 +1,4 @@
-"""docs/gloo.md and docs/flower-engine.md say what the records say."""
+"""docs/how-to/hosts.md and docs/how-to/hosts.md say what the records say."""
 
 from __future__ import annotations
 

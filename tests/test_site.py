@@ -97,13 +97,13 @@ def test_examples_in_docstrings_are_shown_as_code() -> None:
 
 
 def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
-    for name in ("index.html", "demo.html", "reference/python.html"):
+    for name in ("index.html", "report.html", "reference/python.html"):
         tab.open((site / name).as_uri())
     tab.until("document.querySelector('.md-search__input') !== null")
     tab.do("document.querySelector('#__search').click(); document.querySelector('.md-search__input').focus()")
     for letter in "entropy":
         tab.press(letter)
     found = "[...document.querySelectorAll('.md-search-result__link')].map(link => link.href)"
-    tab.until(f"{found}.some(address => address.includes('why-entropy-coding.html'))")
+    tab.until(f"{found}.some(address => address.includes('paper.html'))")
     assert [address for address in tab.requests if not address.startswith(("file:", "data:", "about:", "blob:"))] == []
     assert tab.complaints == []

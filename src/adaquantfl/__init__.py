@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .codecs.coding import Accumulator, compress, decode, encode
+    from .codecs.accumulator import Accumulator
+    from .codecs.coding import Encoder, compress, decode, encode
     from .codecs.patch import diff, patch
     from .codecs.raw import decode_float32, encode_float32
     from .errors import (
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOME = {
-    "codecs.coding": ("Accumulator", "compress", "decode", "encode"),
+    "codecs.accumulator": ("Accumulator",),
+    "codecs.coding": ("Encoder", "compress", "decode", "encode"),
     "codecs.patch": ("diff", "patch"),
     "codecs.raw": ("decode_float32", "encode_float32"),
     "errors": (
@@ -86,6 +88,7 @@ __all__ = [
     "Cohort",
     "ConfigError",
     "DataError",
+    "Encoder",
     "EngineError",
     "Fixed",
     "FrameError",

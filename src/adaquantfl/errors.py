@@ -56,7 +56,7 @@ class ConfigError(AdaQuantError, ValueError):
     >>> from adaquantfl.runs.config import load_config
     >>> load_config("demo", {"taus": 5})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? The valid names are: ...
+    adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? docs/configuration.md ...
     """
 
 
@@ -85,7 +85,7 @@ class ModelNeeded(Refused):
     >>> order = server.open([0])[0]
     >>> restarted.open(order)
     Traceback (most recent call last):
-    adaquantfl.errors.ModelNeeded: The order leads on from the model of round 0, but this client has no model.
+    adaquantfl.errors.ModelNeeded: The order starts from the model of round 0, but this client has no model.
     >>> len(restarted.open(server.whole_order(0)))
     400
     """
@@ -129,6 +129,16 @@ class EngineError(AdaQuantError):
     >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")
     Traceback (most recent call last):
     adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer.
+    """
+
+
+class Diverged(EngineError):
+    """Training has diverged. The run is repeatable, so that resuming it would end in the same way.
+
+    >>> from adaquantfl.protocol.cohort import Cohort
+    >>> Cohort().check({0: "its loss is nan."}, asked=1, when="Round 3", error=Diverged)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    adaquantfl.errors.Diverged: Round 3: 0 of 1 clients answered, but all of them are needed (min_clients = 0)...
     """
 
 

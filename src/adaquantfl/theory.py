@@ -202,7 +202,7 @@ def adaptive_error_bound(
     """
     eta, s = np.asarray(etas, dtype=np.float64), np.asarray(levels, dtype=np.float64)
     if eta.shape != s.shape or eta.ndim != 1 or eta.size == 0:
-        raise ValueError(f"Expected one learning rate and one s a round, got shapes {eta.shape} and {s.shape}.")
+        raise ValueError(f"Expected one learning rate and one s per round, got shapes {eta.shape} and {s.shape}.")
     total = eta.sum()
     noise = L * tau * sigma2 / (n * total)
     return AdaptiveBound(

@@ -209,7 +209,7 @@ def test_a_stopped_command_leaves_nothing_behind_and_resumes_to_the_same_model(
     process.send_signal(stop)
     _, told = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
-    assert f"Stopped. Go on with: adaquantfl run --resume {out} --engine {engine}" in told
+    assert f"Stopped. Resume with: adaquantfl run --resume {out} --engine {engine}" in told
     done = len(history(out))
     process = command("run", "--resume", str(out), "--engine", engine)
     _, told = process.communicate(timeout=HANG_SECONDS)

@@ -303,7 +303,7 @@ def test_who_is_started_anew_takes_the_place_of_the_former(federate: Federate) -
     assert client == 0
     assert isinstance(answer, Trained)
     federation.add(1)
-    assert next(answers) == (1, Failure("it was started anew in mid-round."))
+    assert next(answers) == (1, Failure("it was restarted during the round."))
     answers.close()
     with pytest.raises(RuntimeError):
         answer_by_hand(former, lambda header: pack_answer(header.number, Failure("")))

@@ -236,7 +236,7 @@ def test_a_run_that_is_stopped_in_every_way_ends_in_the_local_engine_s_model(
     first.process.send_signal(signal.SIGINT)
     code, said = first.end()
     assert code == 130
-    assert f"Stopped. Go on with: adaquantfl run --resume {out} --engine gloo" in said
+    assert f"Stopped. Resume with: adaquantfl run --resume {out} --engine gloo" in said
 
     second = command("--resume", str(out))
     clients = second.wait_for_round(out, len(lines_of(out)) + 3)
@@ -244,7 +244,7 @@ def test_a_run_that_is_stopped_in_every_way_ends_in_the_local_engine_s_model(
     code, said = second.end()
     assert code == 1
     assert re.search(r"1 of 2 clients answered, but all of them are needed .* its process has ended \(killed by", said)
-    assert f"The finished rounds are kept. Go on with: adaquantfl run --resume {out} --engine gloo" in said
+    assert f"The finished rounds are kept. Resume with: adaquantfl run --resume {out} --engine gloo" in said
 
     third = command("--resume", str(out))
     third.wait_for_round(out, len(lines_of(out)) + 3)
@@ -320,6 +320,11 @@ def test_two_launchers_make_one_run(tmp_path: Path, launched: Launched) -> None:
     ]
     said = [agent.communicate(timeout=SECONDS)[0] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], said
+    for client in range(3):
+        for round in range(1, 5):
+            assert re.search(
+                rf"Client {client}: round {round}, s = \d+, [\d,]+ B received, [\d,]+ B sent", "".join(said)
+            )
     local = run(load_config("demo", changes), tmp_path / "local")
     assert json.loads((tmp_path / "gloo" / "summary.json").read_text())["model_sha256"] == local["model_sha256"]
 

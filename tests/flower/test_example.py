@@ -1,4 +1,4 @@
-"""examples/flower, for real: `flwr run` with the simulation engine."""
+"""examples/flower and examples/flower_lora, for real: `flwr run` with the simulation engine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from support.processes import HANG_SECONDS, wait_until
 
 APP = Path(__file__).parents[2] / "examples" / "flower"
+LORA = APP.with_name("flower_lora")
 BIN = Path(sys.executable).parent
 
 pytestmark = [
@@ -86,10 +88,9 @@ def environment() -> Iterator[dict[str, str]]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def flwr_run(environment: dict[str, str]) -> str:
-    config = "num-server-rounds=2 local-steps=8"
+def flwr_run(environment: dict[str, str], app: Path = APP, config: str = "num-server-rounds=2 local-steps=8") -> str:
     federation = "num-supernodes=3 client-resources-num-cpus=1"
-    command = ["flwr", "run", str(APP), "--stream", "--run-config", config, "--federation-config", federation]
+    command = ["flwr", "run", str(app), "--stream", "--run-config", config, "--federation-config", federation]
     done = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
         env=environment,
@@ -115,6 +116,22 @@ def test_the_example_trains_on_few_bytes_and_the_same_way_twice(environment: dic
     measured = [re.findall(r"Aggregated MetricRecord: (.*)", text) for text in timeless]
     assert measured[0] == measured[1]
     assert len(measured[0]) == 2
+
+
+@pytest.mark.timeout(3 * HANG_SECONDS)
+@pytest.mark.skipif(find_spec("peft") is None, reason="needs peft and transformers")
+def test_adapters_travel_in_few_bytes(environment: dict[str, str]) -> None:
+    def run(rule: str) -> list[list[float]]:
+        output = flwr_run(environment, LORA, f'num-server-rounds=3 local-steps=4 rule="{rule}"')
+        lines = re.findall(r"^round +\d+ .* test loss ([\d.]+) +([\d.,]+) kB up", output, re.M)
+        assert len(lines) == 3, output
+        return [[float(number.replace(",", "")) for number in line] for line in lines]
+
+    ours, plain = run("auto"), run("fp32")
+    assert ours[-1][0] < 4.5, "ln 96 is 4.56"
+    assert abs(ours[-1][0] / plain[-1][0] - 1) < 0.02
+    assert plain[-1][1] > 3 * 32_768 * 4 / 1000, "kB of three clients"
+    assert 10 * ours[-1][1] < plain[-1][1]
 
 
 def free_port() -> int:

@@ -58,7 +58,9 @@ def test_the_apps_own_evaluate_handler_measures_the_harm(key: str, caplog: pytes
         client.key = key
     result = run(clients, train_config=ConfigRecord({"lr": 0.1}), evaluate_config=ConfigRecord({"batches": 7}))
     assert unchanged(result), "the noise would do harm from the start: the rule rejects the round"
-    assert [len(client.configs) for client in clients] == [2, 2, 2], "once without noise, once with it"
+    assert [len(client.configs) for client in clients] == [3, 3, 3], (
+        "once without noise, once with it, once with its opposite"
+    )
     assert all(config["batches"] == 7 and config["lr"] == 0.1 for client in clients for config in client.configs)
     assert "do not measure" not in caplog.text
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import adaquantfl as aq
 from adaquantfl.torch import GradientHook, OuterStep, quantize_hook
+from adaquantfl.torch.budget import within
 
 
 @pytest.fixture
@@ -95,9 +96,52 @@ def test_an_outer_step_resumes_exactly() -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_an_outer_step_keeps_to_its_bits_and_forgets_what_is_not_kept() -> None:
+    net = nn.Linear(200, 200, bias=False)
+    start, rng = flat(net), np.random.default_rng(0)
+    bits, kept = 0.5, 0.5
+    outer = OuterStep(net.parameters(), "sum", bits=bits, kept=kept)
+    left_out = np.zeros_like(start)
+    for _ in range(3):
+        move = rng.normal(0, 0.01, len(start)).astype(np.float32)
+        before = flat(net)
+        nn.utils.vector_to_parameters(torch.from_numpy(before + move), net.parameters())
+        sent = outer.step()
+        assert 0.9 * bits < 8 * sent / len(start) <= bits
+        wanted = move + np.float32(kept) * left_out
+        left_out = wanted - (flat(net) - before)
+        # the step is fitted by least squares: what was sent and what was left out are orthogonal
+        assert abs(np.dot(left_out, wanted - left_out)) < 0.01 * np.dot(wanted, wanted)
+    known = outer.state_dict()["left_out"].numpy()
+    np.testing.assert_allclose(known, left_out, atol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [0.02, 0.14, 1.0, 4.0])
+def test_a_budget_is_kept_and_used(bits: float) -> None:
+    rng, lengths = np.random.default_rng(1), [150_000, 30, 49_970]
+    x = np.repeat([1.0, 1e-3, 1e3], lengths) * rng.standard_t(4, sum(lengths))
+    levels, frame = within(x.astype(np.float32), lengths, bits, "fitted")
+    assert 0.9 * bits < 8 * len(frame) / len(x) <= bits
+    share = np.add.reduceat(levels.values != 0, levels.offsets[:-1]) / lengths
+    assert share[2] == pytest.approx(share[0], rel=0.3), "tensors of any size in numbers send the same share"
+
+
+def test_a_budget_holds_with_tensors_of_zeros() -> None:
+    x = np.zeros(5_000, dtype=np.float32)
+    levels, _ = within(x, [2_000, 3_000], 0.14, "fitted")
+    assert not levels.dequantize().any()
+    x[4_000] = 1.0
+    assert within(x, [2_000, 3_000], 0.14, "fitted")[0].dequantize()[4_000] == 1.0
+
+
+@pytest.mark.usefixtures("alone")
 def test_mistakes_get_a_sentence() -> None:
     with pytest.raises(aq.ConfigError, match=r"error = 1.5: it is a share"):
         GradientHook(error=1.5)
+    with pytest.raises(aq.ConfigError, match=r"bits = 0: it is a number above 0"):
+        OuterStep(nn.Linear(2, 2).parameters(), bits=0)
+    with pytest.raises(aq.ConfigError, match=r"kept = 2: it is a share"):
+        OuterStep(nn.Linear(2, 2).parameters(), kept=2)
     with pytest.raises(aq.ConfigError, match="parameters of float32"):
         OuterStep(nn.Linear(2, 2).double().parameters())
     with pytest.raises(aq.ConfigError, match="'krum' needs each process's update"):
@@ -107,3 +151,9 @@ def test_mistakes_get_a_sentence() -> None:
 def test_without_a_process_group_it_says_what_to_do() -> None:
     with pytest.raises(aq.EngineError, match="init_process_group"):
         GradientHook()
+
+
+def test_a_budget_below_the_headers_is_refused_with_what_they_take() -> None:
+    vector = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+    with pytest.raises(aq.ConfigError, match=r"8 tensors of 4,096 elements take 0\.1"):
+        within(vector, [512] * 8, 0.14, "fitted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import threading
@@ -18,6 +19,7 @@ from adaquantfl.report.page import write_report
 from adaquantfl.runs.records import find_runs
 from support import browser
 from support.browser import Tab
+from support.processes import HANG_SECONDS, wait_until
 
 PROGRAM = browser.find()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"no browser: none of {', '.join(browser.NAMES)} is installed")
@@ -87,7 +89,7 @@ def test_the_axis_can_be_chosen_with_the_keyboard(tab: Tab) -> None:
 
 
 def test_arrow_keys_read_exact_values(tab: Tab, page: Path) -> None:
-    tab.do("document.querySelector('#plot-loss .log-y').focus()")
+    tab.do("document.querySelector('#plot-loss .csv').focus()")
     tab.press("Tab")
     assert tab.do("document.activeElement.className") == "canvas"
     runs = [run for run in find_runs([page.parent]) if run.method == "adaquant"]
@@ -108,7 +110,7 @@ def test_arrow_keys_read_exact_values(tab: Tab, page: Path) -> None:
 def test_the_pointer_reads_the_nearest_point(tab: Tab) -> None:
     tab.do("document.querySelector('#plot-accuracy').scrollIntoView()")
     place = tab.do(
-        "(() => { const box = document.querySelector('#plot-accuracy .method:nth-of-type(3) .marker')"
+        "(() => { const box = document.querySelector('#plot-accuracy .method:nth-of-type(2) .marker')"
         ".getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"
     )
     tab.move(*place)
@@ -117,6 +119,86 @@ def test_the_pointer_reads_the_nearest_point(tab: Tab) -> None:
     assert "%" in tip
     tab.move(1, 1)
     assert tab.do("document.querySelector('#plot-accuracy .tip').hidden")
+
+
+def box_of(tab: Tab, what: str) -> tuple[float, float, float, float]:
+    """Where an element is in the window: left, top, width, height."""
+    tab.do(f"document.querySelector('{what}').scrollIntoView({{block: 'center'}})")
+    script = f"(() => {{ const box = document.querySelector('{what}').getBoundingClientRect();"
+    left, top, width, height = tab.do(script + " return [box.x, box.y, box.width, box.height] })()")
+    return left, top, width, height
+
+
+def test_a_point_shows_what_every_method_had_reached_by_then(tab: Tab, page: Path) -> None:
+    tab.do("document.querySelector('#plot-loss .canvas').focus()")
+    tab.press("ArrowDown", "Home", *["ArrowRight"] * 9)
+    rows = "[...document.querySelectorAll('#plot-loss .tip tbody tr')]"
+    texts = tab.do(f"{rows}.map(row => [...row.children].map(cell => cell.textContent))")
+    found = {label: (value, at) for label, value, at in texts}
+    assert set(found) == {"AdaQuantFL", "2-bit", "4-bit", "8-bit", "float32"}
+    runs = {method: [run for run in find_runs([page.parent]) if run.method == method] for method in ("2bit", "8bit")}
+    sent = runs["2bit"][0].history[19]["wire_bytes_up"]  # every other round is evaluated; the logarithm has no round 0
+    assert found["2-bit"][1] == "round 20"
+    measured = [line for line in runs["8bit"][0].history if line.get("loss") is not None]
+    last = [line for line in measured if line["wire_bytes_up"] <= sent][-1]
+    loss = np.mean([run.history[last["round"] - 1]["loss"] for run in runs["8bit"]])
+    assert found["8-bit"] == (f"{float(f'{loss:.4g}'):,}", f"round {last['round']}")
+    assert found["float32"] in (("—", "not yet"), ("2.3", "round 0"))
+
+
+def test_dragging_zooms_and_a_double_click_shows_everything(tab: Tab) -> None:
+    before = tab.do(LINES.format("loss"))
+    left, top, width, height = box_of(tab, "#plot-loss svg")
+    ticks = "[...document.querySelectorAll('#plot-loss .axes text:not(.label)')].map(text => text.textContent)"
+    everything = tab.do(ticks)
+    tab.drag(left + 0.4 * width, top + 0.3 * height, left + 0.7 * width, top + 0.6 * height)
+    assert tab.do(LINES.format("loss")) != before
+    assert tab.do(ticks) != everything
+    assert not tab.do("document.querySelector('#plot-loss .reset').hidden")
+    assert tab.do("document.querySelector('#plot-loss rect.zoom')") is None
+    assert tab.do(LINES.format("accuracy"))  # the other plots are as they were
+    tab.double_click(left + 0.5 * width, top + 0.5 * height)
+    assert tab.do(LINES.format("loss")) == before
+    assert tab.do("document.querySelector('#plot-loss .reset').hidden")
+    tab.drag(left + 0.4 * width, top + 0.5 * height, left + 0.7 * width, top + 0.5 * height + 2)  # flat: along x only
+    zoomed = tab.do("plots[0].zoom.ranges")
+    assert zoomed["y"] == pytest.approx(tab.do("plots[0].full.y"))
+    assert zoomed["x"][0] > tab.do("plots[0].full.x[0]")
+    tab.do("document.querySelector('#plot-loss .reset').click()")
+    assert tab.do(LINES.format("loss")) == before
+    assert tab.complaints == []
+
+
+def test_the_keyboard_zooms_around_the_point_that_is_read(tab: Tab) -> None:
+    before = tab.do(LINES.format("loss"))
+    tab.do("document.querySelector('#plot-loss .canvas').focus()")
+    tab.press("Home", "ArrowRight", "ArrowRight", "+", "+")
+    assert tab.do(LINES.format("loss")) != before
+    inside = "((at, area) => at[0] >= area.left && at[0] <= area.right)(plots[0].cursorPlace(), plots[0].area())"
+    assert tab.do(inside)
+    tab.press("End")  # outside of what is shown: the view follows
+    assert tab.do(inside)
+    tab.press("-", "-", "-")
+    assert tab.do("plots[0].zoom.ranges") is None
+    tab.press("+", "0")
+    assert tab.do(LINES.format("loss")) == before
+
+
+def test_a_plot_is_saved_as_a_picture_and_as_numbers(tab: Tab, page: Path, tmp_path: Path) -> None:
+    tab.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    for kind in ("png", "csv"):
+        tab.do(f"document.querySelector('#plot-loss .{kind}').click()")
+        file = tmp_path / f"adaquantfl-loss.{kind}"
+        wait_until(lambda file=file: file.is_file() and file.stat().st_size > 0, HANG_SECONDS, f"{file} is saved")
+    assert (tmp_path / "adaquantfl-loss.png").read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader((tmp_path / "adaquantfl-loss.csv").open()))
+    assert {row["method"] for row in rows} == {"AdaQuantFL", "2-bit", "4-bit", "8-bit", "float32"}
+    runs = [run for run in find_runs([page.parent]) if run.method == "4bit"]
+    last = [row for row in rows if row["method"] == "4-bit"][-1]
+    assert float(last["loss"]) == pytest.approx(np.mean([run.history[-1]["loss"] for run in runs]), rel=1e-6)
+    assert float(last["wire_bytes_up"]) == np.mean([run.history[-1]["wire_bytes_up"] for run in runs])
+    assert last["seeds"] == "2"
+    assert tab.complaints == []
 
 
 def test_the_legend_hides_and_shows_a_method(tab: Tab) -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 
 from adaquantfl.report import holdings
 from adaquantfl.report.page import write_report
-from adaquantfl.runs.records import find_runs, load_run
+from adaquantfl.runs.records import RunRecord, find_runs, load_run
 
 MakeRun = Callable[..., Path]
 
@@ -120,6 +120,26 @@ def test_runs_that_differ_in_a_setting_are_told_apart(make_run: MakeRun, tmp_pat
     text = write_report(runs, tmp_path).read_text(encoding="utf-8")
     assert all(f"<summary>AdaQuantFL, s0 {s0}, seed 0<" in text for s0 in (1, 2))
     assert all(f'<th scope="row">AdaQuantFL, s0 {s0}, seed 0</th>' in text for s0 in (1, 2))
+
+
+def chips(runs: list[RunRecord], folder: Path) -> list[str]:
+    text = write_report(runs, folder).read_text(encoding="utf-8")
+    return re.findall(r"<li[^>]*>([^<]+)</li>", text[text.index('<ul class="chips"') :])
+
+
+def test_the_settings_of_the_runs_and_all_that_differs_are_above_the_plots(make_run: MakeRun, tmp_path: Path) -> None:
+    shared = {"s0": 2, "evaluate_every": 5, "rounds": 100, "clients_per_round": 0}
+    same = [load_run(make_run(f"same-{seed}", seed=seed, **shared)) for seed in range(2)]
+    found = chips(same, tmp_path)
+    assert {"s0: 2", "evaluate_every: 5", "rounds: 100", "eta: 0.1", "seeds: 2"} <= set(found)
+    assert not [chip for chip in found if chip.startswith("clients_per_round")]
+    other = load_run(
+        make_run("other", "2bit", **{**shared, "evaluate_every": 10, "scope": "whole", "precision": "bf16"})
+    )
+    found = chips([*same, other], tmp_path)
+    assert {"evaluate_every: 5 | 10", "scope: tensor | whole", "precision: fp32 | bf16", "s0: 2"} <= set(found)
+    fixed = [load_run(make_run("fixed", "4bit", **shared))]
+    assert not [chip for chip in chips(fixed, tmp_path) if chip.startswith("s0")]  # it says nothing about a fixed level
 
 
 def test_an_unfinished_run_says_so(make_run: MakeRun, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from adaquantfl.report import page_data, tables
 from adaquantfl.report.export import history_csv
 from adaquantfl.report.page import write_report
 from adaquantfl.report.tracking import scalars_of
-from adaquantfl.runs import comparison
+from adaquantfl.report.write import write_all
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.columns import COLUMNS, Column, flat, summary_of
 from adaquantfl.runs.config import load_config
@@ -74,14 +74,14 @@ def test_an_unknown_column_goes_into_the_csv_as_it_is(make_run: MakeRun) -> None
     row = rows_of(run)[0]
     assert (row["mood"], row["depth_mean"], row["depth_of"], row["list"]) == ("'=good", "3", '{"a": 1}', "[1, 2]")
     assert not {"mood", "depth.mean", "list"} & (scalars_of(run.history[0]).keys() | page_data.columns(run).keys())
-    comparison.report([run.path], run.path)
+    write_all([run.path], run.path)
     assert "Where each run ended" in (run.path / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_old_history_with_fewer_columns_is_reported_on(make_run: MakeRun) -> None:
     kept = ("round", "paper_bits", "wire_bytes_up", "loss")
     run = rewritten(make_run("run"), lambda line: {key: line[key] for key in kept if key in line})
-    comparison.report([run.path], run.path)
+    write_all([run.path], run.path)
     assert set(rows_of(run)[0]) == {"run", "method", "seed", *kept}
     assert set(page_data.columns(run)) >= {"round", "paper_bits", "loss", "up_a_round"}
 

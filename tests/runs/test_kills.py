@@ -116,5 +116,5 @@ def test_a_checkpoint_of_an_older_version_is_named(finished: Path) -> None:
 def test_a_truncated_checkpoint_is_named(finished: Path, length: int) -> None:
     path = finished / "checkpoint" / "state.npz"
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(aq.CheckpointError, match=r"damaged .* Remove it"):
+    with pytest.raises(aq.CheckpointError, match=r"damaged .* Restore it from a copy"):
         loop.resume(finished, {"rounds": 8})

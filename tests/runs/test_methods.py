@@ -9,7 +9,7 @@ import pytest
 from adaquantfl.cli import main
 from adaquantfl.errors import ConfigError
 from adaquantfl.rules.registry import methods
-from adaquantfl.runs import comparison
+from adaquantfl.runs import records
 from adaquantfl.runs.methods import parse, parse_list
 from studies import rivals
 from support.small_runs import TINY, options
@@ -22,9 +22,9 @@ def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
         "s0": 3,
         "scope": "whole",
     }
-    assert [one.name for one in parse_list("adaquant,cost-aware[brake=2,rule_s0=1],4bit,")] == [
+    assert [one.name for one in parse_list("adaquant,cost-aware[undo=2,rule_s0=1],4bit,")] == [
         "adaquant",
-        "cost-aware[brake=2,rule_s0=1]",
+        "cost-aware[undo=2,rule_s0=1]",
         "4bit",
     ]
 
@@ -64,7 +64,7 @@ def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.Capture
     assert main([*arguments, str(tmp_path / "once"), "--parallel", "2"]) == 0
     text = capsys.readouterr().out
     assert "Rounds to reach a training loss" in text
-    ends = [comparison.records.find_runs([tmp_path / name]) for name in ("turn", "once")]
+    ends = [records.find_runs([tmp_path / name]) for name in ("turn", "once")]
     one, other = ([run.summary["model_sha256"] for run in runs if run.summary] for runs in ends)
     assert len(one) == 2
     assert one == other

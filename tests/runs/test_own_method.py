@@ -64,7 +64,7 @@ def test_the_commands_of_the_page_work(write: Write, tmp_path: Path, capsys: pyt
     for number, (_, *arguments) in enumerate(pages.lines(script)):
         assert main([*arguments, *options({**TINY, "rounds": 2}), "--quiet", "--out", f"out{number}"]) == 0
     assert "Plateau + Largest" in capsys.readouterr().out
-    labels = {run.label for run in find_runs([tmp_path])}
+    labels = {run.label for run in find_runs(sorted(tmp_path.glob("out*")))}
     assert labels == {
         "Plateau + Largest", "AdaQuantFL + Largest", "4-bit + Largest", "Plateau + dithered",
     }  # fmt: skip

@@ -125,6 +125,17 @@ class Tab:
         """Move the pointer to a place in the window."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
+    def drag(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        """Press the pointer's button at one place and let go of it at another."""
+        self.move(x1, y1)
+        for kind, x, y in (("mousePressed", x1, y1), ("mouseMoved", x2, y2), ("mouseReleased", x2, y2)):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def double_click(self, x: float, y: float) -> None:
+        for count in (1, 2):
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=count)
+
     def resize(self, width: int, height: int, phone: bool = False) -> None:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1,

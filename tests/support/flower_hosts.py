@@ -1,4 +1,4 @@
-"""A Flower deployment by hand, step by step as docs/flower-engine.md has it, on this machine's loopback."""
+"""A Flower deployment by hand, step by step as docs/how-to/hosts.md has it, on this machine's loopback."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 HEADER = struct.Struct("<4s4B2I2Q")
 UNIFORM, FLOAT32 = 0, 255
 CENTROID, STC = 9, 13
-FIXED, SPARSE, DENSE = 0, 1, 2
+FIXED, SPARSE, DENSE, WIDE = 0, 1, 2, 3
 WHOLE, BUCKETS, LIST = 0, 1, 2
 
 LANE = 32
@@ -71,7 +71,7 @@ def decode(data: bytes, dimension: int | None = None) -> Decoded:
     frame = _open(data, dimension)
     _require(frame.quantizer in QUANTIZERS, f"quantizer {frame.quantizer} does not hold levels")
     _require(1 <= frame.s <= QUANTIZERS[frame.quantizer].most, f"s is {frame.s}")
-    readers = {FIXED: _fixed, SPARSE: _sparse, DENSE: _dense}
+    readers = {FIXED: _fixed, SPARSE: _sparse, DENSE: _dense, WIDE: _wide}
     _require(frame.codec in readers, f"codec {frame.codec} is unknown")
     _require(_bound(frame) <= 2.0**127, "an element could be above 2^127")
     top = _top(frame.quantizer, frame.s, frame.numbers)
@@ -305,14 +305,14 @@ def _dense(body: bytes, d: int, s: int) -> list[int]:
     return values
 
 
-def _table(source: _Bytes, s: int) -> list[tuple[int, int, int, int]]:
+def _table(source: _Bytes, s: int, widest: int = 16) -> list[tuple[int, int, int, int]]:
     """For each of the 4096 slots: lowest level, width and frequency of its interval, and its place in it."""
     slots: list[tuple[int, int, int, int]] = []
     lowest = -s
     while len(slots) < SLOTS:
         lowest += source.varint(3)
         e = source.byte()
-        _require(e <= 16, f"an interval of 2^{e} levels")
+        _require(e <= widest, f"an interval of 2^{e} levels")
         count = source.varint(3)
         _require(count >= 1, "a run of no intervals")
         for _ in range(count):
@@ -343,6 +343,58 @@ def _tile(states: list[int], words: tuple[int, ...], size: int, slots: list[tupl
     _require(states == [LOWEST_STATE] * 4, "a tile does not end in the states an encoder starts with")
     _require(read == len(words), "a tile has words left over")
     return values
+
+
+# --- dense, wide body -----------------------------------------------------------------------------------------------
+
+
+def _wide(body: bytes, d: int, s: int) -> list[int]:
+    source = _Bytes(body)
+    t, c = source.byte(), source.byte()
+    _require(t <= min(s, 7), "pairs of levels above 7 or s")
+    _require(16 <= c <= 20, "a chunk has 2^16 to 2^20 symbols")
+    pairs = [(first, second) for first in range(-t, t + 1) for second in range(-t, t + 1)]
+    if t:  # the symbol of a pair is its number
+        frequencies = [source.varint(3) for _ in pairs]
+        _require(sum(frequencies) == SLOTS, "the frequencies do not add up to 4096")
+        slots = [(number, 0, f, place) for number, f in enumerate(frequencies) for place in range(f)]
+    else:
+        slots = _table(source, s, 3)
+        _require(all(low > -(1 << 15) and low + (1 << e) <= 1 << 15 for low, e, _, _ in slots), "beyond 32767")
+    count = (d + 1) // 2 if t else d
+    sizes = [min(1 << c, count - start) for start in range(0, count, 1 << c)]
+    _require(source.left() >= 256 * len(sizes), "the body is too short for its states")
+    words = [source.varint(3) for _ in sizes]
+    _require(not any(source.take(-source.position % 4)), "the padding before the chunks is not zero")
+    _require(source.left() == sum(256 + 2 * each for each in words), "the chunks are longer or shorter than stated")
+    symbols = []
+    for size, each in zip(sizes, words, strict=True):
+        unread = list(struct.unpack(f"<{each}H", source.take(2 * each)))
+        symbols += _wide_chunk(list(struct.unpack("<64I", source.take(256))), unread, size, slots)
+    if not t:
+        return symbols
+    values = [level for symbol in symbols for level in pairs[symbol]]
+    _require(not any(values[d:]), "an element behind the last one is not 0")
+    return values[:d]
+
+
+def _wide_chunk(states: list[int], unread: list[int], size: int, slots: list[tuple[int, int, int, int]]) -> list[int]:
+    _require(all(1 << 15 <= x < 1 << 31 for x in states), "a state is out of its range")
+    symbols = [0] * size
+    for start in range(0, size, 64):
+        for i in reversed(range(start, min(start + 64, size))):
+            x = states[i - start]
+            lowest, e, f, place = slots[x % SLOTS]
+            y = x // SLOTS
+            symbols[i] = lowest + y % (1 << e)
+            x = f * (y >> e) + place
+            if x < 1 << 15:
+                _require(bool(unread), "a chunk needs more words than it has")
+                x = (x << 16) + unread.pop()
+            states[i - start] = x
+    _require(states == [1 << 15] * 64, "a chunk does not end in the states an encoder starts with")
+    _require(not unread, "a chunk has words left over")
+    return symbols
 
 
 # --- Readers --------------------------------------------------------------------------------------------------------

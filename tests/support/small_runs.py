@@ -20,6 +20,11 @@ def history(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
 
 
+def summary(run: Path) -> dict[str, Any]:
+    """The summary of a run directory."""
+    return dict(json.loads((run / "summary.json").read_text()))
+
+
 def without_times(run: Path) -> list[dict[str, Any]]:
     """The rounds without what differs from one execution to the next."""
     return [{key: value for key, value in line.items() if key != "seconds"} for line in history(run)]

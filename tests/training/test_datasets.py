@@ -149,7 +149,7 @@ def test_truncated_cache_is_refused(fashion: Tiny, keep: int) -> None:
     path = datasets.path_of(spec)
     datasets.write(path, arrays)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"damaged.*To fetch it anew, run: adaquantfl data get fashion-mnist"):
+    with pytest.raises(DataError, match=r"damaged.*To fetch it again, run: adaquantfl data get fashion-mnist"):
         load("fashion-mnist")
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from adaquantfl.errors import ConfigError, DataError
-from adaquantfl.training.models import MODELS, build, check_fits
+from adaquantfl.training.catalogue import MODELS, check_fits
+from adaquantfl.training.models import build
 
 
 @pytest.mark.parametrize(("name", "d"), [("cnn", 1_663_370), ("resnet18", 11_181_642), ("mlp", 25_450)])

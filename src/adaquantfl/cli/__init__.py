@@ -11,15 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import AdaQuantError
+from .extras import EXTRAS, sentence
 from .parser import build_parser
 
 __all__ = ["main"]
-
-# What the core does without, and the extra that brings it.
-_EXTRA = {
-    **dict.fromkeys(("torch", "matplotlib", "rich", "tomli_w", "PIL"), "train"),
-    **dict.fromkeys(("flwr", "httpx", "ray"), "train,flower"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,10 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"adaquantfl: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
+        if error.name not in EXTRAS:
             raise
-        extra = _EXTRA[error.name]
-        print(f"adaquantfl: this command needs {error.name}: pip install 'adaquantfl[{extra}]'", file=sys.stderr)
+        print(f"adaquantfl: {sentence(error.name)}", file=sys.stderr)
         return 1
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

@@ -6,29 +6,33 @@ What is heavy is imported inside: `adaquantfl --help` must not wait for PyTorch.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ..errors import AdaQuantError
+from ..errors import Diverged, EngineError
 from ..runs.config import load_config, parse_override
 from ..runs.own_files import short
+from .extras import require
 
 
 def run(options: argparse.Namespace) -> int:
     """Train one configuration, or resume it."""
-    _starting(options)
-    from ..engines.launch import launch
-    from ..report import progress
-    from ..runs.loop import Request
+    from ..engines.launch import is_client, launch
+    from ..runs import preflight
+    from ..training.preflight import check_task
 
     changes = dict(parse_override(item) for item in options.set)
+    config = None
     if options.resume is not None:
         if options.preset is not None or options.out is not None:
             _mistyped("run --resume DIR takes its configuration from DIR: leave PRESET and --out away.")
-        request = Request(options.resume, changes=changes)
+        out = options.resume
+        if not is_client(options.engine):
+            preflight.check_resumed(out, changes)
     elif options.preset is None:
         _mistyped(
             "run needs a PRESET, a FILE.toml, a FILE.py:FUNCTION or --resume DIR. 'adaquantfl run --help' has more."
@@ -36,7 +40,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         config = load_config(options.preset, changes)
         out = options.out or Path("runs") / f"{Path(options.preset).stem}-{short(config.method)}-seed{config.seed}"
-        request = Request(out, config)
+        if not is_client(options.engine):
+            check_task(config)
+            preflight.check_free(out)
+    require("torch", engine=options.engine)
+    _starting(options)
+    from ..report import progress
+    from ..runs.loop import Request
+
+    if is_client(options.engine) and not options.quiet:
+        from ..engines.gloo.client import show_log
+
+        show_log()
+
+    request = Request(out, config, changes if config is None else {})
     with progress.shown(options.quiet) as observer, _resumable(request.out, options.engine):
         summary = launch(options.engine, request, observer)
     if summary is not None:  # a client among several hosts has nothing to say
@@ -46,9 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Train several methods on one configuration, and report."""
-    _starting(options)
-    from ..report import progress
-    from ..runs import comparison
+    from ..runs import jobs
     from ..runs.methods import parse_list
 
     changes = dict(parse_override(item) for item in options.set)
@@ -57,19 +72,20 @@ def compare(options: argparse.Namespace) -> int:
     if options.quantizer:
         changes["quantizer"] = options.quantizer
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
-    plan = comparison.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
-    if options.parallel > 1:
-        with _repeatable():
-            failures = comparison.carry_out_in_parallel(
-                plan, options.parallel, lambda line: None if options.quiet else print(line, file=sys.stderr, flush=True)
-            )
-    else:
-        with progress.shown(options.quiet) as observer, _repeatable():
-            failures = comparison.carry_out(plan, observer)
+    plan = jobs.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
+    jobs.check(plan)
+    require("torch")
+    _starting(options)
+    from ..report import progress
+    from ..report.write import write_all
+    from ..runs import comparison
+
+    with progress.shown(options.quiet, plan) as observer, _repeatable():
+        failures = comparison.carry_out(plan, observer, options.parallel)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
-        print(comparison.report([out], out))
+        print(write_all([out], out, _terminal_width(), _tell))
     return 1 if failures else 0
 
 
@@ -96,6 +112,8 @@ def methods(options: argparse.Namespace) -> int:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run a panel of the paper's figures, or a study of ours, into its records."""
+    changes = dict(parse_override(item) for item in options.set)
+    require("torch")
     _starting(options)
     from ..report import progress
 
@@ -104,7 +122,6 @@ def reproduce(options: argparse.Namespace) -> int:
     except ModuleNotFoundError:
         _mistyped("reproduce runs the studies of the source checkout, which are not part of the installed package.")
 
-    changes = dict(parse_override(item) for item in options.set)
     with _repeatable():
         return command.run(
             options.panel, options.method, changes, options.records, options.work, lambda: progress.shown(options.quiet)
@@ -113,9 +130,10 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Write figures, tables and the page of runs."""
-    from ..runs import comparison
+    require("matplotlib")
+    from ..report.write import write_all
 
-    print(comparison.report(options.runs, options.out or options.runs[0]))
+    print(write_all(options.runs, options.out or options.runs[0], _terminal_width(), _tell))
     return 0
 
 
@@ -153,6 +171,10 @@ def data_list(options: argparse.Namespace) -> int:
 
 def data_get(options: argparse.Namespace) -> int:
     """Fetch a data set."""
+    from ..training import catalogue
+
+    catalogue.find(options.name)
+    require("pooch", "rich")
     from ..report import progress
     from ..training import download
 
@@ -164,15 +186,17 @@ def data_get(options: argparse.Namespace) -> int:
 
 def flower_app(options: argparse.Namespace) -> int:
     """Write the folder that 'flwr run' takes."""
+    require("torch", engine="flower")
     from ..engines.flower import launch as flower_run
 
     flower_run.write_app(options.folder)
-    print(f"{options.folder} is ready for 'flwr run'; docs/flower-engine.md has the steps.")
+    print(f"{options.folder} is ready for 'flwr run'; docs/how-to/hosts.md has the steps.")
     return 0
 
 
 def flower_node(options: argparse.Namespace) -> int:
     """Be one client of a Flower deployment."""
+    require("torch", engine="flower")
     from ..engines import own_file
     from ..engines.flower import node
 
@@ -192,7 +216,8 @@ def gloo_secrets(options: argparse.Namespace) -> int:
 
     secrets.write_secrets(options.folder, options.clients)
     print(
-        f"{options.folder} holds {options.clients} secrets. Set {secrets.VARIABLE}={options.folder}; see docs/gloo.md."
+        f"{options.folder} holds {options.clients} secrets. Set {secrets.VARIABLE}={options.folder}; "
+        "see docs/how-to/hosts.md."
     )
     return 0
 
@@ -200,10 +225,19 @@ def gloo_secrets(options: argparse.Namespace) -> int:
 def bench(options: argparse.Namespace) -> int:
     """Measure this machine's codecs."""
     from ..threads import set_threads
-    from . import bench
+    from . import bench, targets
 
     if options.threads is not None and options.threads < 1:
         _mistyped("bench --threads takes a whole number from 1.")
+    if not (options.table or options.quick):
+        if options.threads is not None:
+            _mistyped("bench --threads goes with --table or --quick.")
+        figures = []
+        for figure in targets.figures():
+            figures.append(figure)
+            print(figure, flush=True)
+        print(targets.table(figures))
+        return 0
     set_threads(options.threads)
     rows = []
     for row in bench.measure(bench.DIMENSIONS[:1] if options.quick else bench.DIMENSIONS):
@@ -253,24 +287,40 @@ def _repeatable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("Stopped. The same command goes on from here.", file=sys.stderr)
+        print("Stopped. The same command continues from here.", file=sys.stderr)
         raise
 
 
 @contextmanager
 def _resumable(out: Path, engine: str) -> Iterator[None]:
-    """Says how to resume when a run is stopped or fails."""
-    go_on = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
+    """Says how to resume a run that is stopped or fails, where resuming helps: there is a checkpoint to start from."""
+    from ..runs.preflight import has_checkpoint
+
+    command = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
     try:
         yield
     except KeyboardInterrupt:
-        if (out / "config.toml").is_file():
-            print(f"Stopped. Go on with: {go_on}", file=sys.stderr)
+        if has_checkpoint(out):
+            print(f"Stopped. Resume with: {command}", file=sys.stderr)
+        elif (out / "config.toml").is_file():
+            print(f"Stopped before the first checkpoint. Remove {out} and start again.", file=sys.stderr)
         raise
-    except AdaQuantError:
-        if (out / "checkpoint").is_dir():
-            print(f"The finished rounds are kept. Go on with: {go_on}", file=sys.stderr)
+    except Diverged:  # the same seed gives the same rounds
+        print(f"The finished rounds are in {out}. Resuming would end in the same way.", file=sys.stderr)
         raise
+    except (EngineError, OSError):
+        if has_checkpoint(out):
+            print(f"The finished rounds are kept. Resume with: {command}", file=sys.stderr)
+        raise
+
+
+def _terminal_width() -> int | None:
+    """The columns of the terminal that is printed to; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _tell(sentence: str) -> None:
+    print(f"adaquantfl: {sentence}", file=sys.stderr)
 
 
 def _mistyped(message: str) -> NoReturn:

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from ..engines.launch import ENGINES
+from ..runs.config import KEYS
+from ..runs.other_words import as_option
 from ..runs.presets import preset_names
 from . import commands
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _SOURCE = "PRESET|FILE.toml|FILE.py:FUNCTION"
-_SOURCE_HELP = "a preset's name, a file of its keys, or a model and data of your own (docs/own-task.md)"
+_SOURCE_HELP = "the name of a preset, a TOML file of keys, or a task of your own (docs/own-task.md)"
 
 EPILOG = """examples:
-  adaquantfl run demo                                  a first run, on data that ships with the package
-  adaquantfl run demo --set method=4bit --set seed=1   the same with a fixed level and another seed
-  adaquantfl run --resume runs/demo-adaquant-seed0     go on after an interruption
+  adaquantfl run demo                                a first run on bundled data
+  adaquantfl run demo --set method=4bit --set seed=1
+  adaquantfl run --resume runs/demo-adaquant-seed0   after an interruption
   adaquantfl compare demo --methods adaquant,2bit,4bit,8bit
-  adaquantfl run my_task.py:task --set clients=4       your own model and data: docs/own-task.md
-  adaquantfl watch runs/demo-adaquant-seed0            its page in the browser, while it goes on
+  adaquantfl run my_task.py:task --set clients=4     your own model and data
+  adaquantfl watch runs/demo-adaquant-seed0          its page in the browser
   adaquantfl data get fashion-mnist
+
+Each command has its own help: adaquantfl run --help
 """
+_WIDTH = 79  # of the texts that argparse does not fold
 
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="adaquantfl",
         description="Federated learning with adaptively quantized updates.",
         epilog=EPILOG,
@@ -57,40 +64,56 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    to: Commands, name: str, function: Any, help: str, description: str | None = None, epilog: str | None = None
+    to: Commands, name: str, function: Any, help: str, about: str, example: str, more: str = ""
 ) -> argparse.ArgumentParser:
-    """The parser of one command, and the function that carries it out."""
-    parser = to.add_parser(name, help=help, description=description, epilog=epilog)
+    """The parser of one command, and the function that carries it out. example: a command that can be typed."""
+    texts = [textwrap.fill(more, _WIDTH, break_on_hyphens=False)] if more else []
+    parser = to.add_parser(
+        name,
+        help=help,
+        description=textwrap.fill(about, _WIDTH, break_on_hyphens=False),
+        epilog="\n\n".join([f"example:\n  adaquantfl {example}", *texts]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.set_defaults(command=function)
     return parser
 
 
 def _add_run(to: Commands) -> None:
-    epilog = f"presets: {', '.join(preset_names())}. Their keys are explained in docs/configuration.md."
-    run = _command(to, "run", commands.run, "train one configuration", "Train one configuration.", epilog)
+    about = "Train one configuration. The run's folder gets its configuration, history, model and summary."
+    presets = f"Presets: {', '.join(preset_names())}. docs/configuration.md explains their keys."
+    example = "run demo --set method=4bit --set rounds=20 --out runs/first"
+    run = _command(to, "run", commands.run, "train one configuration", about, example, presets)
     run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
     _add_set(run)
     run.add_argument(
-        "--engine", default="local", choices=ENGINES.names(), help="what carries the messages (default: %(default)s)"
+        "--engine",
+        default="local",
+        choices=ENGINES.names(),
+        help="what carries the messages between server and clients (default: %(default)s)",
     )
     _add_folder(run, "--out", "the run's folder (default: runs/PRESET-METHOD-seedN)")
-    _add_folder(run, "--resume", "go on with the run in this folder")
+    _add_folder(run, "--resume", "resume the run in this folder from its last checkpoint")
     _add_quiet(run)
 
 
 def _add_compare(to: Commands) -> None:
     help = "train several methods and compare the bits they need"
-    about = "Train several methods on one preset; finished runs are kept, interrupted ones go on."
-    compare = _command(to, "compare", commands.compare, help, about)
+    about = (
+        "Train several methods on one preset and compare what they sent. The same command again keeps finished runs "
+        "and resumes interrupted ones."
+    )
+    example = "compare demo --methods adaquant,2bit,4bit --seeds 3 --out runs/mine"
+    compare = _command(to, "compare", commands.compare, help, about, example)
     compare.add_argument("preset", metavar=_SOURCE, help=_SOURCE_HELP)
     compare.add_argument(
         "--methods",
         default="adaquant,2bit,4bit,8bit,16bit,fp32",
         metavar="LIST",
-        help="separated by commas: RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], as 'adaquantfl methods' lists them; "
-        "FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
+        help="separated by commas, each RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]; 'adaquantfl methods' lists the "
+        "names; FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
     )
-    of_all = "of the methods that name none: a name, or FILE.py:CLASS (default: each rule's usual one)"
+    of_all = "the quantizer of methods that name none: a name or FILE.py:CLASS (default: each rule's usual one)"
     compare.add_argument("--quantizer", default="", metavar="Q", help=of_all)
     _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
     _add_number(compare, "--parallel", "runs at a time, each on one core (default: %(default)s)", default=1)
@@ -101,16 +124,19 @@ def _add_compare(to: Commands) -> None:
 
 def _add_methods(to: Commands) -> None:
     help = "the rules, quantizers and codecs by name"
-    _command(to, "methods", commands.methods, help, "All that can be compared, by name.")
+    about = "List the rules, quantizers, codecs and server steps, each with its source."
+    _command(to, "methods", commands.methods, help, about, "methods")
 
 
 def _add_reproduce(to: Commands) -> None:
     about = (
-        "Run a panel of the paper's figures 2 and 3, or one of our own studies. What has a record is skipped; what was "
-        "interrupted goes on. Hours of work: it can be stopped and started at any time."
+        "Run a panel of the paper's figures 2 and 3, or one of our own studies. It takes hours. It can be stopped at "
+        "any time: the same command skips finished runs and resumes interrupted ones. It needs a source checkout."
     )
     help = "run the paper's experiments and record them"
-    reproduce = _command(to, "reproduce", commands.reproduce, help, about)
+    reproduce = _command(
+        to, "reproduce", commands.reproduce, help, about, "reproduce fmnist-cnn-iid --method adaquant --method 2bit"
+    )
     reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all, sensitivity, or rivals")
     only = "only this method; may be repeated (default: all six)"
     reproduce.add_argument("--method", action="append", default=[], metavar="M", help=only)
@@ -122,24 +148,27 @@ def _add_reproduce(to: Commands) -> None:
 
 def _add_report(to: Commands) -> None:
     help = "figures, tables and a page from finished or running runs"
-    about = "Write figures, the table of bits to each loss, and a self-contained HTML page."
-    report = _command(to, "report", commands.report, help, about)
+    about = (
+        "Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page. Folders are "
+        "searched two levels deep. Damaged runs are left out by name."
+    )
+    report = _command(to, "report", commands.report, help, about, "report runs/compare-demo --out report")
     _add_runs(report)
     _add_folder(report, "--out", "where to write (default: the first RUN_DIR)")
 
 
 def _add_watch(to: Commands) -> None:
-    help = "the page of a run that is going on, in the browser"
-    about = "Serve the report of runs on this machine's loopback, up to date while they go on. Ctrl-C ends it."
-    watch = _command(to, "watch", commands.watch, help, about)
+    help = "the page of runs in the browser, while they are running"
+    about = "Serve the report page of runs to this machine alone, and keep it up to date. Ctrl-C ends it."
+    watch = _command(to, "watch", commands.watch, help, about, "watch runs/compare-demo --port 8640")
     _add_runs(watch)
-    _add_number(watch, "--port", "0 takes any free one (default: 8640)")
+    _add_number(watch, "--port", "the port; 0 takes any free one (default: 8640)")
 
 
 def _add_export(to: Commands) -> None:
     help = "a run's model as a file for plain PyTorch"
     about = "Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."
-    export = _command(to, "export", commands.export, help, about)
+    export = _command(to, "export", commands.export, help, about, "export runs/demo-adaquant-seed0 model.safetensors")
     export.add_argument("run", type=Path, metavar="RUN_DIR", help="the run's folder")
     export.add_argument("out", type=Path, metavar="OUT", help="a file that ends in .safetensors or .pt")
 
@@ -147,23 +176,30 @@ def _add_export(to: Commands) -> None:
 def _add_data(to: Commands) -> None:
     data = to.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
     actions = data.add_subparsers(metavar="ACTION", required=True)
-    _command(actions, "list", commands.data_list, "what there is, and what is on this machine")
-    get = _command(actions, "get", commands.data_get, "fetch a data set, check it and keep it in the cache")
+    help = "the data sets, and which are on this machine"
+    _command(
+        actions, "list", commands.data_list, help, "List the data sets, and which are on this machine.", "data list"
+    )
+    help, about = "fetch a data set", "Fetch a data set, check it, and keep it in the cache."
+    get = _command(actions, "get", commands.data_get, help, about, "data get fashion-mnist")
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
-    get.add_argument("--force", action="store_true", help="fetch it anew even if it is there")
+    get.add_argument("--force", action="store_true", help="fetch it again even if it is there")
 
 
 def _add_flower(to: Commands) -> None:
     flower = to.add_parser(
         "flower",
         help="the parts of a Flower deployment on several hosts",
-        description="The parts of a Flower deployment on several hosts: docs/flower-engine.md has the steps.",
+        description="The parts of a Flower deployment on several hosts: docs/how-to/hosts.md has the steps.",
     )
     parts = flower.add_subparsers(metavar="PART", required=True)
-    app = _command(parts, "app", commands.flower_app, "write the folder that 'flwr run' takes")
+    help, about = "write the folder that 'flwr run' takes", "Write the folder of an app that 'flwr run' takes."
+    app = _command(parts, "app", commands.flower_app, help, about, "flower app my-app")
     app.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
     help = "be one client: a SuperNode that keeps its data and model between rounds"
-    node = _command(parts, "node", commands.flower_node, help)
+    about = "Be one client of a Flower deployment: a SuperNode that keeps its data and model between rounds."
+    example = "flower node --superlink host:9092 --client 0 --clients 8 --insecure"
+    node = _command(parts, "node", commands.flower_node, help, about, example)
     node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's SuperLink")
     node.add_argument("--client", required=True, type=int, metavar="I", help="this client's number, from 0")
     node.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
@@ -172,7 +208,7 @@ def _add_flower(to: Commands) -> None:
     secured.add_argument("--insecure", action="store_true", help="no TLS: for a trusted network only")
     node.add_argument("--task", default="", metavar="FILE.py:FUNCTION", help="the task of your own that runs here")
     node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
-    often = "between questions for messages; more where hundreds of nodes share a SuperLink (default: %(default)s)"
+    often = "seconds between two questions for messages; use more with hundreds of nodes (default: %(default)s)"
     node.add_argument("--poll", type=float, default=0.5, metavar="SECONDS", help=often)
 
 
@@ -180,33 +216,36 @@ def _add_gloo(to: Commands) -> None:
     gloo = to.add_parser(
         "gloo",
         help="what a run on gloo needs on several hosts",
-        description="What a run on gloo needs on several hosts: docs/gloo.md has the steps.",
+        description="What a run on gloo needs on several hosts: docs/how-to/hosts.md has the steps.",
     )
     parts = gloo.add_subparsers(metavar="PART", required=True)
-    help = "write a folder with a secret for each client, by which the server knows it"
-    secrets = _command(parts, "secrets", commands.gloo_secrets, help)
+    help = "write a secret for each client, by which the server knows it"
+    about = "Write a folder with a secret for each client, by which the server knows it."
+    secrets = _command(parts, "secrets", commands.gloo_secrets, help, about, "gloo secrets my-secrets --clients 8")
     secrets.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
     secrets.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
 
 
 def _add_bench(to: Commands) -> None:
-    about = "Measure every codec, beside copying the vector and plain NumPy and PyTorch versions."
-    bench = _command(to, "bench", commands.bench, "this machine's codec speed", about)
-    bench.add_argument("--quick", action="store_true", help="the smallest dimension only: seconds instead of minutes")
-    _add_number(bench, "--threads", "threads that kernels use (default: all cores)")
+    about = "Measure the codecs next to their targets, a copy of the vector and the entropy. Takes half a minute."
+    bench = _command(to, "bench", commands.bench, "this machine's codec speed", about, "bench --table --quick")
+    help = "every codec, dimension and s, also plain NumPy and PyTorch versions: minutes"
+    bench.add_argument("--table", action="store_true", help=help)
+    bench.add_argument("--quick", action="store_true", help="the table of the smallest dimension only")
+    _add_number(bench, "--threads", "threads of the table's kernels (default: all cores)")
 
 
 def _add_warm(to: Commands) -> None:
     about = (
-        "Compile every kernel once and keep the machine code, for an image or a fleet. Set NUMBA_CACHE_DIR to say "
-        "where; other processes may share that folder, also where they cannot write it."
+        "Compile every kernel once and keep the machine code, for an image or a fleet. NUMBA_CACHE_DIR says where. "
+        "Other processes can read that folder, also where they cannot write it."
     )
-    _command(to, "warm", commands.warm, "compile all kernels now", about)
+    _command(to, "warm", commands.warm, "compile all kernels now", about, "warm")
 
 
 def _add_inspect(to: Commands) -> None:
-    about = "Show a frame's header and what its levels look like."
-    inspect = _command(to, "inspect", commands.inspect, "what is in a message", about)
+    about = "Show the header of a frame and statistics of its levels."
+    inspect = _command(to, "inspect", commands.inspect, "what is in a message", about, "inspect update.frame")
     inspect.add_argument("frame", metavar="FRAME", help="a file that holds one frame; - for standard input")
 
 
@@ -230,6 +269,14 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers a key that is typed as an option, as other tools have it, with how to set it here."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.match(r"unrecognized arguments: --([\w-]+)", message)
+        super().error(f"{message}. {as_option(found[1], KEYS)}" if found else message)
 
 
 class _Version(argparse.Action):

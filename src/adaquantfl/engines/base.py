@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..errors import CheckpointError, EngineError
+from ..errors import CheckpointError, Diverged
 from ..protocol.cohort import who_is_missing
 from ..protocol.server import Server
 from ..rules import Rule
@@ -129,7 +129,7 @@ class Engine(ABC):
         if not used:
             if rule.rolls_back and not any(map(math.isfinite, losses.values())):
                 return math.nan  # all say that the model is ruined, which the rule will take back
-            raise EngineError(
+            raise Diverged(
                 f"Evaluation: no client sent a loss that can be used: {who_is_missing(reasons)} If the training has "
                 "diverged, lower the learning rate, or take more levels."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,6 +56,11 @@ ENGINES: Registry[Launcher] = Registry(
     _facts,
     ConfigError,
 )
+
+
+def is_client(engine: str) -> bool:
+    """Whether a launcher such as torchrun started this process as a client: the run's folder is the server's."""
+    return engine == "gloo" and os.environ.get("RANK", "0") != "0"
 
 
 def launch(engine: str, request: Request, observer: Observer | None = None) -> dict[str, Any] | None:

@@ -10,23 +10,26 @@ from ..runs.config import Config
 from ..threads import cores
 from .base import Engine
 from .calls import Call
-from .pool import Pool
+from .pool import Crew
 
 
 class LocalEngine(Engine):
     """Plays the clients of a configuration; see `Engine`.
 
     The model is handed to the clients in memory; what an order would bring over a network is counted, not carried.
+    crew: whose workers to use; they stay when the engine is closed. None: workers of its own.
     """
 
     name: ClassVar[str] = "local"
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, crew: Crew | None = None) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
         if config.feedback:
             self.workers = 1  # a client's remainder stays with the process that plays it
-        self._pool = Pool(config, self.workers) if self.workers > 1 else None
+        self._crew = crew or Crew()
+        self._stays = crew is not None
+        self._pool = self._crew.pool(config, self.workers) if self.workers > 1 else None
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         self.player.hold(server.held)
@@ -46,6 +49,6 @@ class LocalEngine(Engine):
             self.player.restore(int(number), state)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        if not self._stays:
+            self._crew.close()
+        self._pool = None

@@ -39,14 +39,34 @@ class Pool:
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Connection, BaseProcess] = {}
         self._proven: set[Connection] = set()  # workers that have answered
+        self._busy: dict[
+            Connection, tuple[int, float]
+        ] = {}  # worker -> the place of its call, and until when it may take
         for _ in range(workers):
             self._start_worker()
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    def turn_to(self, config: Config) -> None:
+        """Serve the clients of another configuration with the same processes."""
+        for connection in self._workers.keys() & self._busy:  # of a run that failed in the middle of a round
+            self._replace(connection)
+        self._busy.clear()
+        self._free_memory()
+        self._config = config
+        for connection in self._workers:
+            with suppress(OSError):  # a dead worker: receiving from it says so
+                connection.send(config)
 
     def map(self, held: Held, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         """The answers to all calls, which are about this model, as they come: (place in calls, answer)."""
         light = self._share(held)
         waiting = dict(enumerate(calls))
         idle, busy = list(self._workers), dict[Connection, tuple[int, float]]()
+        self._busy = busy
         try:
             while waiting or busy:
                 self._hand_out(light, waiting, idle, busy)
@@ -68,6 +88,7 @@ class Pool:
         except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
             for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
                 self._receive(connection)
+            busy.clear()
             raise
 
     def close(self) -> None:
@@ -80,6 +101,9 @@ class Pool:
                 process.terminate()
                 process.join(timeout=5)
         self._workers = {}
+        self._free_memory()
+
+    def _free_memory(self) -> None:
         if self._memory is not None:
             self._memory.close()
             self._memory.unlink()
@@ -155,6 +179,28 @@ class Pool:
         )
 
 
+class Crew:
+    """Worker processes that stay from one run to the next: starting them takes longer than a short run."""
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
+
+    def pool(self, config: Config, workers: int) -> Pool:
+        """Workers for this configuration: those of the run before, where there are as many."""
+        if self._pool is not None and self._pool.size == workers:
+            self._pool.turn_to(config)
+        else:
+            self.close()
+            self._pool = Pool(config, workers)
+        return self._pool
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
 def _serve(connection: Connection, config: Config) -> None:
     """A worker's life: answer calls until the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
@@ -168,7 +214,14 @@ def _serve(connection: Connection, config: Config) -> None:
     memory: SharedMemory | None = None
     with suppress(EOFError, OSError):
         while True:
-            name, light, call = connection.recv()
+            message = connection.recv()
+            if isinstance(message, Config):
+                if memory is not None:
+                    player = None
+                    memory.close()
+                config, player, memory = message, None, None
+                continue
+            name, light, call = message
             answer: Any
             try:
                 memory = memory or SharedMemory(name=name)

@@ -37,7 +37,7 @@ def loss_in(numbers: Mapping[str, int | float], keys: Sequence[str]) -> float | 
 
 def needs_loss(rule: Rule) -> bool:
     """Whether a rule looks at the clients' training loss."""
-    return rule.round_loss or rule.wants_loss(rule.init(), 0.0)
+    return rule.round_loss or rule.rolls_back or rule.wants_loss(rule.init(), 0.0)
 
 
 def advice(keys: Sequence[str], s: object) -> str:

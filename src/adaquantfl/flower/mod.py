@@ -53,8 +53,8 @@ def quantize_mod(
     to see plain arrays.
 
     probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
-    probe=loss_of)`. Without it the app's own evaluate handler is asked, twice in a survey; where there is none either,
-    the harm counts as 0, and the server's log says so.
+    probe=loss_of)`. Without it the app's own evaluate handler is asked, three times in a survey. Where there is none
+    either, the harm counts as 0, and the server's log says so.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[quantize_mod])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codecs.coding import Accumulator
+from ..codecs.accumulator import Accumulator
 from ..codecs.raw import decode_float32, encode_float32
 from ..errors import FrameError
 from ..protocol.arrays import Layout, Model

@@ -21,8 +21,12 @@ from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs
 from . import holdings, tables
 from .page_data import embedded, plot_data, plots
 
-_SCRIPTS = ("numbers.js", "series.js", "plot.js", "page.js")
-_SHARED = ("task", "dataset", "model", "partition", "clients", "tau", "eta", "batch_size")
+_SCRIPTS = ("numbers.js", "series.js", "zoom.js", "save.js", "plot.js", "page.js")
+_SHARED = (
+    "task", "dataset", "model", "partition", "clients", "clients_per_round", "rounds", "tau", "eta", "batch_size", "s0",
+    "evaluate_every",
+)  # fmt: skip
+_MOST_VALUES = 6  # of a setting, in its chip
 
 
 def write_report(runs: Sequence[RunRecord], out: Path) -> Path:
@@ -76,17 +80,25 @@ def _title(runs: Sequence[RunRecord]) -> str:
 
 
 def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
-    shared = [
-        f"{key.replace('_', ' ')}: {runs[0].config[key]}"
+    """What the runs share, and every setting in which they differ, with all its values."""
+    adaptive = any(run.method == "adaquant" for run in runs)
+    differing = [*differing, *(["precision"] if len({run.config.get("precision") for run in runs}) > 1 else [])]
+    chips = [
+        f"<li>{escape(_chip(key, runs[:1]))}</li>"
         for key in _SHARED
-        if runs and key in runs[0].config and key not in differing
+        if runs and runs[0].config.get(key) not in (None, "", 0) and key not in differing and (key != "s0" or adaptive)
     ]
-    seeds = len({run.seed for run in runs})
-    chips = "".join(f"<li>{escape(text)}</li>" for text in [*shared, f"seeds: {seeds}"])
-    note = f"These runs also differ in: {', '.join(differing)}." if differing else ""
-    return f'<ul class="chips" aria-label="What these runs share">{chips}</ul>' + (
-        f'<p class="note">{escape(note)}</p>' if note else ""
-    )
+    chips.append(f"<li>seeds: {len({run.seed for run in runs})}</li>")
+    chips += [f'<li class="differs">{escape(_chip(key, runs))}</li>' for key in differing]
+    note = '<p class="note">Settings with a coloured border are not the same in all runs.</p>' if differing else ""
+    return f'<ul class="chips" aria-label="Settings of these runs">{"".join(chips)}</ul>{note}'
+
+
+def _chip(key: str, runs: Sequence[RunRecord]) -> str:
+    values = dict.fromkeys(_plain(run.setting(key)) or "not set" for run in runs)
+    shown = [value[:8] if key.endswith("sha256") else value for value in values]
+    more = f" and {len(shown) - _MOST_VALUES} more" if len(shown) > _MOST_VALUES else ""
+    return f"{key}: {' | '.join(shown[:_MOST_VALUES])}{more}"
 
 
 def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
@@ -158,4 +170,6 @@ def _definitions(values: dict[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else str(value)

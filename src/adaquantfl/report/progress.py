@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from ..runs.config import Config
-from ..runs.loop import Observer, RunState
+from ..runs.jobs import Job
+from ..runs.loop import RunState
 from ..runs.own_files import short
+from ..runs.records import SUMMARY
 from . import curve
 from .tables import value_text
 
+if TYPE_CHECKING:
+    from ..runs.comparison import Spectator
+
 
 @contextmanager
-def shown(quiet: bool) -> Iterator[Observer]:
-    """An observer of runs: live lines and the loss curve on a terminal, one line a run elsewhere."""
+def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[Spectator]:
+    """Shows runs: live lines and the loss curve on a terminal, a few lines elsewhere. jobs: of a comparison."""
     console = Console(stderr=True)
+    overall = _Overall(jobs)
     if quiet:
-        yield lambda config, state, line: None
+        yield _Quiet(overall)
     elif not console.is_terminal:
-        yield _announce
+        yield _Lines(overall)
     else:
         with _Display(console) as display:
-            display_task = display.add_task("starting", total=None, numbers="loading data and model")
-            yield _Live(display, display_task)
+            yield _Live(overall, display)
 
 
 @contextmanager
@@ -80,34 +85,81 @@ def _measured(loss: float | None, accuracy: float | None, test_loss: float | Non
     return [f"{name} {number}" for name, number in shown.items()]
 
 
-class _Display(Progress):
-    """A progress line, and under it the curve of the run's loss."""
+class _Overall:
+    """How far a comparison is. Runs that were finished before it started take no time."""
 
-    def __init__(self, console: Console) -> None:
-        columns = [
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-        ]
-        self.losses: list[float | None] = []
-        self.rounds = 0
-        super().__init__(*columns, console=console)
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.runs, self.done = len(jobs), 0
+        self._rounds = {job.out: job.config.rounds for job in jobs if not (job.out / SUMMARY).is_file()}
+        self._played = 0  # rounds of the runs that have ended
+        self._began = time.monotonic()
 
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield from super().get_renderables()
-        if len(self.losses) < 2 or self.console.width < 30 or self.console.options.ascii_only:
-            return
-        lines = curve.plot(self.losses, min(60, self.console.width - 12), total=self.rounds)
-        yield Text("\n".join(["  round loss, mini-batches", *(f"  {line}" for line in lines)]), style="dim")
+    def ended(self, job: Job) -> None:
+        self.done += 1
+        self._played += self._rounds.get(job.out, 0)
+
+    def text(self, rounds: int = 0) -> str:
+        """Runs done and the time left; rounds: of the present run so far."""
+        played, total = self._played + rounds, sum(self._rounds.values())
+        done = f"{self.done} of {self.runs} runs done"
+        if not 0 < played < total:
+            return done
+        return f"{done}, about {_duration((time.monotonic() - self._began) * (total - played) / played)} left"
 
 
-class _Live:
-    def __init__(self, display: _Display, task: TaskID) -> None:
-        self._display, self._task = display, task
-        self._began = 0.0
-        self._first = 0
+def _duration(seconds: float) -> str:
+    """A time to wait.
+
+    >>> _duration(41.2), _duration(700), _duration(9000)
+    ('41 s', '12 min', '2 h 30 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class _Quiet:
+    """Shows nothing."""
+
+    def __init__(self, overall: _Overall) -> None:
+        self._overall = overall
+
+    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        pass
+
+    def begins(self, job: Job) -> None:
+        pass
+
+    def ended(self, job: Job, failure: str) -> None:
+        self._overall.ended(job)
+
+
+class _Lines(_Quiet):
+    """A line when a run starts and, in a comparison, when it ends."""
+
+    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if line is None:
+            resumed = f", from round {state.round}" if state.round else ""
+            where = "" if self._overall.runs else f"{short(config.method)} seed {config.seed}: {_experiment(config)}, "
+            _say(f"{where}{config.clients} clients, {config.rounds} rounds{resumed}")
+
+    def begins(self, job: Job) -> None:
+        _say(f"[{self._overall.done + 1}/{self._overall.runs}] {job.name}")
+
+    def ended(self, job: Job, failure: str) -> None:
+        super().ended(job, failure)
+        _say(f"{job.name}: {'failed' if failure else 'finished'}\n{self._overall.text()}")
+
+
+class _Live(_Quiet):
+    """A progress bar with the figures of the last round; above it, in a comparison, how far all runs are."""
+
+    def __init__(self, overall: _Overall, display: _Display) -> None:
+        super().__init__(overall)
+        self._display = display
+        self._task = display.add_task("loading data and model", total=None)
+        self._began, self._first = 0.0, 0
 
     def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         if line is None:
@@ -116,24 +168,52 @@ class _Live:
             self._display.losses, self._display.rounds = [], config.rounds - state.round
         elif line["round_loss"] is not None:
             self._display.losses.append(line["round_loss"])
-        rate = (time.monotonic() - self._began) / max(1, state.round - self._first)
-        pace = f"  {rate:.2f} s/round" if line else ""
+        rounds = state.round - self._first
+        pace = f"  {(time.monotonic() - self._began) / max(1, rounds):.2f} s/round" if line else ""
+        self._display.numbers = numbers(state, line) + pace
+        if self._overall.runs:
+            self._display.overall = self._overall.text(rounds)
+        name = f"{short(config.method)} seed {config.seed}"
         self._display.update(
-            self._task,
-            description=f"{short(config.method)} seed {config.seed}  round {state.round}/{config.rounds}",
-            completed=state.round,
-            numbers=numbers(state, line) + pace,
+            self._task, description=f"{name}  round {state.round}/{config.rounds}", completed=state.round
         )
 
+    def ended(self, job: Job, failure: str) -> None:
+        super().ended(job, failure)
+        self._display.overall = self._overall.text()
+        self._display.console.print(f"{job.name}: {'failed' if failure else 'finished'}")
 
-def _announce(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-    if line is None:
-        print(
-            f"{short(config.method)} seed {config.seed}: {_experiment(config)}, {config.clients} clients, "
-            f"{config.rounds} rounds" + (f", from round {state.round}" if state.round else ""),
-            file=sys.stderr,
-            flush=True,
+
+class _Display(Progress):
+    """A progress line that fits 60 columns. Around it: all runs, the figures, and the curve of the run's loss."""
+
+    def __init__(self, console: Console) -> None:
+        bar = max(4, min(24, console.width - 48))
+        self.overall = self.numbers = ""
+        self.losses: list[float | None] = []
+        self.rounds = 0
+        super().__init__(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=bar),
+            TimeRemainingColumn(compact=True),
+            console=console,
         )
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        if self.overall:
+            yield Text(self.overall)
+        yield from super().get_renderables()
+        if self.numbers:
+            yield Text(f"  {self.numbers}")
+        if len(self.losses) < 2 or self.console.width < 30 or self.console.options.ascii_only:
+            return
+        lines = curve.plot(self.losses, min(60, self.console.width - 12), total=self.rounds)
+        yield Text("\n".join(["  round loss, mini-batches", *(f"  {line}" for line in lines)]), style="dim")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _experiment(config: Config) -> str:

@@ -7,7 +7,8 @@ that all clients together really sent. Ratios are to AdaQuantFL: 3.2x means 3.2 
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..runs.records import RunRecord, differing_settings, group_runs
 Measure = str  # the name of a column that has a caption
 
 NOT_REACHED = "—"
+_LABEL = 26  # columns of a method's name where the width is limited
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
 _EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
 
@@ -30,7 +32,7 @@ class Cell:
     reached: int
     mean: float | None
     std: float | None
-    ratio: float | None  # to AdaQuantFL; None unless every run of both methods reached the level
+    ratio: float | None  # to AdaQuantFL; None unless every run of both reached the level, at different evaluations
 
     @property
     def complete(self) -> bool:
@@ -119,11 +121,13 @@ def bits_table(
     groups = group_runs(runs)
     sent = {name: [_sent(group, level, measure) for level in chosen] for name, group in groups.items()}
     ours = next((name for name, group in groups.items() if group[0].method == "adaquant"), "")
-    base = [values if len(values) == len(groups[ours]) else [] for values in sent.get(ours, [])] or [[] for _ in chosen]
     rows = []
     for name, group in groups.items():
-        cells = tuple(_cell(values, len(group), own) for values, own in zip(sent[name], base, strict=True))
-        rows.append(Row(name, cells, tuple(value for run in group if (value := run.lowest()) is not None)))
+        cells = []
+        for place, level in enumerate(chosen):
+            comparable = ours and (name == ours or _told_apart(group, groups[ours], level))
+            cells.append(_cell(sent[name][place], len(group), sent[ours][place] if comparable else []))
+        rows.append(Row(name, tuple(cells), tuple(value for run in group if (value := run.lowest()) is not None)))
     return Table(measure, chosen, tuple(rows))
 
 
@@ -142,21 +146,49 @@ def headline(runs: Sequence[RunRecord]) -> str:
     compared = [level for level, sent in reached.items() if len(sent) > 1 and (not ours or set(ours) & set(sent))]
     if not compared:
         return _nothing_to_compare(reached, measure)
-    level = min(compared)
+    return _verdict(groups, min(compared), reached, ours, measure)
+
+
+def _verdict(
+    groups: Mapping[str, Sequence[RunRecord]],
+    level: float,
+    reached: Mapping[float, Mapping[str, float]],
+    ours: Sequence[str],
+    measure: Measure,
+) -> str:
+    """The headline at one level. It claims only what the evaluations show.
+
+    A method reaches a level somewhere between two evaluations. It certainly sent less than another one if it was seen
+    at the level before the other one had sent as much at its last evaluation above the level.
+    """
     sent = reached[level]
     cheapest = min(sent, key=lambda name: sent[name])
-    mine = min((name for name in ours if name in sent), key=lambda name: sent[name], default=cheapest)
-    other = mine if mine != cheapest else min((name for name in sent if name != cheapest), key=lambda name: sent[name])
+    unsure = [name for name in sent if name != cheapest and _sent_before(groups[name], level, measure) < sent[cheapest]]
     what = "uplink of all clients" if measure == "wire_bytes_up" else "uplink per client, by the paper's formula"
     seeds = f", mean of {len(groups[cheapest])} seeds" if len(groups[cheapest]) > 1 else ""
+    if unsure:
+        ranges = [
+            f"{name} {_sent_text(_sent_before(groups[name], level, measure), measure)} to "
+            f"{_sent_text(sent[name], measure)}"
+            for name in (cheapest, *unsure)
+        ]
+        often = all(run.setting("evaluate_every") == 1 for name in (cheapest, *unsure) for run in groups[name])
+        advice = "" if often else " Evaluate more often (evaluate_every) to tell them apart."
+        return (
+            f"At loss {level:g} the evaluations do not show which method sent the least ({what}{seeds}): "
+            f"{'; '.join(ranges)}. Each range is from the last evaluation above the loss to the first at or below it."
+            f"{advice}"
+        )
+    mine = min((name for name in ours if name in sent), key=lambda name: sent[name], default=cheapest)
+    other = mine if mine != cheapest else min((name for name in sent if name != cheapest), key=lambda name: sent[name])
     text = f"To loss {level:g}, {cheapest} sent the least: {_sent_text(sent[cheapest], measure)} ({what}{seeds}). "
-    ratio = sent[other] / sent[cheapest]
-    times = f"{_times(ratio)} as much" if ratio > 1 else "the same"
-    text += f"{other}{'' if other == mine else ', the next,'} sent {_sent_text(sent[other], measure)}, {times}."
-    if _rounds(groups[cheapest], level) == _rounds(groups[other], level):
-        text += " Both were first seen there at the same evaluation: this is only the ratio of what a round costs."
+    text += f"{other}{'' if other == mine else ', the next,'} sent {_sent_text(sent[other], measure)}"
+    if _told_apart(groups[cheapest], groups[other], level):
+        text += f", {_times(sent[other] / sent[cheapest])} as much."
+    else:
+        text += ". Both were first seen there at the same evaluation, so that no ratio is given."
     if further := {name for lower, those in reached.items() if lower < level for name in those}:
-        text += f" Only {' and '.join(sorted(further))} went on to loss {min(lv for lv in reached if reached[lv]):g}."
+        text += f" Only {' and '.join(sorted(further))} reached loss {min(lv for lv in reached if reached[lv]):g}."
     return text
 
 
@@ -190,15 +222,39 @@ def markdown(grid: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
 
 
-def to_text(table: Table) -> str:
+def to_text(table: Table, width: int | None = None) -> str:
+    """The table for a terminal. width: in columns; what does not fit side by side is put below. None: no limit."""
     grid = table.grid()
+    caption = textwrap.fill(table.caption, width) if width else table.caption
+    blocks = [_block([[row[place] for place in places] for row in grid], width) for places in _fitting(grid, width)]
+    return "\n\n".join([f"{caption}\n{blocks[0]}", *blocks[1:]]) + "\n"
+
+
+def _fitting(grid: Sequence[Sequence[str]], width: int | None) -> list[list[int]]:
+    """The columns of each block: the method, and as many others as fit."""
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    first = min(widths[0], _LABEL) if width else widths[0]
+    blocks: list[list[int]] = []
+    for place in range(1, len(widths)):
+        last = blocks[-1] if blocks else []
+        needed = first + sum(2 + widths[other] for other in (*last[1:], place))
+        if not blocks or (width and needed > width):
+            blocks.append([0, place])
+        else:
+            last.append(place)
+    return blocks
+
+
+def _block(grid: list[list[str]], width: int | None) -> str:
+    folded = [[*(textwrap.wrap(row[0], _LABEL) if width else [row[0]])] for row in grid]
+    widths = [max(len(line) for lines in folded for line in lines)]
+    widths += [max(map(len, column)) for column in list(zip(*grid, strict=True))[1:]]
     lines = []
-    for first, *rest in grid:
-        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([table.caption, *lines]) + "\n"
+    for (_, *rest), (label, *more) in zip(grid, folded, strict=True):
+        cells = (cell.rjust(wide) for cell, wide in zip(rest, widths[1:], strict=True))
+        lines += ["  ".join([label.ljust(widths[0]), *cells]).rstrip(), *more]
+    lines.insert(1, "  ".join("-" * wide for wide in widths))
+    return "\n".join(lines)
 
 
 def to_csv(tables: Iterable[Table]) -> str:
@@ -262,9 +318,18 @@ def _sent_text(value: float, measure: Measure) -> str:
     return amount(value, COLUMNS[measure].unit or "b")
 
 
-def _rounds(group: Sequence[RunRecord], level: float) -> list[int]:
-    """The rounds of the evaluations at which the runs of a method were first seen at a level."""
-    return [int(line["round"]) for run in group if (line := run.reached(level)) is not None]
+def _told_apart(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float) -> bool:
+    """Whether a ratio of two methods says something about their training: they solve the same problem, and were not
+    first seen at the level at the same evaluations. Then it would only be the ratio of what a round costs."""
+    if any(key in _EXPERIMENT for key in differing_settings([*one, *other])):
+        return False
+    rounds = [[run.reached(level) for run in group] for group in (one, other)]
+    return [line and line["round"] for line in rounds[0]] != [line and line["round"] for line in rounds[1]]
+
+
+def _sent_before(group: Sequence[RunRecord], level: float, measure: Measure) -> float:
+    """What a method had sent, on average, at the last evaluation before it was seen at a level."""
+    return float(np.mean([run.before_reaching(level, measure) for run in group]))
 
 
 def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[float]:

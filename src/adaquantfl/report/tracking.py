@@ -1,6 +1,6 @@
 """What a run tells an experiment tracker: the scalars of each round. `tracking` in the configuration names which.
 
-A tracker only listens. Where it fails in mid-run, it is left out from there on, with a sentence, and the run goes on.
+A tracker only listens. Where it fails in mid-run, it is left out from there on, with a sentence, and the run continues.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Guarded:
         except Exception as error:  # whatever a tracker's package raises: the run does not depend on it
             self._tracker = None
             print(
-                f"adaquantfl: {self._name} failed and is left out from here on; the run goes on. "
+                f"adaquantfl: {self._name} failed and is left out from here on; the run continues. "
                 f"{type(error).__name__}: {error}",
                 file=sys.stderr,
             )

@@ -47,7 +47,7 @@ def load(folder: Path) -> dict[str, Any] | None:
         raise
     except Exception as error:  # a damaged zip raises almost anything
         raise CheckpointError(
-            f"{path} is damaged ({error}). Remove it to start this run again from round 0."
+            f"{path} is damaged ({error}). Restore it from a copy, or remove the folder and start the run again."
         ) from error
 
 

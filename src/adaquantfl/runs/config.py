@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..names import unknown
 from ..protocol.cohort import Cohort
 from ..protocol.downlink import Exact, Whole
 from ..protocol.lossy import Lossy
@@ -19,6 +18,7 @@ from ..protocol.step import STEPS, ServerStep
 from ..quantizers.base import Quantizer
 from ..rules import Rule
 from .config_checks import OWN, check, check_type
+from .other_words import no_such_key
 from .own_files import names_task, settled
 from .own_methods import find_method, find_quantizer
 from .presets import read_toml
@@ -105,8 +105,8 @@ class Config:
     patience: int = 10  # rounds without a lower loss after which "dadaquant" doubles s
     resolution: float = 0.01  # distance of two levels with "fixed-step" and "feddq"
     survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
-    harm: float = 0.03  # the share of the loss that a round's noise may add to it with "cost-aware"
-    brake: float = 1.3  # "cost-aware" doubles s when the loss rises to this many times its lowest
+    repair: float = 20.0  # rounds in which training repairs what noise has done, for "cost-aware"
+    harm: float = 0.1  # the most that a round's noise may add to the loss with "cost-aware", as a share of it
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The downlink.
@@ -232,7 +232,7 @@ def config_of(values: Mapping[str, Any]) -> Config:
     """
     for key in values:
         if key not in KEYS:
-            raise ConfigError(unknown("key", key, KEYS))
+            raise ConfigError(no_such_key(key, KEYS))
     complete: dict[str, Any] = {key: _link(value) if key == "link" else value for key, value in values.items()}
     return Config(**{**dict.fromkeys(OWN if complete.get("task") else (), ""), **complete})
 
@@ -242,7 +242,7 @@ def _link(section: Any) -> Link:
         raise ConfigError(f"link = {section!r}, but it is a section: [link] with {', '.join(LINK_KEYS)}.")
     for key in section:
         if key not in LINK_KEYS:
-            raise ConfigError(unknown("key of [link]", key, LINK_KEYS))
+            raise ConfigError(f"[link]: {no_such_key(key, LINK_KEYS)}")
     return Link(**section)
 
 
@@ -255,10 +255,10 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not equals or not key or not value:
-        raise ConfigError(f"--set {text}: expected key=value, such as --set rounds=20.")
+        raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set rounds=20.")
     valid = (*KEYS, *(f"link.{name}" for name in LINK_KEYS))
     if key not in valid:
-        raise ConfigError(f"--set {text}: {unknown('key', key, valid)}")
+        raise ConfigError(f"--set {text}: {no_such_key(key, valid)}")
     try:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:

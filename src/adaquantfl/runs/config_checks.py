@@ -33,7 +33,16 @@ _CHOICES = {
     "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
     "tracking": TRACKERS, "optimizer": ("sgd", "adamw"), "eta_schedule": ("step", "cosine"),
 }  # fmt: skip
-_KINDS = {"int": "a whole number", "float": "a number", "str": "text in quotes", "bool": "true or false"}
+_KINDS = {"int": "an integer (a whole number)", "float": "a number", "str": "text", "bool": "true or false"}
+_BARE = re.compile(r"\s*(?P<key>\w+)\s*=\s*(?P<word>[\w.:/()+@-]+)\s*(#.*)?$")
+_FLOAT32 = "Federated averaging without quantization is method = 'fp32'."
+_FIXED = "A fixed number of levels is method = '1bit' to '16bit', such as method = '4bit'."
+_OTHER_METHODS = {
+    **dict.fromkeys(("fedavg", "none", "float32", "full", "uncompressed", "32bit"), _FLOAT32),
+    **dict.fromkeys(("qsgd", "fedpaq", "fixed", "uniform", "quantize"), _FIXED),
+    **dict.fromkeys(("fedprox",), "FedProx is the key prox, such as prox = 0.01, with any method."),
+    **dict.fromkeys(("fedadam", "fedyogi"), "The server's optimizer is the key step: step = 'adam' or 'yogi'."),
+}
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
@@ -89,7 +98,7 @@ def _check_clients(config: Config) -> None:
     for key in ("min_clients", "clients_per_round"):
         if getattr(config, key) > config.clients:
             raise ConfigError(f"{key} = {getattr(config, key)}, but there are only {config.clients} clients.")
-    if config.clients_per_round and config.loss == "full" and config.method in ("adaquant", "cost-aware"):
+    if config.clients_per_round and config.loss == "full" and config.method == "adaquant":
         raise ConfigError(
             "loss = 'full' asks every client for its loss, but with clients_per_round only a sample answers: "
             "set loss = 'round', and loss_smoothing = 0.9 to even it out."
@@ -109,7 +118,7 @@ def _check_training(config: Config) -> None:
             f"eta_decay = {config.eta_decay} does not go with eta_schedule = 'cosine': leave one of them away."
         )
     if config.eta_warmup:
-        for key, names in {"method": ("adaquant", "cost-aware"), "downlink": (Lossy.name,)}.items():
+        for key, names in {"method": ("adaquant",), "downlink": (Lossy.name,)}.items():
             if getattr(config, key) in names:
                 raise ConfigError(
                     f"eta_warmup = {config.eta_warmup} does not go with {key} = {getattr(config, key)!r}, which "
@@ -159,6 +168,8 @@ def _check_quantizer(config: Config) -> None:
 def _no_method(name: str) -> str:
     if name == "adaquant-smooth":
         return "'adaquant-smooth' is method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9: set those."
+    if answer := _OTHER_METHODS.get(name.lower()):
+        return f"There is no method named {name!r}. {answer} `adaquantfl methods` lists all."
     found = methods()  # loads the rules of other packages
     return RULES.broken(name) or unknown("method", name, found)
 
@@ -173,6 +184,26 @@ def check_type(key: str, value: Any, declared: str) -> None:
             raise ConfigError(f"{key} = {value}: it must be a finite number.")
         return
     expected = " or ".join(_KINDS[kind] for kind in kinds)
-    raise ConfigError(
-        f"{key} = {value!r} is {_KINDS.get(type(value).__name__, type(value).__name__)}, expected {expected}."
-    )
+    given = {"dict": "a section", "list": "a list"}.get(type(value).__name__) or _KINDS.get(type(value).__name__)
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
+    raise ConfigError(f"{key} = {shown} is {given or type(value).__name__}, but {key} must be {expected}.")
+
+
+def bare_word(line: str) -> str:
+    """What is wrong with a line of a TOML file whose value is a word without quotes; empty where it is another fault.
+
+    >>> bare_word("rounds = abc")
+    'rounds = abc: rounds must be an integer (a whole number).'
+    >>> bare_word("method = 4bit  # fixed")
+    'method = 4bit: text needs quotes in a TOML file: method = "4bit".'
+    """
+    from .config import Config
+
+    found = _BARE.match(line)
+    kinds = {field.name: str(field.type) for field in fields(Config)}
+    if found is None or found["key"] not in kinds:
+        return ""
+    key, word, kind = found["key"], found["word"], kinds[found["key"]]
+    if "str" in kind.split(" | "):
+        return f'{key} = {word}: text needs quotes in a TOML file: {key} = "{word}".'
+    return f"{key} = {word}: {key} must be {_KINDS.get(kind, 'a section')}."

@@ -16,6 +16,7 @@ from ..errors import CheckpointError
 from . import checkpoint, model_file
 from .config import Config, load_config
 from .own_files import OwnFile, as_written, named
+from .preflight import check_free
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,19 +40,9 @@ class RunDirectory:
         saved = checkpoint.load(self.path / "checkpoint")
         return int(saved["run"]["round"]) if saved else 0
 
-    def check_free(self) -> None:
-        """Refuse a folder that holds another run, or a path that cannot be a folder."""
-        if self.path.exists() and not self.path.is_dir():
-            raise CheckpointError(f"{self.path} is a file; --out names the folder that a run is written to.")
-        if self.is_run:
-            raise CheckpointError(
-                f"{self.path} already holds a run. Go on with it: adaquantfl run --resume {self.path}. "
-                "Or choose another folder with --out."
-            )
-
     def create(self, config: Config) -> None:
         """Begin a new run here."""
-        self.check_free()
+        check_free(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         self._acquire()
         for left_over in ("summary.json", model_file.FILE, "checkpoint/state.npz"):  # of a run without a configuration
@@ -122,9 +113,9 @@ class RunDirectory:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CheckpointError(f"{path} is damaged ({error}). Remove it; resuming writes it anew.") from None
+            raise CheckpointError(f"{path} is damaged ({error}). Remove it; resuming writes it again.") from None
         if not isinstance(content, dict) or "final_loss" not in content:
-            raise CheckpointError(f"{path} is not the summary of a run. Remove it; resuming writes it anew.")
+            raise CheckpointError(f"{path} is not the summary of a run. Remove it; resuming writes it again.")
         return content
 
     def close(self) -> None:

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
-from ..errors import ConfigError, Refused
+from ..errors import Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..report import holdings, tracking
 from ..training import partitions
 from . import columns, own_files, own_methods
-from .config import RESUMABLE, Config, load_config
+from .config import Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
 from .link import ReplyTiming, round_seconds, time_price
+from .preflight import check_changes, check_free
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
@@ -254,7 +255,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     """Play a new run into the folder `out`; returns its summary."""
     tracking.check(config)
     directory = RunDirectory(out)
-    directory.check_free()
+    check_free(out)
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config)
@@ -273,12 +274,7 @@ def resume(
 ) -> dict[str, Any]:
     """Resume the run in `out` from its last checkpoint; a finished run gives its summary."""
     changes = changes or {}
-    fixed = sorted(set(changes) - RESUMABLE)
-    if fixed:
-        raise ConfigError(
-            f"--set {fixed[0]} would change rounds that are done. When resuming, only "
-            f"{', '.join(sorted(RESUMABLE))} can be set; start a new run for the rest."
-        )
+    check_changes(changes)
     directory = RunDirectory(out)
     try:
         config, saved = directory.resume(changes)

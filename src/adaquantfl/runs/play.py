@@ -26,8 +26,8 @@ def run(source: str | Path, out: str | Path, **changes: Any) -> RunRecord:
     """
     config = load_config(source, changes)
     try:
-        from . import comparison, records
+        from . import comparison, jobs, records
     except ModuleNotFoundError as error:
         raise ImportError(f"adaquantfl.run needs {error.name}. Run: pip install 'adaquantfl[train]'") from error
-    comparison.play(comparison.Job(config, Path(out)))
+    comparison.play(jobs.Job(config, Path(out)))
     return records.load_run(Path(out))

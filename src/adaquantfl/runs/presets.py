@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..names import unknown
+from .config_checks import bare_word
+
+RETIRED = ("brake",)  # keys of earlier versions that a file may still have; they mean nothing now
 
 
 def preset_names() -> list[str]:
@@ -35,6 +39,11 @@ def read_toml(source: str | Path) -> dict[str, Any]:
             + " A file of your own ends in .toml; a task of your own is FILE.py:FUNCTION."
         )
     try:
-        return tomllib.loads(text)
+        return {key: value for key, value in tomllib.loads(text).items() if key not in RETIRED}
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+        place = re.search(r"at line (\d+)", str(error))
+        line = text.splitlines()[int(place[1]) - 1] if place else ""
+        reason = bare_word(line)
+        raise ConfigError(
+            f"{source}, line {place[1]}: {reason}" if place and reason else f"{source} is not valid TOML: {error}."
+        ) from None

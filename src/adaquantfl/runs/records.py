@@ -21,11 +21,14 @@ from ..errors import DataError
 from ..rules.registry import methods
 from . import own_files
 from .columns import COLUMNS
+from .config import Config
+from .presets import RETIRED
 
 if TYPE_CHECKING:
     from torch import nn
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
+DEPTH = 2  # of the folders that are searched for runs: OUT/METHOD/SEED
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +61,10 @@ class RunRecord:
         quantizer = self.config.get("quantizer") or usual
         name = method_label(self.method) + ("" if quantizer == usual else f" + {own_files.short(quantizer)}")
         return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
+
+    def setting(self, key: str) -> Any:
+        """A key of its configuration; a run of an earlier version has the default of a key that was added later."""
+        return self.config.get(key, getattr(Config, key, "unset"))
 
     def seen_from(self, home: Path) -> str:
         """Its folder relative to `home`: that holds on another machine too, and tells nobody about this one."""
@@ -108,6 +115,15 @@ class RunRecord:
         """The first round's line that measured `key` at or below `target`."""
         return next((line for line in self._measured(key) if line[key] <= target), None)
 
+    def before_reaching(self, target: float, measure: str, key: str = "loss") -> float:
+        """`measure` at the last round that measured `key` above `target` before it was reached; 0 at the start."""
+        above = 0.0
+        for line in self._measured(key):
+            if line[key] <= target:
+                break
+            above = float(line[measure])
+        return above
+
     def lowest(self, key: str = "loss") -> float | None:
         """The smallest finite value of `key` after any round, or None where there is none."""
         return min((float(line[key]) for line in self._measured(key) if np.isfinite(line[key])), default=None)
@@ -146,6 +162,7 @@ def load_run(directory: Path | str) -> RunRecord:
         config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
+    config = {key: value for key, value in config.items() if key not in RETIRED}
     if not isinstance(config.get("method"), str):
         raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
     for key in own_files.KEYS:
@@ -154,21 +171,39 @@ def load_run(directory: Path | str) -> RunRecord:
     return RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
 
 
-def find_runs(paths: Iterable[Path | str], load: Callable[[Path], RunRecord] = load_run) -> list[RunRecord]:
-    """Every run in `paths`, each a run directory or a folder of them, without repeats: AdaQuantFL first."""
+def find_runs(
+    paths: Iterable[Path | str],
+    load: Callable[[Path], RunRecord] = load_run,
+    skipped: Callable[[str], None] | None = None,
+) -> list[RunRecord]:
+    """Every run in `paths`, each a run directory or a folder of them, without repeats: AdaQuantFL first.
+
+    Folders are searched two levels deep, as `adaquantfl compare` writes them. skipped: hears why a run that cannot be
+    read is left out; without it, such a run is an error, and so it is where no run is left.
+    """
     found: dict[Path, RunRecord] = {}
+    faults: list[DataError] = []
     for path in map(Path, paths):
         if not path.is_dir():
             raise DataError(f"{path} is not a directory; expected a run or a comparison directory.")
         directories = _run_directories(path)
         if not directories:
             raise DataError(
-                f"No run was found in or below {path}. A run directory holds {CONFIG} and {HISTORY}; "
-                "make one with `adaquantfl run` or `adaquantfl compare`."
+                f"No run was found in {path} or in its folders, {DEPTH} levels deep. A run directory holds {CONFIG} "
+                f"and {HISTORY}; make one with `adaquantfl run` or `adaquantfl compare`."
             )
         for directory in directories:
-            if directory.resolve() not in found:
+            if directory.resolve() in found:
+                continue
+            try:
                 found[directory.resolve()] = load(directory)
+            except DataError as error:
+                if skipped is None:
+                    raise
+                faults.append(error)
+                skipped(f"{directory} is left out: {error}")
+    if faults and not found:
+        raise faults[0]
     return sorted(found.values(), key=_order)
 
 
@@ -181,9 +216,24 @@ def group_runs(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     for label, same in by_label.items():
         keys = differing_settings(same)
         for run in same:
-            details = "".join(f", {key} {run.config.get(key, 'unset')}" for key in keys)
+            details = "".join(f", {key} {run.setting(key)}" for key in keys)
             groups.setdefault(label + details, []).append(run)
     return groups
+
+
+def check_one_task(runs: Sequence[RunRecord]) -> None:
+    """DataError where the runs were trained on different tasks: their losses cannot be set against each other."""
+    tasks: dict[str, list[str]] = {}
+    for run in runs:
+        tasks.setdefault(run.experiment, []).append(str(run.path))
+    if len(tasks) > 1:
+        names = "; ".join(
+            f"{task} ({', '.join(folders[:3])}{', ...' * (len(folders) > 3)})" for task, folders in tasks.items()
+        )
+        raise DataError(
+            f"These runs are of {len(tasks)} different tasks, which no table can compare: {names}. Report each task "
+            "by itself."
+        )
 
 
 def measure_of_test(runs: Sequence[RunRecord]) -> str | None:
@@ -196,7 +246,7 @@ def measure_of_test(runs: Sequence[RunRecord]) -> str | None:
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
     """The settings that are not the same in all runs, apart from the method, its precision and the seed."""
     keys = sorted({key for run in runs for key in run.config} - _NOT_COMPARED)
-    return [key for key in keys if len({repr(run.config.get(key)) for run in runs}) > 1]
+    return [key for key in keys if len({repr(run.setting(key)) for run in runs}) > 1]
 
 
 def _order(run: RunRecord) -> tuple[int, str, int, str]:
@@ -209,14 +259,12 @@ def _fixed_bits(method: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _run_directories(root: Path) -> list[Path]:
-    runs = []
-    for folder, subfolders, files in os.walk(root):
-        subfolders.sort()
-        if CONFIG in files and HISTORY in files:
-            runs.append(Path(folder))
-            subfolders.clear()  # a run's own folders (its checkpoint) hold no other run
-    return runs
+def _run_directories(root: Path, depth: int = DEPTH) -> list[Path]:
+    """The run directories in a folder; a run's own folders (its checkpoint) hold no other run."""
+    if (root / CONFIG).is_file() and (root / HISTORY).is_file():
+        return [root]
+    below = sorted(path for path in root.iterdir() if path.is_dir()) if depth else []
+    return [run for folder in below for run in _run_directories(folder, depth - 1)]
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,12 +10,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..codecs.coding import Accumulator, encode
+from ..codecs.accumulator import Accumulator
+from ..codecs.coding import encode
 from ..errors import ConfigError, EngineError
 from ..protocol.arrays import Vector
 from ..quantizers.choice import levels_for_error
-from ..quantizers.levels import quantize
+from ..quantizers.levels import Levels, quantize
 from ..quantizers.registry import find
+from .budget import within
 
 QUANTIZER = "fitted"  # nearest levels with a least-squares step: made for error feedback
 NO_KEY = 0  # it draws nothing at random
@@ -31,24 +34,24 @@ class Exchanged:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Settings. error: the share of a vector's energy that may be sent later; larger is cheaper and later. group: of
-    processes; None is the default one."""
+    """Settings. error: the share of a vector's energy that may be sent later; larger is cheaper and later. bits: for
+    each element at most, in the place of an error. group: of processes; None is the default one."""
 
     error: float
     group: dist.ProcessGroup | None
+    bits: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.error, bool) or not isinstance(self.error, int | float) or not 0 < self.error < 1:
             raise ConfigError(f"error = {self.error!r}: it is a share of the energy, above 0 and below 1.")
+        if self.bits is not None and not (self.bits > 0 and math.isfinite(self.bits)):
+            raise ConfigError(f"bits = {self.bits!r}: it is a number above 0, of bits for each element.")
         if not dist.is_available() or not dist.is_initialized():
             raise EngineError("There is no process group. Call torch.distributed.init_process_group first.")
 
     def mean(self, vector: Vector, lengths: Sequence[int]) -> Exchanged:
         """The mean of all processes' vectors. lengths: of the tensors in it."""
-        quantizer, segments = find(QUANTIZER), np.asarray(lengths, dtype=np.int64)
-        s, stretch = quantizer.levels_for(levels_for_error(quantizer, vector, self.error, NO_KEY, segments), segments)
-        levels = quantize(vector, s, NO_KEY, segments, stretch, quantizer)
-        frame = encode(levels)
+        levels, frame = quantized(vector, lengths, self.error, self.bits)
         total, frames = Accumulator(len(vector)), self._gather(frame)
         for one in frames:  # in the order of the ranks: the same sum everywhere
             total.add(one, 1 / len(frames))
@@ -65,3 +68,13 @@ class Exchange:
         arrived = [torch.empty_like(padded) for _ in range(processes)]
         dist.all_gather(arrived, padded, self.group)
         return [one[:size].cpu().numpy().tobytes() for one, size in zip(arrived, sizes, strict=True)]
+
+
+def quantized(vector: Vector, lengths: Sequence[int], error: float, bits: float | None) -> tuple[Levels, bytes]:
+    """The levels of a vector and their frame: the coarsest with this error, or the finest within the bits."""
+    if bits is not None:
+        return within(vector, lengths, bits, QUANTIZER)
+    quantizer, segments = find(QUANTIZER), np.asarray(lengths, dtype=np.int64)
+    s, stretch = quantizer.levels_for(levels_for_error(quantizer, vector, error, NO_KEY, segments), segments)
+    levels = quantize(vector, s, NO_KEY, segments, stretch, quantizer)
+    return levels, encode(levels)

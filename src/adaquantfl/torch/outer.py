@@ -25,7 +25,9 @@ class OuterStep:
 
     parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as in
     DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. error: the
-    share of an update's energy that may be sent later; with momentum, much of it makes training slower.
+    share of an update's energy that may be sent later; with momentum, much of it makes training slower. bits: in the
+    place of `error`, bits for each element at most. kept: how much of what was left out is added to the next update;
+    with few bits less than 1, and a large step without momentum (docs/how-to/language-model.md).
 
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> net = nn.Linear(3, 1)
@@ -43,7 +45,11 @@ class OuterStep:
         step: str | ServerStep = "nesterov",
         error: float = 0.2,
         group: dist.ProcessGroup | None = None,
+        bits: float | None = None,
+        kept: float = 1.0,
     ) -> None:
+        if not 0 <= kept <= 1:
+            raise ConfigError(f"kept = {kept!r}: it is a share, from 0 to 1.")
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters or any(p.dtype != torch.float32 for p in self._parameters):
             raise ConfigError("OuterStep takes parameters of float32 that need gradients, at least one.")
@@ -52,7 +58,7 @@ class OuterStep:
             raise ConfigError(
                 f"step = {self._outer.name!r} needs each process's update: use one that takes their mean."
             )
-        self._exchange = Exchange(error, group)
+        self._exchange, self._kept = Exchange(error, group, bits), np.float32(kept)
         for p in self._parameters:  # all begin with the same model
             dist.broadcast(p.data, dist.get_global_rank(group, 0) if group else 0, group)
         self._start = self._weights()
@@ -62,7 +68,7 @@ class OuterStep:
     @torch.no_grad()
     def step(self) -> int:
         """Take the step together; returns the bytes that this process sent."""
-        moved = self._weights() - self._start + self._left_out
+        moved = self._weights() - self._start + self._kept * self._left_out
         done = self._exchange.mean(moved, [p.numel() for p in self._parameters])
         update, self._state = self._outer.apply(done.mean, self._state)
         self._start, self._left_out = self._start + update, done.left_out

@@ -1,9 +1,9 @@
-"""What is known beforehand about each data set: its shape, its words, and the checksum of its content."""
+"""What is known about each data set and each model before PyTorch is loaded: names, shapes, sizes, checksums."""
 
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..names import unknown
 
 
@@ -76,3 +76,49 @@ def find(name: str) -> Spec:
         return SPECS[name]
     except (KeyError, TypeError):
         raise DataError(unknown("data set", name, SPECS)) from None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that `models.build` knows. `parameters` is the paper's d; `input_shape` is (C, H, W)."""
+
+    name: str
+    input_shape: tuple[int, int, int]
+    parameters: int
+
+
+MODELS: dict[str, ModelInfo] = {
+    info.name: info
+    for info in (
+        ModelInfo("cnn", (1, 28, 28), 1_663_370),  # the paper's CNN for Fashion-MNIST
+        ModelInfo("resnet18", (3, 32, 32), 11_181_642),  # the paper's model for CIFAR-10
+        ModelInfo("mlp", (1, 28, 28), 25_450),  # one hidden layer of 32, for tests and many clients
+    )
+}
+
+
+def find_model(name: str) -> ModelInfo:
+    """The model of that name, or a ConfigError with the nearest one."""
+    try:
+        return MODELS[name]
+    except (KeyError, TypeError):
+        raise ConfigError(unknown("model", name, MODELS)) from None
+
+
+def check_fits(model: str, data: str | tuple[int, ...]) -> None:
+    """Refuse a model for a data set, or a (channels, height, width), that it is not made for."""
+    info = find_model(model)
+    shape = find(data).shape if isinstance(data, str) else tuple(data)
+    if shape == info.input_shape:
+        return
+    fitting = [other.name for other in MODELS.values() if other.input_shape == shape]
+    what = f"The data set {data}" if isinstance(data, str) else "This data set"
+    remedy = f"Choose one of these models for it: {', '.join(fitting)}." if fitting else "No model here fits it."
+    raise ConfigError(
+        f"{what} has pictures of {_times(shape)}, but the model {model} expects {_times(info.input_shape)} "
+        f"(channels x height x width). {remedy}"
+    )
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(str(side) for side in shape)

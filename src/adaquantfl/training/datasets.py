@@ -108,11 +108,7 @@ def digest(arrays: Arrays) -> str:
 def read(spec: Spec) -> Arrays:
     """The cached arrays; DataError if they are missing or are not the published ones."""
     path = path_of(spec)
-    remedy = f"run: adaquantfl data get {spec.name}"
-    if spec.bundled:
-        remedy = "install adaquantfl again, which brings it."
-    if not path.is_file():
-        raise DataError(f"The data set {spec.name} is not on this machine ({path} is missing). To get it, {remedy}")
+    check_present(spec)
     try:
         with np.load(path, allow_pickle=False) as members:
             arrays = Arrays(*(members[name] for name in Arrays._fields))
@@ -120,8 +116,21 @@ def read(spec: Spec) -> Arrays:
     except Exception as error:  # damaged bytes break zipfile and NumPy in many ways
         damage = f"{type(error).__name__}: {error}"
     if damage:
-        raise DataError(f"The data file {path} is damaged ({damage}). To fetch it anew, {remedy}")
+        raise DataError(f"The data file {path} is damaged ({damage}). To fetch it again, {_remedy(spec)}")
     return arrays
+
+
+def check_present(spec: Spec) -> None:
+    """DataError where the data set is not on this machine; its content is not read."""
+    path = path_of(spec)
+    if not path.is_file():
+        raise DataError(
+            f"The data set {spec.name} is not on this machine ({path} is missing). To get it, {_remedy(spec)}"
+        )
+
+
+def _remedy(spec: Spec) -> str:
+    return "install adaquantfl again, which brings it." if spec.bundled else f"run: adaquantfl data get {spec.name}"
 
 
 def write(path: Path, arrays: Arrays, compressed: bool = False) -> None:

@@ -26,7 +26,7 @@ from .catalogue import Spec, find
 from .datasets import Arrays
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is going on, bytes done, and bytes in all (0 where that is unknown)."""
+"""Called with what is being done, bytes done, and bytes in all (0 where that is unknown)."""
 
 FASHION_SITE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FASHION_FILES = {
@@ -79,7 +79,7 @@ def get(name: str, *, progress: Progress | None = None, force: bool = False) -> 
             if spec.bundled:
                 raise
             if path.exists():
-                tell(f"{path} is damaged and is fetched anew", 0, 0)
+                tell(f"{path} is damaged and is fetched again", 0, 0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(path.parent)

@@ -4,51 +4,23 @@ A model is a pure function of its name and a seed: the global random state is ne
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from ..names import unknown
-from .catalogue import find
+from .catalogue import find_model
 from .chance import repeatable
 from .small_maps import SmallMapConv2d
 
 CLASSES = 10
 
 
-@dataclass(frozen=True)
-class ModelInfo:
-    """A model that `build` knows. `parameters` is the paper's d; `input_shape` is (C, H, W)."""
-
-    name: str
-    input_shape: tuple[int, int, int]
-    parameters: int
-    make: Callable[[], nn.Module]
-
-
 def build(name: str, seed: int) -> nn.Module:
     """A fresh model on the CPU; the same name and seed give the same weights."""
-    info = _find(name)
+    info = find_model(name)
     with repeatable(seed):
-        return info.make()
-
-
-def check_fits(model: str, data: str | tuple[int, ...]) -> None:
-    """Refuse a model for a data set, or a (channels, height, width), that it is not made for."""
-    info = _find(model)
-    shape = find(data).shape if isinstance(data, str) else tuple(data)
-    if shape == info.input_shape:
-        return
-    fitting = [other.name for other in MODELS.values() if other.input_shape == shape]
-    what = f"The data set {data}" if isinstance(data, str) else "This data set"
-    remedy = f"Choose one of these models for it: {', '.join(fitting)}." if fitting else "No model here fits it."
-    raise ConfigError(
-        f"{what} has pictures of {_times(shape)}, but the model {model} expects {_times(info.input_shape)} "
-        f"(channels x height x width). {remedy}"
-    )
+        return _MAKERS[info.name]()
 
 
 def _cnn() -> nn.Module:
@@ -117,22 +89,4 @@ def _resnet18() -> nn.Module:
     return model
 
 
-MODELS: dict[str, ModelInfo] = {
-    info.name: info
-    for info in (
-        ModelInfo("cnn", (1, 28, 28), 1_663_370, _cnn),  # the paper's CNN for Fashion-MNIST
-        ModelInfo("resnet18", (3, 32, 32), 11_181_642, _resnet18),  # the paper's model for CIFAR-10
-        ModelInfo("mlp", (1, 28, 28), 25_450, _mlp),  # one hidden layer of 32, for tests and many clients
-    )
-}
-
-
-def _find(name: str) -> ModelInfo:
-    try:
-        return MODELS[name]
-    except (KeyError, TypeError):
-        raise ConfigError(unknown("model", name, MODELS)) from None
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(str(side) for side in shape)
+_MAKERS: dict[str, Callable[[], nn.Module]] = {"cnn": _cnn, "resnet18": _resnet18, "mlp": _mlp}

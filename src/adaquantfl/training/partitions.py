@@ -43,6 +43,21 @@ def partition(labels: Labels, clients: int, kind: str, seed: int) -> list[Indice
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
+def check_kind(kind: str) -> None:
+    """ConfigError where there is no partition of this name."""
+    if kind not in ("iid", "sorted"):
+        _alpha(kind)
+
+
+def check_shares(samples: int, clients: int) -> None:
+    """ConfigError where so many clients cannot have at least one sample each."""
+    if not 1 <= clients <= samples:
+        raise ConfigError(
+            f"{samples} samples cannot be shared by clients = {clients}. Expected at least 1 client and "
+            f"at least one sample each: set clients between 1 and {samples}."
+        )
+
+
 def label_counts(labels: Labels, parts: Sequence[Indices], classes: int) -> npt.NDArray[np.int64]:
     """How many samples of each class each client holds: an array (clients, classes)."""
     labels = np.asarray(labels)
@@ -73,6 +88,8 @@ def _none_empty(parts: list[Indices]) -> list[Indices]:
 
 def _alpha(kind: str) -> float:
     match = _DIRICHLET.fullmatch(str(kind).strip())
+    if str(kind).lower() in ("noniid", "non-iid", "non_iid"):
+        raise ConfigError(f"partition = {kind!r}: use 'sorted', the paper's non-i.i.d. data, or 'dirichlet(0.3)'.")
     if match is None:
         raise ConfigError(unknown("partition", kind, KINDS) + " Any alpha above 0 may stand in the brackets.")
     try:
@@ -93,11 +110,7 @@ def _check(labels: Labels, clients: int, seed: int) -> None:
             f"The labels to partition are {labels.dtype} of shape {labels.shape}. Expected a "
             "one-dimensional array of integers, one label a sample."
         )
-    if not 1 <= clients <= len(labels):
-        raise ConfigError(
-            f"{len(labels)} samples cannot be shared by clients = {clients}. Expected at least 1 client and "
-            f"at least one sample each: set clients between 1 and {len(labels)}."
-        )
+    check_shares(len(labels), clients)
     if seed < 0:
         raise ConfigError(f"The seed of a partition is {seed}. Expected an integer of 0 or more: choose another seed.")
 

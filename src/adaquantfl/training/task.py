@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..quantizers.streams import stream_key
 from ..runs.config import Config
-from . import datasets, models, partitions
+from . import datasets, models, partitions, preflight
 
 Indices = npt.NDArray[np.int64]
 _VALIDATION = -2  # in place of a round: which examples are held out
@@ -77,9 +77,7 @@ class Task:
             from .load_own import load_own
 
             return load_own(config).held_out(config.validation, config.seed)
-        models.check_fits(config.model, config.dataset)
-        if config.batch_size == 1 and config.model == "resnet18":
-            raise ConfigError("batch_size = 1: BatchNorm needs at least 2 samples a batch, and resnet18 has it.")
+        preflight.check_task(config)
         data = datasets.load(config.dataset)
         mean = torch.tensor(data.mean).view(-1, 1, 1)
         std = torch.tensor(data.std).view(-1, 1, 1)

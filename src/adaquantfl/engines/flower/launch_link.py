@@ -117,4 +117,6 @@ def _next(app: Connection) -> tuple[str, Any]:
         kind, content = app.recv()
         return kind, content
     except (EOFError, OSError):
-        return "error", EngineError("The server app ended in mid-run without a word: it was killed, or has crashed.")
+        return "error", EngineError(
+            "The server app ended during the run without an error message: it was killed or crashed."
+        )

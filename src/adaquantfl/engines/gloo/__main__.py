@@ -11,16 +11,21 @@ import threading
 from typing import NoReturn
 
 from ...errors import AdaQuantError
-from .client import play
+from .client import play, show_log
 from .rendezvous import open_store
 
 _STORE_SECONDS = 60.0
+LOG_VARIABLE = (
+    "ADAQUANTFL_CLIENT_LOG"  # set: each client prints a line per round, which mixes with the server's display
+)
 
 
 def main() -> int:
     """Returns the process's exit code."""
     port, client = map(int, sys.argv[1:3])
     threading.Thread(target=_end_with_the_server, args=(client,), daemon=True).start()
+    if os.environ.get(LOG_VARIABLE):
+        show_log()
     try:
         play(open_store("127.0.0.1", port, _STORE_SECONDS), "127.0.0.1", client)
     except AdaQuantError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -13,13 +14,14 @@ from ...runs.config import Config
 from ...threads import set_threads
 from ...training.task import Task
 from ...training.trainer import Trainer
-from ..calls import SHARED, Call, Failure, Player
+from ..calls import SHARED, Call, Failure, Player, Trained
 from ..own_file import as_here
 from .connection import Connection, first_line
 from .rendezvous import address_facing, join
 from .secrets import Seal, client_secret
 from .wire import CALL_BYTES, END, PING, RESTORE, STATE, CallHeader, pack_answer, unpack_call
 
+_log = logging.getLogger("adaquantfl")
 SILENCE_SECONDS = 900.0  # without a word from the server, which pings every minute: it is gone
 
 
@@ -54,12 +56,31 @@ def _answer_calls(connection: Connection, config: Config, seal: Seal | None, cli
         try:
             player = player or Player(Trainer(config, Task.of(as_here(config))), secret)
             answer = _answer(player, client, header, body)
+            if isinstance(answer, Trained):
+                _log_round(player, client, len(body), answer)
         except Exception as error:  # the task is the user's code; whatever it raises, the server must be told
             answer = Failure(reason_of(error))
         del body
         parts = pack_answer(header.number, answer)
         for part in (*parts, seal.of(*parts)) if seal else parts:
             connection.send(part, SILENCE_SECONDS)
+
+
+def _log_round(player: Player, client: int, received: int, trained: Trained) -> None:
+    order = player.clients[client].order
+    levels = "float32" if order.s is None else f"s = {order.s:g}"
+    _log.info(
+        f"Client {client}: round {order.round + 1}, {levels}, {received:,} B received, {len(trained.reply):,} B sent, "
+        f"trained in {trained.train_seconds:.1f} s."
+    )
+
+
+def show_log() -> None:
+    """Print what this process logs: a client has nothing else to show."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
 
 
 def _answer(player: Player, client: int, header: CallHeader, body: bytes) -> Any:

@@ -187,7 +187,7 @@ class GlooEngine(Engine):
             if former is None:
                 return remote, None
             former.close()
-            return former, Failure("it was started anew in mid-round.")
+            return former, Failure("it was restarted during the round.")
         remote.task = ""
         if not isinstance(news, ClientLost):
             return remote, news

@@ -61,9 +61,16 @@ function powerTicks(low, high, most) {
   return ticks.filter((_, place) => place % Math.ceil(ticks.length / most) === 0);
 }
 
-/** From a value to a place on the screen; `inverse` is not needed, for the nearest point is looked up by place. */
+/** From a value to a place on the screen. */
 function scaleOf(log, low, high, from, to) {
   const of = log ? Math.log : (value) => value;
   const span = of(high) - of(low) || 1;
   return (value) => from + ((of(value) - of(low)) / span) * (to - from);
+}
+
+/** The way back: from a place on the screen to a value. */
+function valueOf(log, low, high, from, to) {
+  const of = log ? Math.log : (value) => value, back = log ? Math.exp : (value) => value;
+  const span = of(high) - of(low) || 1;
+  return (place) => back(of(low) + ((place - from) / (to - from)) * span);
 }

@@ -1,8 +1,9 @@
-// One plot in its card: drawn as SVG, read with the pointer or the arrow keys.
+// One plot in its card: drawn as SVG, read with the pointer or the arrow keys. zoom.js and save.js have the rest.
 
 const SVG = document.querySelector("#card").content.querySelector("svg").namespaceURI;
 const SPACE = { top: 14, right: 16, bottom: 46, left: 74 };
 const FAR_APART = 8; // totals further apart than this share a logarithmic axis, as in the printed figures
+const MOST_ROWS = 14; // of the table beside a point
 const MARKERS = {
   o: "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
   s: "M-3.5,-3.5h7v7h-7z",
@@ -42,11 +43,17 @@ class Plot {
     [this.canvas, this.picture, this.tip, this.spoken] = [".canvas", "svg", ".tip", ".unseen"].map(part);
     [this.xSelect, this.ySelect, this.logX, this.logY] = [".x", ".y", ".log-x", ".log-y"].map(part);
     this.details = part("details");
+    this.lines = [];
+    this.zoom = new Zoom(this);
     part("h3").textContent = spec.title;
     this.element.id = "plot-" + spec.name;
     part(".scroll").setAttribute("aria-label", spec.title + ", values as a table");
     for (const [control, name] of [[this.xSelect, "horizontal axis"], [this.logX, "logarithmic x"], [this.logY, "logarithmic y"]])
       control.setAttribute("aria-label", `${spec.title}: ${name}`);
+    for (const [name, about] of [[".png", "save as PNG"], [".csv", "save as CSV"], [".reset", "reset zoom"]])
+      part(name).setAttribute("aria-label", `${spec.title}: ${about}`);
+    part(".png").addEventListener("click", () => savePicture(this));
+    part(".csv").addEventListener("click", () => saveNumbers(this));
     this.listen();
   }
 
@@ -68,7 +75,7 @@ class Plot {
   choose(change) {
     Object.assign(this.chosen, change);
     this.cursor = null;
-    this.draw();
+    this.zoom.show(null);
   }
 
   /** New data, or new choices of methods. */
@@ -91,15 +98,28 @@ class Plot {
     const { width, height, lines } = this;
     this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.picture.setAttribute("aria-label", this.inWords());
-    this.canvas.setAttribute("aria-label", `${this.spec.title}: arrow keys read the values`);
+    this.canvas.setAttribute("aria-label", `${this.spec.title}: arrow keys read the values, plus and minus zoom, 0 resets`);
+    this.zoom.button.hidden = !this.zoom.ranges;
     this.logX.checked = this.log.x;
     this.logY.checked = this.log.y;
     const drawn = lines.map((line, place) => this.drawn(line, place));
-    this.picture.replaceChildren(...(drawn.length ? [this.axes(), ...drawn] : [this.empty()]));
+    this.picture.replaceChildren(...(drawn.length ? [this.axes(), this.view(drawn)] : [this.empty()]));
     this.mark = svg("g", { class: "mark" });
     this.picture.append(this.mark);
     this.read(this.cursor);
     this.fillTable();
+  }
+
+  /** The lines, cut off at the axes where only a part is shown. */
+  view(drawn) {
+    const { left, right, top, bottom } = this.area(), air = this.zoom.ranges ? 0 : 7;
+    const [x, y, width, height] = [left - air, top - air, right - left + 2 * air, bottom - top + 2 * air];
+    return svg("svg", { class: "view", x, y, width, height, viewBox: `${x} ${y} ${width} ${height}` }, ...drawn);
+  }
+
+  /** Where the axes are, in pixels. */
+  area() {
+    return { left: SPACE.left, right: this.width - SPACE.right, top: SPACE.top, bottom: this.height - SPACE.bottom };
   }
 
   /** Lines, ranges and scales for the present choices and size. */
@@ -120,8 +140,16 @@ class Plot {
     this.xRange = rangeOf(points.map((point) => point.x), this.log.x, this.log.x ? 0 : null);
     const ys = points.flatMap((point) => [point.low ?? point.y, point.high ?? point.y]);
     this.yRange = rangeOf(this.spec.diagonal ? [...ys, ...points.map((point) => point.x)] : ys, this.log.y, 0.06);
+    this.full = { x: this.xRange, y: this.yRange };
+    if (this.zoom.ranges) [this.xRange, this.yRange] = [this.zoom.ranges.x, this.zoom.ranges.y];
     this.across = scaleOf(this.log.x, ...this.xRange, SPACE.left, this.width - SPACE.right);
     this.upwards = scaleOf(this.log.y, ...this.yRange, this.height - SPACE.bottom, SPACE.top);
+  }
+
+  /** From places on the screen to values, along both axes. */
+  valuesOfPlaces() {
+    const { left, right, top, bottom } = this.area();
+    return { x: valueOf(this.log.x, ...this.xRange, left, right), y: valueOf(this.log.y, ...this.yRange, bottom, top) };
   }
 
   scaled(line) {
@@ -139,8 +167,9 @@ class Plot {
     const { width, height, across, upwards } = this;
     const group = svg("g", { class: "axes" });
     const [bottom, right] = [height - SPACE.bottom, width - SPACE.right];
-    const xTicks = ticksOf(this.xRange, this.log.x, Math.max(3, Math.floor((right - SPACE.left) / 62)), this.x.unit, 10);
-    const yTicks = ticksOf(this.yRange, this.log.y, 6, this.y.unit, this.y.base ?? 10);
+    const digits = this.zoom.ranges ? 7 : 4, most = Math.max(3, Math.floor((right - SPACE.left) / (this.zoom.ranges ? 80 : 62)));
+    const xTicks = ticksOf(this.xRange, this.log.x, most, this.x.unit, 10, digits);
+    const yTicks = ticksOf(this.yRange, this.log.y, 6, this.y.unit, this.y.base ?? 10, digits);
     for (const { value, text } of yTicks.ticks) {
       const at = upwards(value);
       group.append(svg("line", { x1: SPACE.left, x2: right, y1: at, y2: at }));
@@ -212,9 +241,15 @@ class Plot {
 
   // Reading values.
 
-  point(event) {
+  /** Where an event happened, in the picture's pixels. */
+  spot(event) {
     const box = this.picture.getBoundingClientRect(), scale = this.width / (box.width || 1);
-    const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    return { x: (event.clientX - box.left) * scale, y: (event.clientY - box.top) * scale };
+  }
+
+  point(event) {
+    if (this.zoom.dragging) return;
+    const { x, y } = this.spot(event);
     let nearest = null, least = Infinity;
     for (const line of this.lines)
       for (const point of line.points) {
@@ -232,7 +267,10 @@ class Plot {
     const at = now < 0 ? last : now;
     const to = { ArrowRight: Math.min(last, at + 1), ArrowLeft: Math.max(0, at - 1), Home: 0, End: last }[event.key];
     const turn = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    const zoom = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
     if (event.key === "Escape") this.read(null);
+    else if (zoom) this.zoom.by(zoom);
+    else if (event.key === "0") this.zoom.show(null);
     else if (to !== undefined) this.read({ label: line.method.label, round: line.points[to].round }, true);
     else if (turn) this.read(besides(lines, line, turn, line.points[at].x), true);
     else return;
@@ -246,13 +284,40 @@ class Plot {
     this.tip.hidden = !point;
     this.mark.replaceChildren();
     if (!point) return;
+    if (aloud) this.zoom.follow(point);
     const ring = svg("circle", { r: 6.5, transform: this.shift(point) });
     const rule = svg("line", { x1: this.across(point.x), x2: this.across(point.x), y1: SPACE.top, y2: this.height - SPACE.bottom });
     this.mark.replaceChildren(rule, inColourOf(line.method, ring));
     const words = this.valuesOf(line, point);
     this.tip.replaceChildren(...words.map((text, n) => Object.assign(document.createElement(n ? "div" : "strong"), { textContent: text })));
+    if (this.lines.length > 1) this.tip.append(this.allAt(point.x));
     if (aloud) this.spoken.textContent = words.join(", ");
     this.placeTip(point);
+  }
+
+  /** The point that is read, in the picture's pixels; null where none is. */
+  cursorPlace() {
+    const line = this.lines.find((line) => line.method.label === this.cursor?.label);
+    const point = line?.points.find((point) => point.round === this.cursor.round);
+    return point ? [this.across(point.x), this.upwards(point.y)] : null;
+  }
+
+  /** The last value of every line at or before x: what each method had reached by then. */
+  allAt(x) {
+    const rows = this.lines.slice(0, MOST_ROWS).map((line) => {
+      const point = line.points.findLast((point) => point.x <= x * (1 + 1e-9));
+      return [line.method.label, point ? plain(point.y) : "—", point ? `round ${point.round}` : "not yet"];
+    });
+    const [divisor, unit] = unitOf(x, this.x.unit);
+    const at = this.x.key === "round" ? `round ${plain(x)}` : `${plain(x / divisor)} ${unit}`;
+    const table = tableOf([`up to ${at}`, this.y.label + (this.y.unit === "%" ? " (%)" : ""), ""], rows);
+    table.querySelectorAll("tbody th").forEach((cell, n) => {
+      const swatch = Object.assign(document.createElement("span"), { className: "swatch" });
+      swatch.style.setProperty("--light", this.lines[n].method.colour);
+      swatch.style.setProperty("--dark", this.lines[n].method.dark);
+      cell.prepend(swatch);
+    });
+    return table;
   }
 
   valuesOf(line, point) {
@@ -266,9 +331,11 @@ class Plot {
   placeTip(point) {
     const scale = (this.picture.getBoundingClientRect().width || this.width) / this.width;
     const [x, y] = [this.across(point.x) * scale, this.upwards(point.y) * scale];
-    const { offsetWidth: wide, offsetHeight: tall } = this.tip;
-    this.tip.style.left = `${Math.max(0, Math.min(x - wide / 2, this.width * scale - wide))}px`;
-    this.tip.style.top = `${y - tall - 14 >= 0 ? y - tall - 14 : y + 14}px`;
+    const { offsetWidth: wide, offsetHeight: tall } = this.tip, right = this.width * scale;
+    const beside = x + 14 + wide <= right ? x + 14 : x - 14 - wide; // to the right of the point, or to its left
+    const fits = beside >= 0;
+    this.tip.style.left = `${fits ? beside : Math.max(0, Math.min(x - wide / 2, right - wide))}px`;
+    this.tip.style.top = `${fits ? Math.max(0, Math.min(y - tall / 2, this.height * scale - tall)) : y + 14}px`;
   }
 
   /** Where each line ends: the plot's message for a reader who cannot see it. */
@@ -314,17 +381,17 @@ function rangeOf(values, log, air) {
 }
 
 /** Ticks with their text. Along a logarithm each carries its own unit; else one unit goes into the axis' label. */
-function ticksOf([low, high], log, most, symbol, base) {
+function ticksOf([low, high], log, most, symbol, base, digits = 4) {
   if (log) {
     const text = (value) => {
       const [divisor, unit] = unitOf(value, symbol);
-      return unit ? `${plain(value / divisor)} ${unit}` : plain(value);
+      return unit ? `${plain(value / divisor, digits)} ${unit}` : plain(value, digits);
     };
     return { unit: "", ticks: logTicks(low, high, most, base).map((value) => ({ value, text: text(value) })) };
   }
   const [divisor, unit] = unitOf(high, symbol);
   const ticks = linearTicks(low / divisor, high / divisor, most);
-  return { unit, ticks: ticks.map((value) => ({ value: value * divisor, text: plain(value) })) };
+  return { unit, ticks: ticks.map((value) => ({ value: value * divisor, text: plain(value, digits) })) };
 }
 
 function fill(select, choices) {

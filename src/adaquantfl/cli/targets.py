@@ -1,0 +1,178 @@
+"""The figures of `adaquantfl bench`: this machine's speed against the targets, in less than half a minute.
+
+Speeds of long vectors are shares of np.copyto of the same vector, or symbols per second. One thread and its CPU time,
+which others' work on the machine disturbs least, except where a line says otherwise; the fastest of several runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..codecs.accumulator import Accumulator
+from ..codecs.coding import Encoder, compress, encode
+from ..codecs.dense_table import entropy_bytes, histogram
+from ..quantizers.levels import Levels, level_dtype
+from ..threads import cores, set_threads
+from .bench import Vector, best, gaussian
+
+LONG, MIDDLE, SHORT = 11_181_642, 1_663_370, (1_000, 10_000, 100_000)  # elements: ResNet-18, the paper's CNN, adapters
+ENTROPIES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)  # bits per element
+CODECS = ("fixed", "sparse", "dense")
+Clock = Callable[[], float]
+_BAR = 20  # characters; the target is in the middle
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number and its target. least: whether it should be at least that much, and not at most."""
+
+    name: str
+    measured: float
+    unit: str
+    target: float
+    least: bool = True
+
+    @property
+    def share(self) -> float:
+        """How much of the target is reached; 1 and more is met."""
+        return self.measured / self.target if self.least else self.target / self.measured
+
+    @property
+    def bar(self) -> str:
+        """The share as a line, cut at twice the target.
+
+        >>> Figure("", 3.0, "GB/s", 4.0).bar
+        '=======   |         '
+        >>> Figure("", 60.0, "us", 50.0, least=False).bar
+        '========  |         '
+        """
+        filled = min(_BAR, int(self.share * _BAR / 2))
+        line = "=" * filled + " " * (_BAR - filled)
+        return line if filled > _BAR // 2 else line[: _BAR // 2] + "|" + line[_BAR // 2 + 1 :]
+
+    def __str__(self) -> str:
+        sign = ">=" if self.least else "<="
+        met = "met" if self.share >= 1 else ""
+        return (
+            f"{self.name:44} {self.measured:9.4g} {self.unit:12} {sign} {self.target:8.4g}  {self.bar} {met}".rstrip()
+        )
+
+
+def figures(
+    long: int = LONG, middle: int = MIDDLE, short: Sequence[int] = SHORT, entropies: Sequence[float] = ENTROPIES
+) -> Iterator[Figure]:
+    """Every figure, as soon as it is measured."""
+    set_threads(1)
+    try:
+        yield from _dense(middle, entropies)
+        x = gaussian(long)
+        yield from _fixed(x)
+        yield from _small_frames(middle)
+        yield from _short(short)
+        yield from _threads(x)
+    finally:
+        set_threads(None)
+
+
+def table(rows: Sequence[Figure]) -> str:
+    """The end of the list."""
+    met = sum(row.share >= 1 for row in rows)
+    return f"{met} of {len(rows)} targets are met. A bar ends at twice its target; | is the target."
+
+
+def levels_of_entropy(bits: float, d: int) -> Levels:
+    """Random levels with about this entropy: three of them below 1.5 bits, a Gaussian above.
+
+    >>> levels = levels_of_entropy(4.0, 100_000)
+    >>> round(8 * entropy_bytes(histogram(levels.values, levels.s)) / 100_000, 1)
+    4.0
+    """
+    rng = np.random.default_rng(0)
+    if bits < 1.5:
+        some = next(p for p in np.arange(0.001, 0.67, 0.001) if _ternary_entropy(p) >= bits)
+        values = (rng.random(d) < some) * rng.choice([-1, 1], d)
+    else:
+        values = np.rint(2**bits / np.sqrt(2 * np.pi * np.e) * rng.standard_normal(d))
+    s = int(np.abs(values).max())
+    return Levels(values.astype(level_dtype(s)), np.float32(1), s)
+
+
+def _ternary_entropy(p: float) -> float:
+    return float(-p * np.log2(p / 2) - (1 - p) * np.log2(1 - p))
+
+
+def _dense(d: int, entropies: Sequence[float]) -> Iterator[Figure]:
+    for bits in entropies:
+        levels = levels_of_entropy(bits, d)
+        entropy = entropy_bytes(histogram(levels.values, levels.s))
+        frame = encode(levels, "dense")
+        name = f"dense, {8 * entropy / d:.1f} bits per element"
+        seconds = _seconds(partial(encode, levels, "dense"), d)
+        yield Figure(f"{name}: encode", d / seconds / 1e9, "G symbols/s", 0.6)
+        yield Figure(f"{name}: decode + add", d / _add_seconds(frame, d) / 1e9, "G symbols/s", 1.2)
+        yield Figure(f"{name}: size", len(frame) / entropy, "of entropy", 1.01, least=False)
+
+
+def _fixed(x: Vector) -> Iterator[Figure]:
+    target = np.empty_like(x)
+    copy = _seconds(partial(np.copyto, target, x), len(x))
+    for s in (1, 3, 15, 255):
+        seconds, frame = _compress_seconds(x, s, "fixed")
+        yield Figure(f"fixed, s = {s}: compress", copy / seconds, "of copy", 0.5)
+        yield Figure(f"fixed, s = {s}: decode + add", copy / _add_seconds(frame, len(x)), "of copy", 1.0)
+
+
+def _small_frames(d: int) -> Iterator[Figure]:
+    frame = compress(gaussian(d), 1, 1, "sparse")
+    yield Figure(f"sparse, s = 1, d = {d:,}: decode + add", 1 / _add_seconds(frame, d), "frames/s", 10_000)
+
+
+def _short(dimensions: Sequence[int]) -> Iterator[Figure]:
+    for d in dimensions:
+        most = 50 + 0.002 * d
+        for codec, s in (("fixed", 15), ("auto", 1), ("auto", 15)):
+            seconds, frame = _compress_seconds(gaussian(d), s, codec)
+            yield Figure(f"{codec}, s = {s}, d = {d:,}: compress", 1e6 * seconds, "us", most, least=False)
+            yield Figure(
+                f"{codec}, s = {s}, d = {d:,}: decode + add", 1e6 * _add_seconds(frame, d), "us", most, least=False
+            )
+
+
+def _threads(x: Vector) -> Iterator[Figure]:
+    if cores() < 2:
+        return
+    for codec, s in zip(CODECS, (3, 3, 4000), strict=True):
+        times = []
+        for threads in (1, 2):
+            set_threads(threads)
+            seconds, frame = _compress_seconds(x, s, codec, time.perf_counter)
+            times.append((seconds, _add_seconds(frame, len(x), time.perf_counter)))
+        set_threads(1)
+        for name, one, two in zip(("compress", "decode + add"), *times, strict=True):
+            yield Figure(f"{codec}, s = {s}, 2 threads: {name}", one / two, "times as fast", 1.8)
+
+
+def _compress_seconds(x: Vector, s: int, codec: str, clock: Clock = time.thread_time) -> tuple[float, bytes]:
+    encoder = Encoder(codec)
+    work = partial(encoder.compress, x, s, 1)
+    return _seconds(work, len(x), clock), bytes(work())
+
+
+def _add_seconds(frame: bytes, d: int, clock: Clock = time.thread_time) -> float:
+    total = Accumulator(d)
+
+    def add() -> None:
+        total.add(frame, 0.5)
+        total.flush()  # this frame alone, not together with others
+
+    return _seconds(add, d, clock)
+
+
+def _seconds(work: Callable[[], object], d: int, clock: Clock = time.thread_time) -> float:
+    """Short work is repeated more often. What several threads gain shows only on the wall's clock."""
+    return best(work, 15 if d > 2**20 else 200, clock)

@@ -1,0 +1,36 @@
+"""Everything that is made from runs, in one folder: figures, tables, the history as CSV, and the page."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..runs import records
+from . import figures, tables
+from .export import history_csv
+from .page import write_report
+
+
+def write_all(
+    folders: Sequence[Path],
+    out: Path,
+    width: int | None = None,
+    skipped: Callable[[str], None] | None = None,
+) -> str:
+    """Write it for all runs in these folders; returns the text for the terminal.
+
+    width: of the terminal, in columns; None: as wide as it needs. skipped: hears why a damaged run is left out.
+    """
+    runs = records.find_runs(list(folders), skipped=skipped)
+    records.check_one_task(runs)
+    out.mkdir(parents=True, exist_ok=True)
+    figures.draw(runs, out)
+    by_measure = [tables.bits_table(runs, measure=measure) for measure in tables.measures(runs)]
+    (out / "table.md").write_text("\n\n".join(map(tables.to_markdown, by_measure)) + "\n", encoding="utf-8")
+    (out / "table.csv").write_text(tables.to_csv(by_measure), encoding="utf-8")
+    (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")
+    page = write_report(runs, out / "report.html")
+    headline = tables.headline(runs)
+    headline = textwrap.fill(headline, width) if width else headline
+    return "\n\n".join([*(tables.to_text(table, width) for table in by_measure), f"{headline}\nReport: {page}"])

@@ -1,0 +1,70 @@
+"""What `adaquantfl report` makes of folders: damaged runs are named, deep folders left alone, tasks kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from adaquantfl.cli import main
+from adaquantfl.errors import DataError
+from adaquantfl.report import figures
+from adaquantfl.report.write import write_all
+from adaquantfl.runs.records import find_runs
+
+MakeRun = Callable[..., Path]
+LOSSES = [1.5, 0.9, 0.45]
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "draw", lambda runs, out: [])
+
+
+def test_a_damaged_run_is_left_out_and_named(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, torn, empty = make_run("c/one", losses=LOSSES), make_run("c/two", "2bit", losses=LOSSES), make_run("c/x")
+    (torn / "history.jsonl").write_text("{\n{}\n")
+    (empty / "config.toml").write_text("rounds = \n")
+    folder = whole.parent
+    assert main(["report", str(folder)]) == 0
+    said = capsys.readouterr()
+    assert f"{torn} is left out: Line 1 of" in said.err
+    assert f"{empty} is left out: {empty / 'config.toml'} is not valid TOML" in said.err
+    assert "AdaQuantFL" in said.out
+    assert "2-bit" not in (folder / "report.html").read_text()
+
+
+def test_where_no_run_is_left_the_damage_is_an_error(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("one")
+    (run / "config.toml").write_text("x")
+    with pytest.raises(DataError, match="not valid TOML"):
+        write_all([run], tmp_path / "out", skipped=lambda text: None)
+
+
+def test_folders_are_searched_two_levels_deep(make_run: MakeRun) -> None:
+    near, far = make_run("out/method/seed-0", losses=LOSSES), make_run("far/a/b/c", "2bit", losses=LOSSES)
+    assert [run.path for run in find_runs([near.parents[1]])] == [near]
+    assert [run.path for run in find_runs([far])] == [far]
+    with pytest.raises(DataError, match="2 levels deep"):
+        find_runs([far.parents[2]])
+    assert [run.path for run in find_runs([far.parents[1]])] == [far]
+
+
+def test_different_tasks_are_not_compared_in_one_table(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = make_run("c/one", losses=LOSSES), make_run("c/two", "2bit", losses=LOSSES, model="resnet18")
+    assert main(["report", str(one.parent)]) == 1
+    errors = capsys.readouterr().err
+    assert "2 different tasks" in errors
+    assert str(one) in errors
+    assert str(other) in errors
+    assert not (one.parent / "report.html").exists()
+    assert main(["report", str(one)]) == 0
+
+
+def test_the_text_fits_the_terminal(comparison: Path, tmp_path: Path) -> None:
+    text = write_all([comparison], tmp_path, width=60)
+    printed = text.partition("Report: ")[0]
+    assert max(map(len, printed.splitlines())) <= 60

@@ -1,0 +1,125 @@
+"""A comparison: its runs share their workers, end as they would alone, and say how far they are."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaquantfl.engines.local import LocalEngine
+from adaquantfl.engines.pool import Crew
+from adaquantfl.errors import EngineError
+from adaquantfl.report import progress
+from adaquantfl.runs import comparison, loop
+from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.jobs import Job
+from support import small_runs
+from support.processes import children
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+
+def job(folder: Path, **changes: Any) -> Job:
+    config = load_config("demo", {**small_runs.TINY, "rounds": 2, **changes})
+    return Job(config, folder / config.method / f"seed-{config.seed}")
+
+
+def test_progress_counts_runs_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [job(tmp_path, method=method) for method in ("1bit", "2bit", "4bit")]
+    with progress.shown(False, jobs) as spectator:
+        assert comparison.carry_out(jobs, spectator) == []
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("[")] == [
+        "[1/3] 1bit seed 0",
+        "[2/3] 2bit seed 0",
+        "[3/3] 4bit seed 0",
+    ]
+    assert re.fullmatch(
+        r"1 of 3 runs done, about \d+ s left", next(line for line in lines if line.startswith("1 of 3"))
+    )
+    assert lines[-1] == "3 of 3 runs done"
+    assert max(map(len, lines)) <= 60
+
+
+def test_a_terminal_of_60_columns_is_enough(tmp_path: Path) -> None:
+    command = ["compare", "demo", *small_runs.options(small_runs.TINY), "--methods", "1bit,2bit", "--out", "c"]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "adaquantfl", *command],
+        stdout=theirs, stderr=theirs, cwd=tmp_path, env={**os.environ, "TERM": "xterm", "COLUMNS": "60"},
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            seen += chunk
+    except OSError:  # the other end closed
+        pass
+    assert process.wait() == 0, seen
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+    assert max(map(len, lines)) <= 60, [line for line in lines if len(line) > 60]
+    assert "2bit seed 0: finished" in text
+
+
+@pytest.mark.slow  # two workers, which load PyTorch
+def test_runs_share_their_workers_and_end_as_they_would_alone(tmp_path: Path) -> None:
+    jobs = [
+        job(tmp_path, clients=3, workers=2, method="2bit"),
+        job(tmp_path, clients=3, workers=2, method="4bit", seed=1),
+        job(tmp_path, clients=3, workers=2, method="1bit", model="cnn"),  # shared memory of another size
+    ]
+    workers = []
+
+    def connect(config: Config) -> LocalEngine:
+        engine = LocalEngine(config, crew)
+        workers.append(set(children(os.getpid())))
+        return engine
+
+    crew = Crew()
+    try:
+        for one in jobs:
+            comparison.play(one, connect=connect)
+    finally:
+        crew.close()
+    assert workers[0] == workers[1] == workers[2]
+    assert not workers[0] & set(children(os.getpid()))
+    for one in jobs:
+        alone = loop.run(replace(one.config, workers=1), tmp_path / "alone" / one.config.method)
+        assert small_runs.summary(one.out)["model_sha256"] == alone["model_sha256"]
+
+
+@pytest.mark.slow  # two workers, which load PyTorch
+def test_a_run_that_fails_in_mid_round_leaves_the_workers_to_the_next(tmp_path: Path) -> None:
+    crew, config = Crew(), job(tmp_path, clients=4, workers=2, method="2bit").config
+
+    def stop(config: Config, state: loop.RunState, line: dict[str, Any] | None) -> None:
+        if line is not None:
+            raise EngineError("stopped")
+
+    try:
+        for name in ("one", "two"):
+            engine = LocalEngine(config, crew)
+            calls = engine.carry(*_calls(engine))
+            next(calls)  # the others are still under way
+            del engine
+            with pytest.raises(EngineError):
+                loop.run(config, tmp_path / name, stop, lambda config: LocalEngine(config, crew))
+        summary = loop.run(config, tmp_path / "last", connect=lambda config: LocalEngine(config, crew))
+    finally:
+        crew.close()
+    assert summary["model_sha256"] == loop.run(replace(config, workers=1), tmp_path / "alone")["model_sha256"]
+
+
+def _calls(engine: LocalEngine) -> tuple[Any, list[Any]]:
+    server = loop.Run(engine.config, LocalEngine(replace(engine.config, workers=1))).server
+    from adaquantfl.engines.calls import Call
+
+    return server, [Call("train", client, order) for client, order in server.open(eta=0.1, loss=2.3).items()]
