@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +98,39 @@ def empty(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.empty(count, dtype=kind)
     memory, taken = used
     return memory.take(size, taken)[:size].view(kind)
+
+
+class _Bytes:
+    """New `bytes` that an array can still write to: no copy of the array is needed, and no second large block."""
+
+    def __init__(self, size: int) -> None:
+        self.whole = _new_bytes(None, size)  # with anything in it
+        address = _address(self.whole)
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+_new_bytes: Any = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.argtypes, _new_bytes.restype = [ctypes.c_char_p, ctypes.c_ssize_t], ctypes.py_object
+_address: Any = ctypes.pythonapi.PyBytes_AsString
+_address.argtypes, _address.restype = [ctypes.py_object], ctypes.c_void_p
+
+
+def empty_bytes(size: int) -> npt.NDArray[np.uint8]:
+    """An array that `as_bytes` makes `bytes` of, without a copy where it is large."""
+    return empty(size, np.uint8) if in_use() or size < LARGE else np.asarray(_Bytes(size))
+
+
+def as_bytes(array: npt.NDArray[np.uint8]) -> bytes:
+    """What has been written to an array of `empty_bytes`; write no more. A view where memory is used again.
+
+    >>> array = empty_bytes(3)
+    >>> array[:] = 65
+    >>> as_bytes(array)
+    b'AAA'
+    """
+    if in_use():
+        return cast(bytes, array.data.toreadonly())
+    return array.base.whole if isinstance(array.base, _Bytes) else array.tobytes()
 
 
 def done(array: npt.NDArray[Any]) -> None:

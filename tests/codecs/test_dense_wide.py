@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import llvmlite.binding
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -23,6 +22,7 @@ from adaquantfl.codecs.kernels.rans_vectors import LANES, SCALE_BITS
 from adaquantfl.quantizers.levels import level_dtype
 from support import reference_decoder
 from support.frames import framed, sealed, wide_body
+from support.processors import WITHOUT, skip_if_impossible
 
 Values = npt.NDArray[np.signedinteger]
 CHUNK = 2**16
@@ -98,16 +98,9 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(kind: str) -> None:
     assert len(frames) == 1
 
 
-WITHOUT = {  # what Numba then compiles for: less than most processors have
-    "vectors": {"NUMBA_ENABLE_AVX": "0"},
-    "AVX-512": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+fma,+popcnt,+lzcnt"},
-}
-
-
 @pytest.mark.parametrize("without", WITHOUT)
 def test_processors_with_and_without_vectors_write_and_read_the_same_bytes(without: str, tmp_path: Path) -> None:
-    if without == "AVX-512" and "+avx2" not in llvmlite.binding.get_host_cpu_features().flatten().split(","):
-        pytest.skip("this processor cannot run AVX2 code")
+    skip_if_impossible(without)
     code = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "import numpy as np, adaquantfl as aq\n"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +16,7 @@ import adaquantfl as aq
 from adaquantfl.codecs.fixed import body_size
 from adaquantfl.codecs.frame import read_frame
 from support.frames import sealed
+from support.processors import WITHOUT, skip_if_impossible
 from support.widths import EVERY_WIDTH
 
 LEVELS = [1, 2, 3, 4, 7, 8, 100, 127, 128, 255, 1000, 32767, 32768, 40000, 65535]
@@ -53,6 +59,23 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(rng: np.random.Generat
         aq.set_threads(threads)
         frames |= {aq.compress(x, 3, 1, "fixed"), aq.encode(aq.quantize(x, 3, 1), "fixed")}
     assert len(frames) == 1
+
+
+@pytest.mark.parametrize("without", WITHOUT)
+def test_processors_with_and_without_vectors_write_the_same_bytes_and_sums(without: str, tmp_path: Path) -> None:
+    skip_if_impossible(without)
+    code = (
+        "import hashlib, numpy as np, adaquantfl as aq\n"
+        "x, total = np.random.default_rng(3).standard_normal(70_013).astype('f4'), aq.Accumulator(70_013)\n"
+        "frames = [aq.compress(x, s, 1, 'fixed', [7, 30_000, 40_006]) for s in (1, 2, 100, 4095, 4096, 65535)]\n"
+        "[total.add(frame, 0.3) for frame in frames]\n"
+        "print(hashlib.sha256(b''.join(frames) + total.result().tobytes()).hexdigest())"
+    )
+    digests = set()
+    for settings in ({}, WITHOUT[without]):
+        environment = os.environ | settings | {"NUMBA_CACHE_DIR": str(tmp_path / str(len(settings)))}
+        digests.add(subprocess.check_output([sys.executable, "-c", code], env=environment))
+    assert len(digests) == 1
 
 
 def test_a_level_above_s_is_refused() -> None:

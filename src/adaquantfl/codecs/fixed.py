@@ -54,11 +54,13 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     frame, body = write_frame(Header(ready.tag, TAG, s, d, segments, ready.scales), body_size(d, s))
     words, tail = _split(body, d, bits)
     x, offsets, inverse, top = ready.x, ready.segments.offsets, ready.inverse, ready.top
+    rest = np.zeros(BLOCK, dtype=np.float32)
+    rest[: d % BLOCK] = x[d - d % BLOCK :]
 
     def work(first: int, last: int) -> None:
-        each = np.empty(BLOCK, dtype=inverse.dtype)
+        each = np.zeros(BLOCK, dtype=inverse.dtype)
         floats = x, offsets, inverse, top, low, high
-        kernels.quantize_pack(*floats, bits, _codes(), each, words, tail, first, last)
+        kernels.quantize_pack(*floats, bits, rest, _codes(), each, words, tail, first, last)
 
     over_ranges(work, -(-d // BLOCK), _SMALLEST)
     return seal(frame)
@@ -78,7 +80,7 @@ def open_body(frame: Frame) -> FixedBody:
     if unused and tail[-1] >> (8 - unused):
         raise FrameError("The unused bits of the body's last byte are not 0.")
     if top + 1 != 2 ** (bits - 1):  # otherwise every code is a level
-        over_ranges(lambda a, b: kernels.largest_level(words, bits, _codes(), tops, a, b), d // BLOCK, _SMALLEST)
+        over_ranges(lambda a, b: kernels.largest_level(words, bits, tops, a, b), d // BLOCK, _SMALLEST)
     if tops.max() > top:
         raise FrameError(f"A level of {tops.max()} in a frame with s = {s}: the sender is at fault.")
     return FixedBody(d, bits, words, rest)
@@ -116,7 +118,7 @@ class FixedBody:
         start, stop = first * TILE // BLOCK, min(last * TILE // BLOCK, blocks)
         if start < stop:
             each = np.empty(BLOCK, dtype=np.float32)
-            kernels.accumulate(self.words, self.bits, offsets, steps, _codes(), each, total, start, stop)
+            kernels.accumulate(self.words, self.bits, offsets, steps, each, total, start, stop)
         if len(self.rest) and stop == blocks and last * TILE > blocks * BLOCK:
             each = steps
             if len(steps) > 1:

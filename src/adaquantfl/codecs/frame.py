@@ -9,13 +9,12 @@ import math
 import struct
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..memory import empty, in_use
+from ..memory import as_bytes, empty_bytes
 from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer
 from ..quantizers.levels import Levels, bound
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
@@ -93,7 +92,7 @@ class Frame:
 def write_frame(header: Header, body_size: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Allocate a frame and write its header. Returns the frame and the view of it that the codec fills."""
     head = _pack_header(header, body_size)
-    frame = empty(len(head) + body_size + _CRC.size, np.uint8)
+    frame = empty_bytes(len(head) + body_size + _CRC.size)
     frame[: len(head)] = np.frombuffer(head, dtype=np.uint8)
     return frame, frame[len(head) : len(head) + body_size]
 
@@ -101,7 +100,7 @@ def write_frame(header: Header, body_size: int) -> tuple[npt.NDArray[np.uint8], 
 def seal(frame: npt.NDArray[np.uint8]) -> bytes:
     """Write the checksum behind a filled frame and return it as bytes. Where memory is used again, they are a view."""
     frame[-_CRC.size :] = np.frombuffer(_CRC.pack(crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
-    return cast(bytes, frame.data.toreadonly()) if in_use() else frame.tobytes()
+    return as_bytes(frame)
 
 
 def read_frame(data: Bytes, dimension: int | None = None) -> Frame:

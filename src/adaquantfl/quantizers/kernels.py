@@ -9,12 +9,12 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ..intrinsics import bits_of, float_of
-from ..jit import INLINED, expand, inline, kernel, reduction
+from ..intrinsics import bits_of, float_of, squares
+from ..jit import INLINED, expand, inline, kernel
 
 WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spread over the whole range
-_M1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
-_M2 = np.uint32(0x846CA68B)
+MIX_1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
+MIX_2 = np.uint32(0x846CA68B)
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _TWO31 = np.float32(2.0**31)
 SINGLE_LEVELS = 4_095
@@ -24,14 +24,15 @@ _TWO30 = np.float32(2.0**30)
 _REACH = np.float32(2.0**30 * (1 + 2.0**-16))  # more than 2^30 by more than `magnitude` ever rounds up
 
 
-@reduction
+@kernel
 def square_sums(x, bounds, sums, first, last):
     """sums[p] = sum of squares of piece p, in double."""
     for p in range(first, last):
-        piece = x[bounds[p] : bounds[p + 1]]
-        total = 0.0
-        for i in range(len(piece)):
-            total += np.float64(piece[i]) * np.float64(piece[i])
+        begin, end = bounds[p], bounds[p + 1]
+        behind = end - (end - begin) % ROW
+        total = squares(x, begin, behind)
+        for i in range(behind, end):
+            total += np.float64(x[i]) * np.float64(x[i])
         sums[p] = total
 
 
@@ -72,10 +73,10 @@ def stream_start(index, low):
 @inline
 def draw31(x, high):
     """31 uniform bits for the element whose place in the Weyl sequence is x."""
-    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * _M1)
+    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * MIX_1)
     # The key's high half enters between the multiplies: entering with the low half it would only shift the sequence.
     x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) ^ high)
-    x = np.uint32(x * _M2)
+    x = np.uint32(x * MIX_2)
     return np.int32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) >> np.uint32(1))
 
 

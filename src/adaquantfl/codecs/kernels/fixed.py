@@ -12,17 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit import inline, kernel
-from ...quantizers.kernels import WEYL, draw31, magnitude, segment_at, stream_start
-from .packing import LANES, pack_block, unpack_block
+from ...quantizers.kernels import segment_at, stream_start
+from .packing import LANES, add_block, largest_code, pack_block, quantize_block, unpack_block
 
 BLOCK = 1024
-_PLACES = (np.arange(BLOCK, dtype=np.uint64) * WEYL).astype(np.uint32)  # of a block in the Weyl sequence
-
-
-@inline
-def _sign_magnitude(level, negative, sign):
-    """The code of a level: the bit `sign` where it is negative, and no sign where the level is 0."""
-    return np.uint32(level) | (sign if negative & (level > 0) else np.uint32(0))
 
 
 @inline
@@ -50,7 +43,7 @@ def pack_levels(values, bits, codes, words, tail, first, last):
         source = values[block * BLOCK : (block + 1) * BLOCK]
         for j in range(len(source)):
             value = np.int32(source[j])
-            codes[j] = _sign_magnitude(abs(value), value < 0, sign)
+            codes[j] = np.uint32(-value) | sign if value < 0 else np.uint32(value)
         if len(source) == BLOCK:
             pack_block(codes, bits, words, block * LANES * bits)
         else:
@@ -78,22 +71,23 @@ def _spread(numbers, offsets, segment, block, each):
 
 
 @kernel
-def quantize_pack(x, offsets, inverse, top, low, high, bits, codes, each, words, tail, first, last):
-    """Like quantizing and then packing, but the levels never leave the first-level cache."""
-    sign = np.uint32(1 << (bits - 1))
+def quantize_pack(x, offsets, inverse, top, low, high, bits, rest, codes, each, words, tail, first, last):
+    """Like quantizing and then packing, but the levels never leave the first-level cache.
+
+    rest: the elements behind the last whole block, and zeros up to a block. codes, each: scratch for a block.
+    """
     segment, until = segment_at(offsets, first * BLOCK), -1
     for block in range(first, last):
         if until < (block + 1) * BLOCK:
             segment, until = _spread(inverse, offsets, segment, block, each)
         start = stream_start(block * BLOCK, low)
-        source = x[block * BLOCK : (block + 1) * BLOCK]
-        for j in range(len(source)):
-            draw = draw31(np.uint32(start + _PLACES[j]), high)
-            codes[j] = _sign_magnitude(magnitude(source[j], each[j], top, draw), source[j] < 0, sign)
-        if len(source) == BLOCK:
+        left = len(x) - block * BLOCK
+        if left >= BLOCK:
+            quantize_block(x, block * BLOCK, each, top, start, high, bits, codes)
             pack_block(codes, bits, words, block * LANES * bits)
         else:
-            _write_tail(codes, len(source), bits, tail)
+            quantize_block(rest, 0, each, top, start, high, bits, codes)
+            _write_tail(codes, left, bits, tail)
 
 
 @kernel
@@ -109,31 +103,20 @@ def unpack_levels(words, bits, codes, values, first, last):
 
 
 @kernel
-def accumulate(words, bits, offsets, steps, codes, each, total, first, last):
+def accumulate(words, bits, offsets, steps, each, total, first, last):
     """total += step of the element's segment x its signed level, for the blocks first to last."""
-    mask = np.uint32((1 << (bits - 1)) - 1)
     segment, until = segment_at(offsets, first * BLOCK), -1
     for block in range(first, last):
         if until < (block + 1) * BLOCK:
             segment, until = _spread(steps, offsets, segment, block, each)
-        unpack_block(words, block * LANES * bits, bits, codes)
-        target = total[block * BLOCK : block * BLOCK + BLOCK]
-        for j in range(BLOCK):
-            level = np.float32(np.int32(codes[j] & mask))
-            target[j] += np.float32(each[j] * (-level if codes[j] > mask else level))
+        add_block(words, block * LANES * bits, bits, each, total, block * BLOCK)
 
 
 @kernel
-def largest_level(words, bits, codes, tops, first, last):
+def largest_level(words, bits, tops, first, last):
     """tops[block] = the largest level in each of the blocks first to last."""
-    mask = np.uint32((1 << (bits - 1)) - 1)
     for block in range(first, last):
-        unpack_block(words, block * LANES * bits, bits, codes)
-        top = np.uint32(0)
-        for j in range(BLOCK):
-            level = codes[j] & mask
-            top = level if level > top else top
-        tops[block] = top
+        tops[block] = largest_code(words, block * LANES * bits, bits)
 
 
 @kernel

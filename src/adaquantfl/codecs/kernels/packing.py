@@ -1,61 +1,62 @@
 """A block of 1024 codes to words and back, for any width, as vector code of LLVM's own.
 
-A row of 32 codes is four vectors, so shifting and joining rows takes a few instructions each, and the words that are
-being filled stay in registers. Numba's loops would write them to memory for every row; with the shifts written out they
-do not, but take half a second to compile, for each width.
+A row of 32 codes is two or four vectors, so shifting and joining rows takes a few instructions each, and the words that
+are being filled stay in registers. Numba's loops would write them to memory for every row; with the shifts written out
+they do not, but take half a second to compile, for each width. `quantize_block` makes the codes of
+floats, and `add_block` floats of the codes, without writing these down.
 """
 
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from ...jit import Function
+from ...quantizers.kernels import MIX_1, MIX_2, WEYL
+from ...simd import DOUBLE, FLOAT, INDEX, WORD, Vectors, data, nothing, vector_size
 
 LANES = 32
-_PARTS = range(0, LANES, 8)  # vectors of 256 bits: wider ones slow the code around them down
-_WORD, _INDEX = ir.IntType(32), ir.IntType(64)
-_VECTOR = ir.VectorType(_WORD, 8)
+_SIGN = 1 << 31
+_LEAST = 8  # words in a vector: shorter ones are left to LLVM
+Row = list[Any]  # the vectors of 32 elements
 
 
 def _pack_block(_: Any, codes: Any, bits: Any, words: Any, start: Any) -> Any:
     """words[start + 32 w + lane] = word w of the lane's 32 codes, lowest bits first. Every code is below 2^bits."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (_data(context, builder, signature, arguments, place) for place in (0, 2))
-        width = builder.trunc(arguments[1], _WORD)
-        filled = cgutils.alloca_once_value(builder, _WORD(0))  # bits of the present word that are taken
+        b = _vectors(context, builder)
+        source, target = (data(context, builder, signature, arguments, place) for place in (0, 2))
+        width = b.trunc(arguments[1], WORD)
+        filled = cgutils.alloca_once_value(builder, WORD(0))  # bits of the present word that are taken
         word = cgutils.alloca_once_value(builder, arguments[3])
-        pending = [cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None)) for _ in _PARTS]
-        with cgutils.for_range(builder, _INDEX(LANES)) as loop:
-            row = _load(builder, source, builder.mul(loop.index, _INDEX(LANES)))
-            taken = builder.load(filled)
-            up, end = _splat(builder, taken), builder.add(taken, width)
-            joined = [
-                builder.or_(builder.load(old), builder.shl(part, up)) for old, part in zip(pending, row, strict=True)
-            ]
-            with builder.if_else(builder.icmp_unsigned(">=", end, _WORD(LANES))) as (full, otherwise):
+        pending = [cgutils.alloca_once_value(builder, b.all(0)) for _ in b.places]
+        with cgutils.for_range(builder, INDEX(LANES)) as loop:
+            row = _load(b, source, b.mul(loop.index, INDEX(LANES)), WORD)
+            taken = b.load(filled)
+            up, end = b.splat(taken), b.add(taken, width)
+            joined = [b.or_(b.load(old), b.shl(part, up)) for old, part in zip(pending, row, strict=True)]
+            with b.if_else(b.icmp_unsigned(">=", end, WORD(LANES))) as (full, otherwise):
                 with full:
-                    place = builder.load(word)
-                    _store(builder, target, place, joined)
-                    builder.store(builder.add(place, _INDEX(LANES)), word)
-                    left = builder.sub(end, _WORD(LANES))  # the code's upper bits, which go to the next word
-                    down = _splat(builder, builder.sub(width, left))
+                    place = b.load(word)
+                    _store(b, target, place, joined)
+                    b.store(b.add(place, INDEX(LANES)), word)
+                    left = b.sub(end, WORD(LANES))  # the code's upper bits, which go to the next word
+                    down = b.splat(b.sub(width, left))
                     for old, part in zip(pending, row, strict=True):
-                        builder.store(builder.lshr(part, down), old)
-                    builder.store(left, filled)
+                        b.store(b.lshr(part, down), old)
+                    b.store(left, filled)
                 with otherwise:
                     for old, part in zip(pending, joined, strict=True):
-                        builder.store(part, old)
-                    builder.store(end, filled)
-        return impl_ret_untracked(context, builder, types.none, context.get_dummy_value())
+                        b.store(part, old)
+                    b.store(end, filled)
+        return nothing(context, builder)
 
     return types.none(codes, types.int64, words, types.int64), build
 
@@ -64,54 +65,169 @@ def _unpack_block(_: Any, words: Any, start: Any, bits: Any, codes: Any) -> Any:
     """The inverse: codes[32 row + lane], from the words that begin at start."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (_data(context, builder, signature, arguments, place) for place in (0, 3))
-        width = builder.trunc(arguments[2], _WORD)
-        ones = _splat(builder, builder.sub(builder.shl(_WORD(1), width), _WORD(1)))
-        with cgutils.for_range(builder, _INDEX(LANES)) as loop:
-            bit = builder.mul(builder.trunc(loop.index, _WORD), width)
-            shift = builder.and_(bit, _WORD(LANES - 1))
-            place = builder.add(arguments[1], builder.zext(builder.sub(bit, shift), _INDEX))
-            down = _splat(builder, shift)
-            low = [builder.lshr(part, down) for part in _load(builder, source, place)]
-            code = [cgutils.alloca_once_value(builder, part) for part in low]
-            with builder.if_then(builder.icmp_unsigned(">", builder.add(shift, width), _WORD(LANES))):
-                up = _splat(builder, builder.sub(_WORD(LANES), shift))
-                following = _load(builder, source, builder.add(place, _INDEX(LANES)))
-                for kept, part, upper in zip(code, low, following, strict=True):
-                    builder.store(builder.or_(part, builder.shl(upper, up)), kept)
-            row = [builder.and_(builder.load(kept), ones) for kept in code]
-            _store(builder, target, builder.mul(loop.index, _INDEX(LANES)), row)
-        return impl_ret_untracked(context, builder, types.none, context.get_dummy_value())
+        b = _vectors(context, builder)
+        source, target = (data(context, builder, signature, arguments, place) for place in (0, 3))
+        width = b.trunc(arguments[2], WORD)
+        ones = b.splat(_ones(b, width))
+
+        def use(first: Any, row: Row) -> None:
+            _store(b, target, first, [b.and_(part, ones) for part in row])
+
+        _unpack(b, width, source, arguments[1], use)
+        return nothing(context, builder)
 
     return types.none(words, types.int64, types.int64, codes), build
 
 
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, place: int) -> Any:
-    return make_array(signature.args[place])(context, builder, arguments[place]).data
+def _quantize_block(
+    _: Any, x: Any, begin: Any, each: Any, top: Any, place: Any, high: Any, bits: Any, codes: Any
+) -> Any:
+    """codes[i] = the level of x[begin + i], see `quantizers.kernels.magnitude`, and its sign above, for a block.
+
+    place: of the first element in the Weyl sequence. The type of `each` decides the arithmetic.
+    """
+    double = each.dtype == types.float64
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b = _vectors(context, builder)
+        source, factors, target = (data(context, builder, signature, arguments, at) for at in (0, 2, 7))
+        begin, top, place, high, bits = (arguments[at] for at in (1, 3, 4, 5, 6))
+        limit, other = b.splat(top), b.splat(high)
+        sign = b.splat(b.shl(WORD(1), b.sub(b.trunc(bits, WORD), WORD(1))))
+        lanes = [ir.Constant(b.vector(WORD), _weyl(range(at, at + b.size))) for at in b.places]
+        streams = [cgutils.alloca_once_value(builder, b.add(b.splat(place), lane)) for lane in lanes]
+        with cgutils.for_range(builder, INDEX(LANES)) as loop:
+            first = b.mul(loop.index, INDEX(LANES))
+            floats = _load(b, source, b.add(begin, first), FLOAT)
+            b.prefetch(source, b.add(begin, first), FLOAT)
+            inverses, row = _load(b, factors, first, DOUBLE if double else FLOAT), []
+            for value, inverse, stream in zip(floats, inverses, streams, strict=True):
+                random = b.load(stream)
+                b.store(b.add(random, b.all(_weyl([LANES])[0])), stream)
+                row.append(_code(b, value, inverse, limit, _draw32(b, random, other), sign))
+            _store(b, target, first, row)
+        return nothing(context, builder)
+
+    given = x, types.int64, each, each.dtype, types.uint32, types.uint32, types.int64, codes
+    return types.none(*given), build
 
 
-def _addresses(builder: Any, data: Any, index: Any) -> list[Any]:
-    places = [builder.gep(data, [builder.add(index, _INDEX(part))]) for part in _PARTS]
-    return [builder.bitcast(place, _VECTOR.as_pointer()) for place in places]
+def _add_block(_: Any, words: Any, start: Any, bits: Any, each: Any, total: Any, begin: Any) -> Any:
+    """total[begin + i] += each[i] x the signed level of code i of a block, whose words begin at start."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b = _vectors(context, builder)
+        source, factors, target = (data(context, builder, signature, arguments, place) for place in (0, 3, 4))
+        width = b.trunc(arguments[2], WORD)
+        ones, up = b.splat(_ones(b, b.sub(width, WORD(1)))), b.splat(b.sub(WORD(LANES), width))
+
+        def use(first: Any, row: Row) -> None:
+            place, sums = b.add(arguments[5], first), []
+            old, steps = _load(b, target, place, FLOAT), _load(b, factors, first, FLOAT)
+            b.prefetch(target, place, FLOAT)
+            for part, step, before in zip(row, steps, old, strict=True):
+                level = b.bitcast(b.sitofp(b.and_(part, ones), b.vector(FLOAT)), b.vector(WORD))
+                signed = b.xor(level, b.and_(b.shl(part, up), b.all(_SIGN)))
+                sums.append(b.fadd(before, b.fmul(step, b.bitcast(signed, b.vector(FLOAT)))))
+            _store(b, target, place, sums)
+
+        _unpack(b, width, source, arguments[1], use)
+        return nothing(context, builder)
+
+    return types.none(words, types.int64, types.int64, each, total, types.int64), build
 
 
-def _load(builder: Any, data: Any, index: Any) -> list[Any]:
-    row = [builder.load(address) for address in _addresses(builder, data, index)]
-    for part in row:
-        part.align = 4  # an array of words is not aligned to vectors
-    return row
+def _largest_code(_: Any, words: Any, start: Any, bits: Any) -> Any:
+    """The largest level of a block, whose words begin at start."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b = _vectors(context, builder)
+        width = b.trunc(arguments[2], WORD)
+        ones = b.splat(_ones(b, b.sub(width, WORD(1))))
+        tops = [cgutils.alloca_once_value(builder, b.all(0)) for _ in b.places]
+
+        def use(_: Any, row: Row) -> None:
+            for part, top in zip(row, tops, strict=True):
+                level, before = b.and_(part, ones), b.load(top)
+                b.store(b.select(b.icmp_unsigned(">", level, before), level, before), top)
+
+        _unpack(b, width, data(context, builder, signature, arguments, 0), arguments[1], use)
+        largest = WORD(0)
+        for top in tops:
+            found = b.load(top)
+            for lane in range(b.size):
+                level = b.extract_element(found, WORD(lane))
+                largest = b.select(b.icmp_unsigned(">", level, largest), level, largest)
+        return largest
+
+    return types.uint32(words, types.int64, types.int64), build
 
 
-def _store(builder: Any, data: Any, index: Any, row: list[Any]) -> None:
-    for part, address in zip(row, _addresses(builder, data, index), strict=True):
-        builder.store(part, address).align = 4
+def _unpack(b: Vectors, width: Any, source: Any, start: Any, use: Callable[[Any, Row], None]) -> None:
+    """Give `use` the index of each row's first element and the row: codes in the low bits, and anything above."""
+    with cgutils.for_range(b.builder, INDEX(LANES)) as loop:
+        bit = b.mul(b.trunc(loop.index, WORD), width)
+        shift = b.and_(bit, WORD(LANES - 1))
+        place = b.add(start, b.zext(b.sub(bit, shift), INDEX))
+        down = b.splat(shift)
+        low = [b.lshr(part, down) for part in _load(b, source, place, WORD)]
+        code = [cgutils.alloca_once_value(b.builder, part) for part in low]
+        with b.if_then(b.icmp_unsigned(">", b.add(shift, width), WORD(LANES))):
+            up = b.splat(b.sub(WORD(LANES), shift))
+            following = _load(b, source, b.add(place, INDEX(LANES)), WORD)
+            for kept, part, upper in zip(code, low, following, strict=True):
+                b.store(b.or_(part, b.shl(upper, up)), kept)
+        use(b.mul(loop.index, INDEX(LANES)), [b.load(kept) for kept in code])
 
 
-def _splat(builder: Any, number: Any) -> Any:
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
-    first = builder.insert_element(undefined, number, _WORD(0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(_VECTOR, None))
+def _code(b: Vectors, value: Any, inverse: Any, top: Any, random: Any, sign: Any) -> Any:
+    """See `quantizers.kernels.magnitude`; random / 2 is below a threshold where random is below twice as much."""
+    words, kind = b.vector(WORD), inverse.type.element
+    bits = b.bitcast(value, words)
+    size = b.bitcast(b.and_(bits, b.all(_SIGN - 1)), value.type)
+    if kind == FLOAT:
+        t = b.bitcast(b.fmul(size, inverse), words)
+        t = b.bitcast(b.and_(b.add(t, b.all(4)), b.all(0xFFFFFFF8)), value.type)
+    else:
+        t = b.fadd(b.fmul(b.fpext(size, inverse.type), inverse), b.all(2.0**-32, kind))
+    t = b.select(b.fcmp_ordered("<", t, top), t, top)
+    low = b.fptosi(t, words)
+    threshold = b.fptosi(b.fmul(b.fsub(t, b.sitofp(low, t.type)), b.all(2.0**31, kind)), words)
+    level = b.sub(low, b.sext(b.icmp_unsigned("<", random, b.add(threshold, threshold)), words))
+    negative = b.and_(b.icmp_signed("<", bits, b.all(0)), b.icmp_signed(">", level, b.all(0)))
+    return b.or_(level, b.select(negative, sign, b.all(0)))
+
+
+def _draw32(b: Vectors, x: Any, high: Any) -> Any:
+    """See `quantizers.kernels.draw31`, which leaves the lowest bit out."""
+    x = b.mul(b.xor(x, b.lshr(x, b.all(16))), b.all(int(MIX_1)))
+    x = b.mul(b.xor(b.xor(x, b.lshr(x, b.all(15))), high), b.all(int(MIX_2)))
+    return b.xor(x, b.lshr(x, b.all(16)))
+
+
+def _vectors(context: Any, builder: Any) -> Vectors:
+    return Vectors(builder, vector_size(context) or _LEAST, LANES)
+
+
+def _weyl(places: Any) -> list[int]:
+    return [place * int(WEYL) % 2**32 for place in places]
+
+
+def _ones(b: Vectors, count: Any) -> Any:
+    return b.sub(b.shl(WORD(1), count), WORD(1))
+
+
+def _load(b: Vectors, source: Any, index: Any, kind: Any) -> Row:
+    return [b.load_at(source, b.add(index, INDEX(at)), kind) for at in b.places]
+
+
+def _store(b: Vectors, target: Any, index: Any, row: Row) -> None:
+    for part, at in zip(row, b.places, strict=True):
+        b.store_at(target, b.add(index, INDEX(at)), part)
 
 
 pack_block: Function = intrinsic(_pack_block)
 unpack_block: Function = intrinsic(_unpack_block)
+quantize_block: Function = intrinsic(_quantize_block)
+add_block: Function = intrinsic(_add_block)
+largest_code: Function = intrinsic(_largest_code)
