@@ -11,7 +11,7 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.codecs.dense_wide import TAG as WIDE
-from adaquantfl.codecs.frame import varint
+from adaquantfl.codecs.varints import varint
 from adaquantfl.quantizers.registry import by_tag, find, names
 from support.frames import framed, wide_body
 

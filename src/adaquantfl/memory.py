@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 Block = npt.NDArray[np.uint8]
-LARGE = 1 << 14  # bytes: smaller arrays are left to NumPy
+LARGE = 1 << 15  # bytes: smaller arrays are left to NumPy, which gets them without new pages
 _ROOM = 4  # a block that is this many times too large is left for others
 _used: ContextVar[tuple[Memory, list[Block]] | None] = ContextVar("adaquantfl_memory", default=None)
 

@@ -133,7 +133,8 @@ def test_a_few_bytes_do_not_ask_for_much_memory() -> None:
 
 
 def test_many_short_segments_are_read_at_once() -> None:
-    from adaquantfl.codecs.frame import read_frame, varint
+    from adaquantfl.codecs.frame import read_frame
+    from adaquantfl.codecs.varints import varint
 
     lengths = np.array([1, 127, 128, 16_384, 1] * 100 + [2_100_000])
     x = np.zeros(1, np.float32)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.codecs import dense
+from adaquantfl.codecs import dense, dense_wide
 from adaquantfl.codecs.dense_table import LevelTable, histogram
 from adaquantfl.codecs.frame import TILE, UNIFORM, Header, read_frame, seal, write_frame
 from adaquantfl.quantizers.levels import level_dtype
@@ -190,7 +190,7 @@ def test_the_body_is_within_one_percent_of_the_entropy(shape: str) -> None:
     entropy = -float((share * np.log2(share)).sum()) * d / 8
     size = len(body_of(levels))
     assert size <= 1.01 * entropy
-    assert dense.estimate_size(counts, d) == pytest.approx(size, rel=0.002)
+    assert dense.plan(dense_wide.Census(counts), d).size == pytest.approx(size, rel=0.002)
 
 
 def test_a_quantized_model_update_takes_its_entropy(rng: np.random.Generator) -> None:

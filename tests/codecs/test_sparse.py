@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.codecs import sparse
+from adaquantfl.codecs import sparse, sparse_size
 from adaquantfl.codecs.frame import TILE, UNIFORM, Frame, Header, read_frame, seal, write_frame
 from adaquantfl.codecs.kernels import sparse as kernels
 from adaquantfl.quantizers.levels import level_dtype
@@ -233,8 +233,8 @@ def test_the_estimate_is_within_one_percent(kind: str, density: float) -> None:
     x = draw(kind, 1_000_003, np.random.default_rng(8))
     levels = at_density(x, density) if x.any() else aq.quantize(x, 3, 0)
     values = levels.values.astype(np.int64)
-    blocks = np.add.reduceat((values != 0).astype(np.int64), np.arange(0, len(values), sparse.ESTIMATE_BLOCK))
-    estimate = sparse.estimate_size(blocks, np.bincount(np.abs(values)), len(values))
+    blocks = np.add.reduceat((values != 0).astype(np.int64), np.arange(0, len(values), sparse_size.ESTIMATE_BLOCK))
+    estimate = sparse_size.estimate_size(blocks, np.bincount(np.abs(values)), len(values))
     assert estimate == pytest.approx(len(body_of(levels)), rel=0.01)
 
 

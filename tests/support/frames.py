@@ -29,7 +29,7 @@ def wide_body(levels: aq.Levels, pairs: bool, exponent: int = 16) -> bytes:
         table = found[0]
     head = bytes([table.pairs, exponent]) + table.to_bytes(levels.top)
     parts = dense_wide.encode(levels.values, dense_wide.Plan(table, exponent, head, 0.0))
-    return b"".join(part.tobytes() for part in parts)
+    return b"".join(bytes(part) for part in parts)
 
 
 def framed(levels: aq.Levels, codec: int, body: bytes) -> bytes:

@@ -11,61 +11,64 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ..quantizers.levels import Levels, level_dtype
+from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
 from .dense_table import Counts, entropy_bytes, histogram
 from .dense_wide import Census
 from .frame import TILE, Header, payload_size
 from .kernels.dense import STATE_WORDS
+from .sparse_size import ESTIMATE_BLOCK, estimate_even_size, estimate_size
 
 NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _LEAST_TABLE = 6  # bytes in front of a dense body's streams
-_SPARSE_ENOUGH = 0.6  # share of non-zeros up to which a list of them takes less memory and time than all levels
-_SAMPLE, _BLOCK = 64, 1024  # blocks that are looked at to guess that share, and their elements
+_LISTED = 0.05  # share of non-zeros up to which a list of them takes less time than all levels
+_SPARSE_ENOUGH = 0.6  # share of non-zeros up to which `sparse` can be the smallest
+_SAMPLE, _BLOCK = 64, 128  # blocks that are looked at to guess that share, and their elements
+_FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
+_ONES = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 
 def encode(levels: Levels) -> bytes:
     """Levels to the smallest frame."""
-    if levels.dimension <= _SHORT:
+    d, top = levels.dimension, levels.top
+    if d <= _SHORT:
         return _shortest(levels, sparse.encode(levels))
-    census = Census.of(levels.values, levels.top)
+    census = Census.of(levels.values, top)
     counts = census.counts
-    if counts[levels.top] > (1 - _SPARSE_ENOUGH) * levels.dimension:
-        found = sparse.Nonzeros.of_levels(levels.values)
-        choice = _choose(counts, _nonzeros_per_block(found, levels.dimension), levels.dimension)
-        if choice == sparse.NAME:
-            return sparse.write(Header.of(levels, sparse.TAG), found)
-    else:
-        choice = _choose(counts, None, levels.dimension)
-    return fixed.encode(levels) if choice == fixed.NAME else dense.encode(levels, census)
+    if _surely_sparse(counts, d):
+        return sparse.encode(levels)
+    sizes: dict[str, float] = {fixed.NAME: fixed.body_size(d, top)}
+    if _sparse_enough(counts, d):
+        sizes[sparse.NAME] = estimate_size(_nonzeros_per_block(levels.values), _magnitudes(counts), d)
+    plan = None
+    if _least_tiles(counts, d) < min(sizes.values()):  # otherwise a table is not worth planning
+        plan = dense.plan(census, d)
+        sizes[dense.NAME] = plan.size
+    choice = min(sizes, key=lambda name: sizes[name])
+    if choice == dense.NAME:
+        return dense.encode(levels, plan)
+    return fixed.encode(levels) if choice == fixed.NAME else sparse.encode(levels)
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to the frame that `encode` gives for the levels of `quantize`."""
     d = ready.segments.dimension
+    if d > _SHORT and _guess_density(ready) > _LISTED:
+        return encode(ready.as_levels(ready.levels(0, d, s, low, high), s, segments))
+    found = sparse.Nonzeros.of_floats(ready, s, low, high)
+    header = Header(ready.tag, sparse.TAG, s, d, segments, ready.scales)
     if d <= _SHORT:
-        found = sparse.Nonzeros.of_floats(ready, s, low, high)
-        frame = sparse.write(Header(ready.tag, sparse.TAG, s, d, segments, ready.scales), found)
-        if payload_size(frame) < min(fixed.body_size(d, s), _least_dense(_binary_entropy(len(found.index), d))):
+        frame = sparse.write(header, found)
+        if payload_size(frame) < min(fixed.body_size(d, s), _least_dense(_entropy(found, d, s))):
             return frame
-        values = np.zeros(d, dtype=level_dtype(s))
-        values[found.index] = found.level
-        return _shortest(ready.as_levels(values, s, segments), frame)
-    if _guess_density(ready) < _SPARSE_ENOUGH:
-        found = sparse.Nonzeros.of_floats(ready, s, low, high)
-        counts: Counts = np.bincount(found.level + np.int64(s), minlength=2 * s + 1)
-        counts[s] = d - len(found.level)
-        sparse_enough = counts[s] > (1 - _SPARSE_ENOUGH) * d  # as `encode` asks, so that both choose alike
-        choice = _choose(counts, _nonzeros_per_block(found, d) if sparse_enough else None, d)
-        if choice == sparse.NAME:
-            return sparse.write(Header(ready.tag, sparse.TAG, s, d, segments, ready.scales), found)
-        values = np.zeros(d, dtype=level_dtype(s))
-        values[found.index] = found.level
-        levels = ready.as_levels(values, s, segments)
-        return fixed.encode(levels) if choice == fixed.NAME else dense.encode(levels)
-    return encode(ready.as_levels(ready.levels(0, d, s, low, high), s, segments))
+        return _shortest(ready.as_levels(found.values(d, s), s, segments), frame)
+    counts: Counts = np.bincount(found.level + np.int64(s), minlength=2 * s + 1)
+    counts[s] = d - len(found.level)
+    if _surely_sparse(counts, d):
+        return sparse.write(header, found)
+    return encode(ready.as_levels(found.values(d, s), s, segments))
 
 
 def _shortest(levels: Levels, by_sparse: bytes) -> bytes:
@@ -75,7 +78,7 @@ def _shortest(levels: Levels, by_sparse: bytes) -> bytes:
         least = fixed.encode(levels)
     counts = histogram(np.ascontiguousarray(levels.values), levels.top)
     if _least_dense(entropy_bytes(counts)) < payload_size(least):
-        least = min(least, dense.encode(levels, Census(counts)), key=len)
+        least = min(least, dense.encode(levels, dense.plan(Census(counts), levels.dimension)), key=len)
     return least
 
 
@@ -84,28 +87,45 @@ def _least_dense(entropy: float) -> float:
     return 0.999 * entropy + 2 * STATE_WORDS + _LEAST_TABLE
 
 
-def _binary_entropy(some: int, d: int) -> float:
-    """Bytes that it takes at least to say which `some` of d elements are not zero."""
-    p = some / d
-    return 0.0 if p in (0.0, 1.0) else -d * (p * math.log2(p) + (1 - p) * math.log2(1 - p)) / 8
+def _least_tiles(counts: Counts, d: int) -> float:
+    """The same for a long vector."""
+    return entropy_bytes(counts) + dense.TILE_OVERHEAD * -(-d // TILE)
 
 
-def _choose(counts: Counts, nonzeros_per_block: npt.NDArray[np.int64] | None, d: int) -> str:
-    """The name of the smallest codec, from the histogram of signed levels and the density along the vector."""
+def _entropy(found: sparse.Nonzeros, d: int, s: int) -> float:
+    """The entropy of levels of which these are not zero, in bytes."""
+    counts = np.bincount(found.level + np.int32(s))
+    if len(counts) > _FEW_LEVELS:
+        return entropy_bytes(np.append(counts, d - len(found.level)))
+    present: list[int] = [count for count in (*counts.tolist(), d - len(found.level)) if count]
+    return (d * math.log2(d) - sum(count * math.log2(count) for count in present)) / 8
+
+
+def _sparse_enough(counts: Counts, d: int) -> bool:
+    return bool(counts[len(counts) // 2] > (1 - _SPARSE_ENOUGH) * d)
+
+
+def _surely_sparse(counts: Counts, d: int) -> bool:
+    """Whether `sparse` is the smallest even if the density is the same all along the vector."""
+    if not _sparse_enough(counts, d):
+        return False
+    size = estimate_even_size(_magnitudes(counts), d)
+    return size < fixed.body_size(d, len(counts) // 2) and size < _least_tiles(counts, d)
+
+
+def _magnitudes(counts: Counts) -> Counts:
     s = len(counts) // 2
-    sizes: dict[str, float] = {fixed.NAME: fixed.body_size(d, s)}
-    if nonzeros_per_block is not None:
-        magnitudes = counts[s:].copy()
-        magnitudes[1:] += counts[:s][::-1]
-        sizes[sparse.NAME] = sparse.estimate_size(nonzeros_per_block, magnitudes, d)
-    # What dense takes at the very least; planning its table to know better is worth it only if that would win.
-    if entropy_bytes(counts) + dense.TILE_OVERHEAD * -(-d // TILE) < min(sizes.values()):
-        sizes[dense.NAME] = dense.estimate_size(counts, d)
-    return min(sizes, key=lambda name: sizes[name])
+    magnitudes = counts[s:].copy()
+    magnitudes[1:] += counts[:s][::-1]
+    return magnitudes
 
 
-def _nonzeros_per_block(found: sparse.Nonzeros, d: int) -> npt.NDArray[np.int64]:
-    return np.bincount(found.index // sparse.ESTIMATE_BLOCK, minlength=-(-d // sparse.ESTIMATE_BLOCK))
+def _nonzeros_per_block(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
+    bytes_each = ESTIMATE_BLOCK // 8
+    ones = np.zeros(-(-len(values) // ESTIMATE_BLOCK) * bytes_each, dtype=np.uint8)
+    ones[: -(-len(values) // 8)] = _ONES[np.packbits(values != 0)]
+    counts: npt.NDArray[np.int64] = ones.reshape(-1, bytes_each).sum(axis=1, dtype=np.int64)
+    return counts
 
 
 def _guess_density(ready: Prepared) -> float:

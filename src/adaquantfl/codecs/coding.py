@@ -50,7 +50,19 @@ def compress(
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
-    writer, kind = find_codec(codec), find(quantizer)
+    return _compress(x, s, key, find_codec(codec), segments, stretch, find(quantizer), norm)
+
+
+def _compress(
+    x: FloatVector,
+    s: int,
+    key: int,
+    writer: Writer,
+    segments: Lengths | None,
+    stretch: Stretch,
+    kind: Quantizer,
+    norm: str | None,
+) -> bytes:
     ready = kind.prepare(x, s, segments, stretch, kind.norm(norm))
     if ready is None:
         return writer.encode(quantize(x, s, key, segments, stretch, kind, norm))
@@ -87,7 +99,7 @@ class Encoder:
         """
         self._memory.give_back(self._taken)
         with self._memory.use() as self._taken:
-            return memoryview(compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
+            return memoryview(_compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
 
 
 def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS) -> Levels:

@@ -18,11 +18,12 @@ from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from . import dense_wide as wide
-from .dense_table import TILES_EACH, Counts, LevelTable, Reader, histogram
+from .dense_table import TILES_EACH, LevelTable, Reader, histogram
 from .dense_wide import Census
-from .frame import TILE, Frame, Header, seal, varint, write_frame
+from .frame import TILE, Frame, Header, Part, framed
 from .kernels import dense as kernels
 from .kernels.dense import LANES, STATE_WORDS
+from .varints import varint
 
 NAME = "dense"
 TAG = 2
@@ -30,39 +31,47 @@ TAGS = (TAG, wide.TAG)
 TILE_OVERHEAD = 24  # bytes of a tile that carry no levels, about
 
 
-def estimate_size(counts: Counts, dimension: int) -> float:
-    """Bytes of the body that `encode` would write, to within 0.5 % of large ones. counts: from `histogram`.
+@dataclass(frozen=True)
+class Plan:
+    """How a vector would be written: a wide body's plan or a narrow one's table, and about how many bytes it takes."""
+
+    size: float
+    wide: wide.Plan | None
+    table: LevelTable | None
+
+
+def plan(census: Census, dimension: int) -> Plan:
+    """The plan of `encode`; its size is within 0.5 % of large bodies.
 
     >>> counts = np.array([10_000, 80_000, 10_000])  # 0.92 bits of entropy an element
-    >>> round(estimate_size(counts, dimension=100_000))
+    >>> round(plan(Census(counts), dimension=100_000).size)
     11585
     """
-    how = wide.plan(Census(counts), dimension)
+    how = wide.plan(census, dimension)
     if how:
-        return how.size
-    table, content = LevelTable.of(counts)
+        return Plan(how.size, how, None)
+    table, content = LevelTable.of(census.counts)
     tiles = -(-dimension // TILE)
     # A final state holds between 31 and 63 bits, 16 of them content on average.
     states = max(content / 8 - 2 * LANES * tiles, 0.0) + 4 * STATE_WORDS * tiles
-    return len(table.to_bytes(len(counts) // 2)) + 2 * tiles + states
+    return Plan(len(table.to_bytes(len(census.counts) // 2)) + 2 * tiles + states, None, table)
 
 
-def encode(levels: Levels, census: Census | None = None) -> bytes:
-    """Levels to a frame. census: what has been counted, where the caller has it already."""
+def encode(levels: Levels, how: Plan | None = None) -> bytes:
+    """Levels to a frame. how: their plan, where the caller has it already."""
     top = levels.top
     values = np.ascontiguousarray(levels.values, dtype=level_dtype(top))
-    if census is None:
-        census = Census.of(values, top) if len(values) >= wide.LEAST_ELEMENTS else Census(histogram(values, top))
-    how = wide.plan(census, levels.dimension)
-    parts = wide.encode(values, how) if how else _encode_narrow(values, top, census.counts)
-    frame, body = write_frame(Header.of(levels, wide.TAG if how else TAG), sum(len(part) for part in parts))
-    np.concatenate(parts, out=body)
-    return seal(frame)
+    if how is None:
+        long = len(values) >= wide.LEAST_ELEMENTS
+        how = plan(Census.of(values, top) if long else Census(histogram(values, top)), levels.dimension)
+    if how.table:
+        return framed(Header.of(levels, TAG), _encode_narrow(values, top, how.table))
+    assert how.wide
+    return framed(Header.of(levels, wide.TAG), wide.encode(values, how.wide))
 
 
-def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, counts: Counts) -> list[npt.NDArray[np.uint8]]:
+def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, table: LevelTable) -> list[Part]:
     """The parts of a body with four states: the smallest for few elements, and for levels with long tails."""
-    table, _ = LevelTable.of(counts)
     lowest, index, rows = table.for_writing()
     tiles = -(-len(values) // TILE)
     streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
@@ -79,7 +88,7 @@ def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, counts: Coun
     over_ranges(work, tiles, TILES_EACH)
     head = table.to_bytes(top) + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
     head += bytes(-len(head) % 4)
-    return [np.frombuffer(head, dtype=np.uint8), *(stream.view(np.uint8) for stream in streams)]
+    return [head, *(stream.view(np.uint8) for stream in streams)]
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:

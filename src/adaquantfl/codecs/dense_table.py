@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..threads import over_ranges
-from .frame import TILE, read_varints, varint
+from .frame import TILE
 from .kernels import dense as kernels
 from .kernels.dense import ROW, SCALE_BITS, SLOT
+from .varints import read_varints, varint
 
 _SLOTS = 1 << SCALE_BITS
 MOST_WIDTH = 16  # bits: an interval of 2^16 levels

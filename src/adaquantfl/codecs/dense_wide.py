@@ -18,10 +18,11 @@ from ..memory import done, empty
 from ..quantizers.levels import level_dtype
 from ..threads import over_ranges
 from .dense_table import Counts, LevelTable, Reader, entropy_bytes, histogram, shares, varints
-from .frame import Frame, varint
+from .frame import Frame, Part
 from .kernels import rans
 from .kernels.rans import MOST_WIDTH, STATE_WORDS
 from .kernels.rans_vectors import BIAS_BITS, FREQUENCY_BITS, LANES, SCALE_BITS, WIDTH_BITS
+from .varints import varint
 
 TAG = 3
 LARGEST_OF_PAIR = 7  # levels of pairs are -7 to 7
@@ -202,7 +203,7 @@ def plan(census: Census, dimension: int) -> Plan | None:
     return other if other and other.size <= SLACK * entropy else None
 
 
-def encode(values: npt.NDArray[np.signedinteger], how: Plan) -> list[npt.NDArray[np.uint8]]:
+def encode(values: npt.NDArray[np.signedinteger], how: Plan) -> list[Part]:
     """The parts of a body."""
     table, chunk = how.table, 1 << how.exponent
     symbols = as_pairs(values) if table.pairs else values
@@ -229,7 +230,7 @@ def encode(values: npt.NDArray[np.signedinteger], how: Plan) -> list[npt.NDArray
     over_ranges(work, chunks, smallest=1)
     head = how.head + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
     head += bytes(-len(head) % 4)
-    return [np.frombuffer(head, dtype=np.uint8), *(stream.view(np.uint8) for stream in streams)]
+    return [head, *(stream.view(np.uint8) for stream in streams)]
 
 
 def read(frame: Frame) -> npt.NDArray[np.signedinteger]:

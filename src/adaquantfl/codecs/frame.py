@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..memory import as_bytes, empty_bytes
+from ..memory import LARGE, as_bytes, empty_bytes
 from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer
 from ..quantizers.levels import Levels, bound
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
 from .checksum import crc32
+from .varints import read_varint, read_varints, varint
 
 MAGIC = b"AQFL"
 VERSION = 1
@@ -36,6 +39,7 @@ HEADER_SIZE, CRC_SIZE = _FIXED_PART.size, _CRC.size
 _WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
 
 Bytes = bytes | bytearray | memoryview
+Part = bytes | npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,20 @@ def seal(frame: npt.NDArray[np.uint8]) -> bytes:
     """Write the checksum behind a filled frame and return it as bytes. Where memory is used again, they are a view."""
     frame[-_CRC.size :] = np.frombuffer(_CRC.pack(crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
     return as_bytes(frame)
+
+
+def framed(header: Header, parts: Sequence[Part]) -> bytes:
+    """A frame whose body is these parts, one after the other."""
+    size = sum(map(len, parts))
+    if size < LARGE:
+        whole = b"".join((_pack_header(header, size), *cast(Sequence[bytes], parts)))
+        return whole + _CRC.pack(crc32(whole))
+    frame, body = write_frame(header, size)
+    place = 0
+    for part in filter(len, parts):
+        body[place : place + len(part)] = np.frombuffer(part, dtype=np.uint8)
+        place += len(part)
+    return seal(frame)
 
 
 def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
@@ -258,49 +276,3 @@ def _read_key(view: memoryview, position: int) -> int:
 
 def _within(numbers: npt.NDArray[np.float32], least: float, most: float) -> bool:
     return bool(((numbers >= least) & (numbers <= most)).all())
-
-
-def varint(number: int) -> bytes:
-    """Little-endian base 128: seven bits a byte, the top bit set on all but the last."""
-    out = bytearray()
-    while number >= 128:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes(out) + bytes([number])
-
-
-def read_varints(view: memoryview, position: int, count: int) -> tuple[npt.NDArray[np.int64], int]:
-    """Many of them at once: there can be as many as elements."""
-    if count <= 4:  # few are read faster one by one
-        few = np.empty(count, dtype=np.int64)
-        for place in range(count):
-            few[place], position = read_varint(view, position)
-        return few, position
-    data = np.frombuffer(view[position : position + 5 * count], dtype=np.uint8)
-    ends = np.flatnonzero(data < 128)[:count]
-    if len(ends) < count:
-        raise FrameError("Truncated: the message ends within a number.")
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    sizes = ends - starts + 1
-    if sizes.max() > 5 or ((data[ends] == 0) & (sizes > 1)).any():
-        raise FrameError("A number is not written in one to five bytes, as few as it needs.")
-    numbers = np.zeros(count, dtype=np.int64)
-    for place in range(int(sizes.max())):
-        here = sizes > place
-        numbers[here] |= (data[starts[here] + place].astype(np.int64) & 127) << (7 * place)
-    return numbers, position + int(ends[-1]) + 1
-
-
-def read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 35, 7):  # 2^32 takes five bytes
-        if position >= len(view):
-            raise FrameError("Truncated: the message ends within a number.")
-        byte = view[position]
-        position += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            if byte == 0 and shift:
-                break
-            return number, position
-    raise FrameError("A number is not written in one to five bytes, as few as it needs.")

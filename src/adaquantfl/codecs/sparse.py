@@ -15,21 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..memory import done, empty
+from ..memory import LARGE, done, empty
 from ..quantizers.kernels import ROW
-from ..quantizers.levels import Levels
+from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import WORTH_A_THREAD, over_ranges
-from .frame import TILE, Frame, Header, read_varints, seal, varint, write_frame
+from .frame import TILE, Frame, Header, Part, framed
 from .kernels import nonzeros
 from .kernels import sparse as kernels
+from .sparse_size import LEAST_SHIFT, chunk_shift
+from .varints import read_varints, varint
 
 NAME = "sparse"
 TAG = 1
-ESTIMATE_BLOCK = 256
 _MOST_SHIFT = 32  # a chunk of 2^32 elements holds any vector
-_LEAST_SHIFT = TILE.bit_length() - 1
-_FILLED = 4096  # non-zeros in a chunk at least, on average: the directory then takes 0.1 % of the body
 _WRONG = {
     kernels.RUNS_OUT: "its codes run past its end",
     kernels.BEYOND_CHUNK: "a gap leads past its last element",
@@ -80,6 +79,12 @@ class Nonzeros:
             )
 
         return Nonzeros(*_collect(find, ready.segments.dimension), counts)
+
+    def values(self, dimension: int, s: int) -> npt.NDArray[np.signedinteger]:
+        """All levels."""
+        values = np.zeros(dimension, dtype=level_dtype(s))
+        values[self.index] = self.level
+        return values
 
 
 def encode(levels: Levels) -> bytes:
@@ -150,56 +155,6 @@ class SparseBody:
         nonzeros.accumulate(self.index, self.level, offsets, steps, total, first, last)
 
 
-def estimate_size(
-    nonzeros_per_block: npt.NDArray[np.int64], magnitude_counts: npt.NDArray[np.int64], dimension: int
-) -> float:
-    """Bytes of the body, without encoding; close where the density is even within a block, else a little too high.
-
-    nonzeros_per_block: for each ESTIMATE_BLOCK elements. magnitude_counts: how many levels have magnitude 0, 1, 2, ...
-    """
-    total = int(nonzeros_per_block.sum())
-    chunks = -(-dimension // (1 << _chunk_shift(total, dimension)))
-    directory = 1.0 + chunks
-    if total == 0:
-        return directory
-    # Neighbouring blocks together until the density shows through the noise.
-    group = np.cumsum(nonzeros_per_block) // 64
-    marked = np.bincount(group, weights=nonzeros_per_block)
-    things = np.bincount(group, weights=np.minimum(ESTIMATE_BLOCK, dimension - ESTIMATE_BLOCK * np.arange(len(group))))
-    bits = _golomb_bits(things, marked) + total
-    at_least = np.cumsum(magnitude_counts[::-1])[::-1]  # how many reach 0, 1, 2, ...
-    for reach in (2, 3):
-        here, before = (float(at_least[r]) if r < len(at_least) else 0.0 for r in (reach, reach - 1))
-        bits += chunks * (1 + 2 * np.log2(1 + here / chunks))
-        bits += _golomb_bits(np.array([before]), np.array([here]))
-        if here == 0:
-            break
-    rest = magnitude_counts[3:]
-    bits += float((rest * (2 * np.floor(np.log2(np.arange(1, len(rest) + 1))) + 1)).sum())
-    directory += chunks * ((total / chunks >= 128) + 2.5) - 2
-    return directory + bits / 8
-
-
-def _golomb_bits(things: npt.NDArray[np.number], marked: npt.NDArray[np.number]) -> float:
-    """Mean bits of the gaps between `marked` of `things`, at the best divisor and with the price of following it."""
-    things, marked = things[marked > 0], marked[marked > 0]
-    p = np.minimum(marked / things, 0.999)
-    divisor = np.maximum(1, np.rint(np.log(2) * (1 / p - 0.5)))
-    bits = np.ceil(np.log2(divisor))
-    q = 1 - p
-    longer = (q ** (2**bits - divisor) - q**divisor) / (1 - q**divisor)
-    rest = np.where(divisor > 1, bits - 1 + longer, 0)
-    return float((marked * (1 / (1 - q**divisor) + rest + 0.03)).sum())
-
-
-def _chunk_shift(nonzeros: int, dimension: int) -> int:
-    """log2 of the elements in a chunk: as few as give a chunk enough non-zeros on average."""
-    shift = _LEAST_SHIFT
-    while (nonzeros << shift) < _FILLED * dimension and (1 << shift) < dimension:
-        shift += 1
-    return shift
-
-
 def _collect(find: _Find, dimension: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
     """All non-zero elements in order; each thread collects those of its range of tiles."""
     parts: dict[int, tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]] = {}
@@ -226,12 +181,12 @@ def _collect(find: _Find, dimension: int) -> tuple[npt.NDArray[np.uint32], npt.N
 def write(header: Header, found: Nonzeros) -> bytes:
     """A frame of elements that are not zero."""
     index, level = found.index, found.level
-    shift = _chunk_shift(len(index), header.dimension)
+    shift = chunk_shift(len(index), header.dimension)
     edges = [0, len(index)]
     if header.dimension > 1 << shift:
         before = np.cumsum(found.counts)
-        edges[1:1] = before[(1 << shift - _LEAST_SHIFT) - 1 : -1 : 1 << shift - _LEAST_SHIFT].tolist()
-    chunks: list[npt.NDArray[np.uint8]] = [np.empty(0, dtype=np.uint8)] * (len(edges) - 1)
+        edges[1:1] = before[(1 << shift - LEAST_SHIFT) - 1 : -1 : 1 << shift - LEAST_SHIFT].tolist()
+    chunks: list[Part] = [b""] * (len(edges) - 1)
 
     def work(first: int, last: int) -> None:
         most = max(b - a for a, b in pairwise(edges[first : last + 1]))
@@ -243,8 +198,12 @@ def write(header: Header, found: Nonzeros) -> bytes:
                 origin = chunk << shift
                 size = min(1 << shift, header.dimension - origin)
                 bits = kernels.encode_chunk(index[mine], level[mine], origin, size, places, words)
-                chunks[chunk] = empty(-(-bits // 8), np.uint8)
-                chunks[chunk][:] = words.view(np.uint8)[: -(-bits // 8)]
+                size = -(-bits // 8)
+                if size < LARGE:
+                    chunks[chunk] = words[: -(-size // 8)].tobytes()[:size]
+                else:
+                    copy = chunks[chunk] = empty(size, np.uint8)
+                    copy[:] = words.view(np.uint8)[:size]
         done(places)
         done(words)
 
@@ -252,17 +211,15 @@ def write(header: Header, found: Nonzeros) -> bytes:
     filled = [len(chunk) for chunk in chunks if len(chunk)]
     numbers = [*(b - a for a, b in pairwise(edges)), *filled[:-1]]
     directory = bytes([shift]) + b"".join(map(varint, numbers))
-    frame, body = write_frame(header, len(directory) + sum(filled))
-    np.concatenate([np.frombuffer(directory, dtype=np.uint8), *chunks], out=body)
-    return seal(frame)
+    return framed(header, [directory, *chunks])
 
 
 def _read_directory(body: npt.NDArray[np.uint8], dimension: int) -> tuple[int, list[int], list[int], int]:
     """log2 of a chunk's elements, the count and the bytes of each chunk, and where the first one starts."""
     shift = int(body[0]) if len(body) else 0
-    if not _LEAST_SHIFT <= shift <= _MOST_SHIFT:
+    if not LEAST_SHIFT <= shift <= _MOST_SHIFT:
         raise FrameError(
-            f"A sparse body starts with log2 of its chunks' elements, {_LEAST_SHIFT} to {_MOST_SHIFT}; "
+            f"A sparse body starts with log2 of its chunks' elements, {LEAST_SHIFT} to {_MOST_SHIFT}; "
             f"this one with {shift if len(body) else 'nothing'}."
         )
     chunks = -(-dimension // (1 << shift))

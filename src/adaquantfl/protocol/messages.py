@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.checksum import crc32
-from ..codecs.frame import read_varint, varint
+from ..codecs.varints import read_varint, varint
 from ..errors import FrameError
 from ..quantizers.segments import scope_segments
 

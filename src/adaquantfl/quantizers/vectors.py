@@ -16,6 +16,7 @@ from .segments import Segments
 
 MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
 
+_FLOAT32 = np.dtype(np.float32)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Stretch = float | npt.NDArray[np.float64]  # for all segments, or one for each
@@ -29,6 +30,8 @@ def check_levels(s: int, most: int = MAX_LEVELS) -> None:
 
 def float32_vector(x: FloatVector) -> npt.NDArray[np.float32]:
     """A checked vector as contiguous float32; NaN and infinite elements are left to `norms`."""
+    if isinstance(x, np.ndarray) and x.dtype == _FLOAT32 and x.ndim == 1 and 0 < x.size <= MAX_DIMENSION:
+        return np.ascontiguousarray(x)
     array = np.asarray(x)
     if array.ndim != 1:
         raise QuantizeError(f"Expected a 1-D array, got one of shape {array.shape}. Flatten it with x.ravel().")
@@ -63,7 +66,10 @@ def norms(x: npt.NDArray[np.float32], segments: Segments, norm: str) -> npt.NDAr
     """The norm of each segment, l2 or linf. NaN, infinite elements and norms beyond float32 are refused."""
     if norm == LINF:
         return largest(x, segments)
-    euclidean = np.sqrt(square_sums(x, segments))
+    sums = square_sums(x, segments)
+    if len(sums) == 1 and sums[0] < _FLOAT32_MAX:  # its root is in range
+        return np.array([math.sqrt(sums[0])], dtype=np.float32)
+    euclidean = np.sqrt(sums)
     if euclidean.max() > _FLOAT32_MAX:
         raise QuantizeError(
             f"The vector's norm, {euclidean.max():g}, is beyond the range of float32. Scale it down first."
@@ -90,7 +96,7 @@ def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[n
     bounds, owner = segments.pieces
     sums = np.empty(len(owner), dtype=np.float64)
     over_ranges(lambda first, last: kernels.square_sums(x, bounds, sums, first, last), len(owner), smallest=4)
-    if not np.isfinite(sums).all():
+    if not (math.isfinite(sums[0]) if len(sums) == 1 else np.isfinite(sums).all()):
         raise _not_finite(x)
     return per_segment(sums, segments)
 
