@@ -76,7 +76,7 @@ class Memory:
         """Give the block of one array back, if it is one of those that were taken."""
         with self._lock:
             for place, block in enumerate(taken):
-                if array.ctypes.data == block.ctypes.data:
+                if array.base is block:
                     self._free.append(taken.pop(place))
                     return
 

@@ -46,8 +46,8 @@ def warm(report: Callable[[str], None] = lambda line: None) -> Warmed:
                 total.add(encode(levels, codec))
                 total.result()
                 decode(compress(x, s, 1, codec, quantizer=name)).dequantize()
-    # Long and with many levels in use: the wide body of the dense codec.
-    decode(compress(np.tile(x, 4), 100, 1, "dense", norm="linf"))
+    for s in (100, 1_000):  # long and with many levels in use: the wide body of the dense codec, in both integers
+        decode(compress(np.tile(x, 4), s, 1, "dense", norm="linf"))
     kernels = [kernel for kernel in _kernels() if kernel.stats.cache_path]
     return Warmed(
         sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels),

@@ -206,26 +206,20 @@ def plan(census: Census, dimension: int) -> Plan | None:
 def encode(values: npt.NDArray[np.signedinteger], how: Plan) -> list[Part]:
     """The parts of a body."""
     table, chunk = how.table, 1 << how.exponent
-    symbols = as_pairs(values) if table.pairs else values
+    symbols = as_pairs(values) if table.pairs else _narrow(values)
     lowest, rows = table.for_writing()
     chunks = -(-len(symbols) // chunk)
     streams: list[npt.NDArray[np.uint16]] = [np.empty(0, dtype=np.uint16)] * chunks
 
     def work(first: int, last: int) -> None:
         scratch = empty(min(chunk, len(symbols)) + 16 + STATE_WORDS, np.uint16)
-        narrow = empty(min(chunk, len(symbols)), np.int16) if symbols.dtype != np.int16 else None
         states, cursor = np.empty(LANES, dtype=np.uint32), np.empty(rans.CURSOR, dtype=np.int64)
         for i in range(first, last):
             here = symbols[i * chunk : (i + 1) * chunk]
-            if narrow is not None:
-                narrow[: len(here)] = here
-                here = narrow[: len(here)]
             size = rans.encode_chunk(here, lowest, rows, states, cursor, scratch)
             streams[i] = empty(size, np.uint16)
             streams[i][:] = scratch[:size]
         done(scratch)
-        if narrow is not None:
-            done(narrow)
 
     over_ranges(work, chunks, smallest=1)
     head = how.head + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
@@ -261,15 +255,10 @@ def read(frame: Frame) -> npt.NDArray[np.signedinteger]:
 
     def work(first: int, last: int) -> None:
         states, cursor = np.empty(LANES, dtype=np.uint32), np.empty(rans.CURSOR, dtype=np.int64)
-        scratch = empty(min(chunk, count), np.int16)
         for i in range(first, last):
-            target = symbols[i * chunk : (i + 1) * chunk]
-            here = target if target.dtype == np.int16 else scratch[: len(target)]
+            here = symbols[i * chunk : (i + 1) * chunk]
             if not rans.decode_chunk(words, edges[i], edges[i + 1], slots, states, cursor, here):
                 wrong.append(i)
-            if here is not target:
-                target[:] = here
-        done(scratch)
 
     over_ranges(work, chunks, smallest=1)
     if wrong or values[d:].any():
@@ -285,6 +274,15 @@ def as_pairs(values: npt.NDArray[np.signedinteger]) -> Symbols:
     pairs = empty(d + d % 2, np.int8)
     pairs[:d], pairs[d:] = values, 0
     return pairs.view("<i2")
+
+
+def _narrow(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
+    """Levels of a wide body in the integers that its kernels take."""
+    if values.itemsize <= 2:
+        return values
+    narrow: Symbols = empty(len(values), np.int16)
+    narrow[:] = values
+    return narrow
 
 
 def _symbols(dimension: int, pairs: int) -> int:

@@ -102,7 +102,7 @@ def decode_chunk(words, start, end, slots, states, cursor, symbols):
             rest = np.uint32(x >> _SCALE)
             q = np.uint32(rest >> e)
             raw = np.int32(np.uint32(rest - np.uint32(q << e)))
-            here[lane] = np.int16(np.int32(interval >> np.int32(WIDTH_BITS)) + raw)
+            here[lane] = np.int32(interval >> np.int32(WIDTH_BITS)) + raw
             x = np.uint32(np.uint32(np.uint32(share & _WORD_MASK) * q) + np.uint32(share >> _WORD))
             empty = np.uint32(x < _FLOOR)
             p -= int(empty)

@@ -1,7 +1,8 @@
 """Rounds of the wide dense body's rANS in vectors: of 16 states with AVX-512, of 8 with AVX2.
 
 Elsewhere both functions do nothing, and the loops of `rans.py` do it all: slower, and the same bytes. Table rows are
-loaded one by one. Gather instructions take two to three times as long on processors whose microcode guards them.
+gathered where that is fast. On most processors they are loaded one by one: gather instructions take two to three times
+as long where microcode guards them.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import llvmlite.binding
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from ...jit import Function
@@ -19,6 +21,7 @@ from ...simd import BYTE, FLOAT, HALF, INDEX, WORD, Vectors, data, nothing, vect
 
 LANES = 64  # four vectors or more, whose latencies overlap
 SCALE_BITS = 12
+_GATHERING = {"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids"}
 FLOOR_BITS = 15  # states are from 2^15 to 2^31: a signed word holds them
 WORD_BITS = 16
 FREQUENCY_BITS, BIAS_BITS, WIDTH_BITS = 12, 16, 3  # of what is packed into a ROW and into a SLOT
@@ -31,7 +34,7 @@ def _encode_rounds(_: Any, symbols: Any, lowest: Any, rows: Any, states: Any, wo
         size = vector_size(context)
         if not size:
             return nothing(context, builder)
-        b = _Vectors(builder, size, LANES)
+        b, element = _Vectors(builder, size, LANES), ir.IntType(symbols.dtype.bitwidth)
         source, table, kept, target, place = (data(context, builder, signature, arguments, i) for i in (0, 2, 3, 4, 5))
         lanes = [cgutils.alloca_once_value(builder, b.load_at(kept, INDEX(at), WORD)) for at in b.places]
         free = cgutils.alloca_once_value(builder, b.load(place))
@@ -41,7 +44,7 @@ def _encode_rounds(_: Any, symbols: Any, lowest: Any, rows: Any, states: Any, wo
         with cgutils.for_range(builder, rounds) as loop:
             first = b.mul(b.sub(b.sub(rounds, INDEX(1)), loop.index), INDEX(LANES))
             for lane, at in zip(lanes, b.places, strict=True):
-                symbol = b.sext(b.load_at(source, b.add(first, INDEX(at)), HALF), b.vector(WORD))
+                symbol = b.sext(b.load_at(source, b.add(first, INDEX(at)), element), b.vector(WORD))
                 reciprocal, row = b.look_up(table, b.sub(symbol, least))
                 frequency = b.add(b.and_(row, b.all((1 << FREQUENCY_BITS) - 1)), b.all(1))
                 bias = b.and_(b.lshr(row, b.all(FREQUENCY_BITS)), b.all((1 << BIAS_BITS) - 1))
@@ -78,7 +81,7 @@ def _decode_rounds(_: Any, words: Any, start: Any, slots: Any, states: Any, symb
         size = vector_size(context)
         if not size:
             return nothing(context, builder)
-        b = _Vectors(builder, size, LANES)
+        b, element = _Vectors(builder, size, LANES), ir.IntType(symbols.dtype.bitwidth)
         source, table, kept, target, place = (data(context, builder, signature, arguments, i) for i in (0, 2, 3, 4, 5))
         lanes = [cgutils.alloca_once_value(builder, b.load_at(kept, INDEX(at), WORD)) for at in b.places]
         behind = cgutils.alloca_once_value(builder, b.load(place))
@@ -96,7 +99,7 @@ def _decode_rounds(_: Any, words: Any, start: Any, slots: Any, states: Any, symb
                 rest = b.lshr(x, b.all(SCALE_BITS))
                 quotient = b.lshr(rest, width)
                 symbol = b.add(b.ashr(interval, b.all(WIDTH_BITS)), b.sub(rest, b.shl(quotient, width)))
-                b.store_at(target, b.add(first, INDEX(at)), b.trunc(symbol, b.vector(HALF)))
+                b.store_at(target, b.add(first, INDEX(at)), b.trunc(symbol, b.vector(element)))
                 frequency, slot = b.and_(share, b.all(0xFFFF)), b.lshr(share, b.all(16))
                 x = b.add(b.mul(frequency, quotient), slot)
                 empty = b.icmp_unsigned("<", x, b.all(1 << FLOOR_BITS))
@@ -113,11 +116,23 @@ def _decode_rounds(_: Any, words: Any, start: Any, slots: Any, states: Any, symb
     return types.none(words, types.int64, slots, states, symbols, cursor), build
 
 
+def _gathers() -> bool:
+    """Whether the processor gathers fast."""
+    return (config.CPU_NAME or llvmlite.binding.get_host_cpu_name()) in _GATHERING
+
+
 class _Vectors(Vectors):
     """With what is done to states."""
 
     def look_up(self, table: Any, places: Any) -> tuple[Any, Any]:
-        """The lower and the upper words of table[place], for a table of 64 bits each. Indices come two at a time."""
+        """The lower and the upper words of table[place], for a table of 64 bits each."""
+        find = self._gather if _gathers() and self.size == 16 else self._load_each
+        halves = [self.bitcast(half, self.vector(WORD)) for half in find(table, places)]
+        low, high = (ir.Constant(self.vector(WORD), [WORD(2 * j + part) for j in range(self.size)]) for part in (0, 1))
+        return self.shuffle_vector(*halves, low), self.shuffle_vector(*halves, high)
+
+    def _load_each(self, table: Any, places: Any) -> list[Any]:
+        """The entries of both halves of the places, one by one. Places come two at a time."""
         half = ir.VectorType(INDEX, self.size // 2)
         pairs, halves = self.bitcast(places, half), []
         for start in range(0, self.size // 2, self.size // 4):
@@ -127,9 +142,21 @@ class _Vectors(Vectors):
                 for part, index in enumerate((self.and_(pair, INDEX(2**32 - 1)), self.lshr(pair, INDEX(32)))):
                     entry = self.load(self.gep(table, [index]))
                     found = self.insert_element(found, entry, WORD(2 * j + part))
-            halves.append(self.bitcast(found, self.vector(WORD)))
-        low, high = (ir.Constant(self.vector(WORD), [WORD(2 * j + part) for j in range(self.size)]) for part in (0, 1))
-        return self.shuffle_vector(*halves, low), self.shuffle_vector(*halves, high)
+            halves.append(found)
+        return halves
+
+    def _gather(self, table: Any, places: Any) -> list[Any]:
+        """The same by an instruction of AVX-512."""
+        eight, pointer, bit = ir.VectorType(INDEX, 8), BYTE.as_pointer(), ir.IntType(1)
+        each = ir.VectorType(bit, 8)
+        kind = ir.FunctionType(eight, [eight, pointer, ir.VectorType(WORD, 8), each, WORD])
+        function = cgutils.get_or_insert_function(self.module, kind, "llvm.x86.avx512.mask.gather.dpq.512")
+        address, everything, halves = self.bitcast(table, pointer), ir.Constant(each, [bit(1)] * 8), []
+        for start in (0, 8):
+            chosen = ir.Constant(ir.VectorType(WORD, 8), [WORD(start + j) for j in range(8)])
+            half = self.shuffle_vector(places, places, chosen)
+            halves.append(self.call(function, [ir.Constant(eight, None), address, half, everything, WORD(8)]))
+        return halves
 
     def compress(self, vector: Any, mask: Any) -> Any:
         """The chosen lanes move to the front; what is behind them has no meaning."""
