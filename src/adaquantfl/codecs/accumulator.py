@@ -278,5 +278,7 @@ def _steps(header: Header, weight: float, largest: float) -> npt.NDArray[np.floa
         raise FrameError(f"Values up to {largest:g} with weight {weight:g} are beyond float32.")
     if header.quantizer == FLOAT32 or not header.kind.linear:
         return np.array([weight], dtype=np.float32)
-    scales = weight * header.scales.astype(np.float64)
-    return (scales / (header.s if header.kind.divides else 1)).astype(np.float32)
+    parts = header.s if header.kind.divides else 1
+    if len(header.scales) == 1:  # without arrays on the way, which a short vector would wait for
+        return np.array([float(weight) * float(header.scales[0]) / parts], dtype=np.float32)
+    return (weight * header.scales.astype(np.float64) / parts).astype(np.float32)

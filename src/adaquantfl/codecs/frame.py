@@ -63,17 +63,17 @@ class Header:
             tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
         )
 
-    @cached_property
+    @property
     def kind(self) -> Quantizer:
         """The quantizer of a frame of levels."""
         return by_tag(self.quantizer)[0]
 
-    @cached_property
+    @property
     def norm(self) -> str:
         """What the scales are norms of; "" where they are none."""
         return by_tag(self.quantizer)[1]
 
-    @cached_property
+    @property
     def top(self) -> int:
         """The largest magnitude of a level."""
         return self.kind.top(self.s, self.numbers)

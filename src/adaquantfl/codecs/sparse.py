@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..memory import LARGE, done, empty
-from ..quantizers.kernels import ROW
 from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import WORTH_A_THREAD, over_ranges
 from .frame import TILE, Frame, Header, Part, framed
 from .kernels import nonzeros
 from .kernels import sparse as kernels
+from .kernels.quantizing import ROW
 from .sparse_size import LEAST_SHIFT, chunk_shift
 from .varints import read_varints, varint
 
@@ -72,10 +72,11 @@ class Nonzeros:
         def find(
             first: int, last: int, index: npt.NDArray[np.uint32], level: npt.NDArray[np.int32], found: int
         ) -> tuple[int, int]:
-            row, slots = np.empty(ROW, dtype=np.int32), np.empty(ROW + 1, dtype=np.uint8)
+            row, rest = np.empty(ROW, dtype=np.int32), np.empty(ROW, dtype=np.float32)
+            slots = np.empty(ROW + 1, dtype=np.uint8)
             floats = ready.x, offsets, ready.inverse, ready.top, low, high
             return nonzeros.quantize_find(  # type: ignore[no-any-return]
-                *floats, first, last, row, slots, counts, index, level, found
+                *floats, first, last, row, rest, slots, counts, index, level, found
             )
 
         return Nonzeros(*_collect(find, ready.segments.dimension), counts)

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from ..intrinsics import bits_of, float_of, squares
-from ..jit import INLINED, expand, inline, kernel
+from ..jit import INLINED, inline, kernel
 
 WEYL = np.uint32(0x9E3779B9)  # 2^32 / golden ratio: consecutive indices are spread over the whole range
 MIX_1 = np.uint32(0x7FEB352D)  # multipliers of a full-avalanche 32-bit mix
@@ -18,10 +18,7 @@ MIX_2 = np.uint32(0x846CA68B)
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _TWO31 = np.float32(2.0**31)
 SINGLE_LEVELS = 4_095
-ROW = 64
-_ONE = np.int32(1)
-_TWO30 = np.float32(2.0**30)
-_REACH = np.float32(2.0**30 * (1 + 2.0**-16))  # more than 2^30 by more than `magnitude` ever rounds up
+ROW = 32  # elements whose squares are added side by side
 
 
 @kernel
@@ -110,22 +107,6 @@ def _magnitude_double(value, inverse, top, random31):
     low = np.int32(t)
     threshold = np.int32((t - low) * 2.0**31)
     return np.int32(low + np.int32(random31 < threshold))
-
-
-@expand
-def may_hold_nonzero(row, inv, place, high):
-    """False only where every level of a row of ROW elements is 0: the same random numbers, a slightly higher threshold.
-
-    Where few levels are not zero it passes over most rows in two thirds of the time of quantizing them.
-    """
-    hit = np.int32(0)
-    for j in range(ROW):
-        t = np.float32(abs(row[j]) * inv)
-        reach = np.int32(min(np.float32(t * _REACH), _TWO30))
-        draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
-        random30 = np.int32(draw >> _ONE)
-        hit = np.int32(hit | np.int32(np.int32(random30 - reach) - _ONE))  # negative where random30 <= reach
-    return hit < 0
 
 
 @kernel

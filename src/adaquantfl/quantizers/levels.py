@@ -141,7 +141,7 @@ def bound(
 ) -> float:
     """What no element of a frame with these facts can exceed in size: growth x scale; a rotation of n elements can put
     all of them into one, sqrt(n) times as large."""
-    largest = float(scales.max()) * kind.growth(s, numbers)
+    largest = float(scales[0] if len(scales) == 1 else scales.max()) * kind.growth(s, numbers)
     return largest * math.sqrt(dimension if segments is None else segments.max()) if kind.rotates else largest
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...jit import inline, kernel
 from ...quantizers.kernels import segment_at, stream_start
-from .packing import LANES, add_block, largest_code, pack_block, quantize_block, unpack_block
+from .packing import LANES, add_block, largest_code, pack_block, unpack_block
+from .quantizing import quantize_block
 
 BLOCK = 1024
 

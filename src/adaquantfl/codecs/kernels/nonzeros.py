@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit import expand, inline, kernel
-from ...quantizers.kernels import ROW, WEYL, draw31, magnitude, may_hold_nonzero, segment_at, stream_start
+from ...quantizers.kernels import segment_at, stream_start
 from ..frame import TILE
+from .quantizing import ROW, may_hold_nonzero, quantize_row
 
 
 @expand
@@ -50,8 +51,11 @@ def find(values, first, last, slots, counts, index, level, found):
 
 
 @kernel
-def quantize_find(x, offsets, inverse, top, low, high, first, last, scratch, slots, counts, index, level, found):
-    """Like quantizing and then `find`, but the levels of one row at a time, in `scratch`, are all that is written."""
+def quantize_find(x, offsets, inverse, top, low, high, first, last, row, rest, slots, counts, index, level, found):
+    """Like quantizing and then `find`, but the levels of one row at a time are all that is written.
+
+    row, rest: scratch for the levels of ROW elements, and for the floats of an incomplete row.
+    """
     segment = segment_at(offsets, first * TILE)
     for tile in range(first, last):
         position, tile_end = tile * TILE, min(len(x), (tile + 1) * TILE)
@@ -64,15 +68,15 @@ def quantize_find(x, offsets, inverse, top, low, high, first, last, scratch, slo
             end = min(tile_end, offsets[segment + 1])
             inv = inverse[segment]
             for start in range(position, end, ROW):
-                source = x[start : min(start + ROW, end)]
                 place = stream_start(start, low)
-                if len(source) == ROW and not may_hold_nonzero(source, inv, place, high):
-                    continue
-                row = scratch[: len(source)]
-                for j in range(len(source)):
-                    draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high)
-                    size = magnitude(source[j], inv, top, draw)
-                    row[j] = -size if source[j] < 0 else size
+                if start + ROW <= end:
+                    if not may_hold_nonzero(x, start, inv, place, high):
+                        continue
+                    quantize_row(x, start, inv, top, place, high, row)
+                else:
+                    for j in range(ROW):
+                        rest[j] = x[start + j] if start + j < end else np.float32(0)
+                    quantize_row(rest, 0, inv, top, place, high, row)
                 found = _append(row, start, slots, index, level, found)
             position = end
         counts[tile] = found - before

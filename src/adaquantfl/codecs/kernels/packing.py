@@ -2,8 +2,8 @@
 
 A row of 32 codes is two or four vectors, so shifting and joining rows takes a few instructions each, and the words that
 are being filled stay in registers. Numba's loops would write them to memory for every row; with the shifts written out
-they do not, but take half a second to compile, for each width. `quantize_block` makes the codes of
-floats, and `add_block` floats of the codes, without writing these down.
+they do not, but take half a second to compile, for each width. `add_block` makes floats of the
+codes without writing these down.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ...jit import Function
-from ...quantizers.kernels import MIX_1, MIX_2, WEYL
-from ...simd import DOUBLE, FLOAT, INDEX, WORD, Vectors, data, nothing, vector_size
+from ...simd import FLOAT, INDEX, WORD, Vectors, data, nothing, vector_size
 
 LANES = 32
 _SIGN = 1 << 31
@@ -31,21 +29,21 @@ def _pack_block(_: Any, codes: Any, bits: Any, words: Any, start: Any) -> Any:
     """words[start + 32 w + lane] = word w of the lane's 32 codes, lowest bits first. Every code is below 2^bits."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b = _vectors(context, builder)
+        b = vectors(context, builder)
         source, target = (data(context, builder, signature, arguments, place) for place in (0, 2))
         width = b.trunc(arguments[1], WORD)
         filled = cgutils.alloca_once_value(builder, WORD(0))  # bits of the present word that are taken
         word = cgutils.alloca_once_value(builder, arguments[3])
         pending = [cgutils.alloca_once_value(builder, b.all(0)) for _ in b.places]
         with cgutils.for_range(builder, INDEX(LANES)) as loop:
-            row = _load(b, source, b.mul(loop.index, INDEX(LANES)), WORD)
+            row = load(b, source, b.mul(loop.index, INDEX(LANES)), WORD)
             taken = b.load(filled)
             up, end = b.splat(taken), b.add(taken, width)
             joined = [b.or_(b.load(old), b.shl(part, up)) for old, part in zip(pending, row, strict=True)]
             with b.if_else(b.icmp_unsigned(">=", end, WORD(LANES))) as (full, otherwise):
                 with full:
                     place = b.load(word)
-                    _store(b, target, place, joined)
+                    store(b, target, place, joined)
                     b.store(b.add(place, INDEX(LANES)), word)
                     left = b.sub(end, WORD(LANES))  # the code's upper bits, which go to the next word
                     down = b.splat(b.sub(width, left))
@@ -65,13 +63,13 @@ def _unpack_block(_: Any, words: Any, start: Any, bits: Any, codes: Any) -> Any:
     """The inverse: codes[32 row + lane], from the words that begin at start."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b = _vectors(context, builder)
+        b = vectors(context, builder)
         source, target = (data(context, builder, signature, arguments, place) for place in (0, 3))
         width = b.trunc(arguments[2], WORD)
         ones = b.splat(_ones(b, width))
 
         def use(first: Any, row: Row) -> None:
-            _store(b, target, first, [b.and_(part, ones) for part in row])
+            store(b, target, first, [b.and_(part, ones) for part in row])
 
         _unpack(b, width, source, arguments[1], use)
         return nothing(context, builder)
@@ -79,57 +77,24 @@ def _unpack_block(_: Any, words: Any, start: Any, bits: Any, codes: Any) -> Any:
     return types.none(words, types.int64, types.int64, codes), build
 
 
-def _quantize_block(
-    _: Any, x: Any, begin: Any, each: Any, top: Any, place: Any, high: Any, bits: Any, codes: Any
-) -> Any:
-    """codes[i] = the level of x[begin + i], see `quantizers.kernels.magnitude`, and its sign above, for a block.
-
-    place: of the first element in the Weyl sequence. The type of `each` decides the arithmetic.
-    """
-    double = each.dtype == types.float64
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b = _vectors(context, builder)
-        source, factors, target = (data(context, builder, signature, arguments, at) for at in (0, 2, 7))
-        begin, top, place, high, bits = (arguments[at] for at in (1, 3, 4, 5, 6))
-        limit, other = b.splat(top), b.splat(high)
-        sign = b.splat(b.shl(WORD(1), b.sub(b.trunc(bits, WORD), WORD(1))))
-        lanes = [ir.Constant(b.vector(WORD), _weyl(range(at, at + b.size))) for at in b.places]
-        streams = [cgutils.alloca_once_value(builder, b.add(b.splat(place), lane)) for lane in lanes]
-        with cgutils.for_range(builder, INDEX(LANES)) as loop:
-            first = b.mul(loop.index, INDEX(LANES))
-            floats = _load(b, source, b.add(begin, first), FLOAT)
-            b.prefetch(source, b.add(begin, first), FLOAT)
-            inverses, row = _load(b, factors, first, DOUBLE if double else FLOAT), []
-            for value, inverse, stream in zip(floats, inverses, streams, strict=True):
-                random = b.load(stream)
-                b.store(b.add(random, b.all(_weyl([LANES])[0])), stream)
-                row.append(_code(b, value, inverse, limit, _draw32(b, random, other), sign))
-            _store(b, target, first, row)
-        return nothing(context, builder)
-
-    given = x, types.int64, each, each.dtype, types.uint32, types.uint32, types.int64, codes
-    return types.none(*given), build
-
-
 def _add_block(_: Any, words: Any, start: Any, bits: Any, each: Any, total: Any, begin: Any) -> Any:
     """total[begin + i] += each[i] x the signed level of code i of a block, whose words begin at start."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b = _vectors(context, builder)
+        b = vectors(context, builder)
         source, factors, target = (data(context, builder, signature, arguments, place) for place in (0, 3, 4))
         width = b.trunc(arguments[2], WORD)
         ones, up = b.splat(_ones(b, b.sub(width, WORD(1)))), b.splat(b.sub(WORD(LANES), width))
 
         def use(first: Any, row: Row) -> None:
             place, sums = b.add(arguments[5], first), []
-            old, steps = _load(b, target, place, FLOAT), _load(b, factors, first, FLOAT)
+            old, steps = load(b, target, place, FLOAT), load(b, factors, first, FLOAT)
             b.prefetch(target, place, FLOAT)
             for part, step, before in zip(row, steps, old, strict=True):
                 level = b.bitcast(b.sitofp(b.and_(part, ones), b.vector(FLOAT)), b.vector(WORD))
                 signed = b.xor(level, b.and_(b.shl(part, up), b.all(_SIGN)))
                 sums.append(b.fadd(before, b.fmul(step, b.bitcast(signed, b.vector(FLOAT)))))
-            _store(b, target, place, sums)
+            store(b, target, place, sums)
 
         _unpack(b, width, source, arguments[1], use)
         return nothing(context, builder)
@@ -141,7 +106,7 @@ def _largest_code(_: Any, words: Any, start: Any, bits: Any) -> Any:
     """The largest level of a block, whose words begin at start."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        b = _vectors(context, builder)
+        b = vectors(context, builder)
         width = b.trunc(arguments[2], WORD)
         ones = b.splat(_ones(b, b.sub(width, WORD(1))))
         tops = [cgutils.alloca_once_value(builder, b.all(0)) for _ in b.places]
@@ -170,64 +135,37 @@ def _unpack(b: Vectors, width: Any, source: Any, start: Any, use: Callable[[Any,
         shift = b.and_(bit, WORD(LANES - 1))
         place = b.add(start, b.zext(b.sub(bit, shift), INDEX))
         down = b.splat(shift)
-        low = [b.lshr(part, down) for part in _load(b, source, place, WORD)]
+        low = [b.lshr(part, down) for part in load(b, source, place, WORD)]
         code = [cgutils.alloca_once_value(b.builder, part) for part in low]
         with b.if_then(b.icmp_unsigned(">", b.add(shift, width), WORD(LANES))):
             up = b.splat(b.sub(WORD(LANES), shift))
-            following = _load(b, source, b.add(place, INDEX(LANES)), WORD)
+            following = load(b, source, b.add(place, INDEX(LANES)), WORD)
             for kept, part, upper in zip(code, low, following, strict=True):
                 b.store(b.or_(part, b.shl(upper, up)), kept)
         use(b.mul(loop.index, INDEX(LANES)), [b.load(kept) for kept in code])
 
 
-def _code(b: Vectors, value: Any, inverse: Any, top: Any, random: Any, sign: Any) -> Any:
-    """See `quantizers.kernels.magnitude`; random / 2 is below a threshold where random is below twice as much."""
-    words, kind = b.vector(WORD), inverse.type.element
-    bits = b.bitcast(value, words)
-    size = b.bitcast(b.and_(bits, b.all(_SIGN - 1)), value.type)
-    if kind == FLOAT:
-        t = b.bitcast(b.fmul(size, inverse), words)
-        t = b.bitcast(b.and_(b.add(t, b.all(4)), b.all(0xFFFFFFF8)), value.type)
-    else:
-        t = b.fadd(b.fmul(b.fpext(size, inverse.type), inverse), b.all(2.0**-32, kind))
-    t = b.select(b.fcmp_ordered("<", t, top), t, top)
-    low = b.fptosi(t, words)
-    threshold = b.fptosi(b.fmul(b.fsub(t, b.sitofp(low, t.type)), b.all(2.0**31, kind)), words)
-    level = b.sub(low, b.sext(b.icmp_unsigned("<", random, b.add(threshold, threshold)), words))
-    negative = b.and_(b.icmp_signed("<", bits, b.all(0)), b.icmp_signed(">", level, b.all(0)))
-    return b.or_(level, b.select(negative, sign, b.all(0)))
-
-
-def _draw32(b: Vectors, x: Any, high: Any) -> Any:
-    """See `quantizers.kernels.draw31`, which leaves the lowest bit out."""
-    x = b.mul(b.xor(x, b.lshr(x, b.all(16))), b.all(int(MIX_1)))
-    x = b.mul(b.xor(b.xor(x, b.lshr(x, b.all(15))), high), b.all(int(MIX_2)))
-    return b.xor(x, b.lshr(x, b.all(16)))
-
-
-def _vectors(context: Any, builder: Any) -> Vectors:
-    return Vectors(builder, vector_size(context) or _LEAST, LANES)
-
-
-def _weyl(places: Any) -> list[int]:
-    return [place * int(WEYL) % 2**32 for place in places]
+def vectors(context: Any, builder: Any, lanes: int = LANES) -> Vectors:
+    """A builder for rows of `lanes` words."""
+    return Vectors(builder, vector_size(context) or _LEAST, lanes)
 
 
 def _ones(b: Vectors, count: Any) -> Any:
     return b.sub(b.shl(WORD(1), count), WORD(1))
 
 
-def _load(b: Vectors, source: Any, index: Any, kind: Any) -> Row:
+def load(b: Vectors, source: Any, index: Any, kind: Any) -> Row:
+    """The row that begins at `index`."""
     return [b.load_at(source, b.add(index, INDEX(at)), kind) for at in b.places]
 
 
-def _store(b: Vectors, target: Any, index: Any, row: Row) -> None:
+def store(b: Vectors, target: Any, index: Any, row: Row) -> None:
+    """Write the row that begins at `index`."""
     for part, at in zip(row, b.places, strict=True):
         b.store_at(target, b.add(index, INDEX(at)), part)
 
 
 pack_block: Function = intrinsic(_pack_block)
 unpack_block: Function = intrinsic(_unpack_block)
-quantize_block: Function = intrinsic(_quantize_block)
 add_block: Function = intrinsic(_add_block)
 largest_code: Function = intrinsic(_largest_code)

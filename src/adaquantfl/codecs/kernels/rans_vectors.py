@@ -118,7 +118,8 @@ def _decode_rounds(_: Any, words: Any, start: Any, slots: Any, states: Any, symb
 
 def _gathers() -> bool:
     """Whether the processor gathers fast."""
-    return (config.CPU_NAME or llvmlite.binding.get_host_cpu_name()) in _GATHERING
+    settings: Any = config  # its type does not know this name
+    return (settings.CPU_NAME or llvmlite.binding.get_host_cpu_name()) in _GATHERING
 
 
 class _Vectors(Vectors):
