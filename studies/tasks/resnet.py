@@ -1,14 +1,16 @@
 """The paper's ResNet-18 on 4,000 pictures of CIFAR-10, few enough that a training goes to its floor in minutes.
 
-`batch_norm` is the paper's model. `group_norm` has GroupNorm in the place of BatchNorm, so that one norm for the whole
+`batch_norm` is the paper's model. `group_norm` has GroupNorm instead of BatchNorm, so that one norm for the whole
 update is safe. `..._sorted` deals the pictures out by label.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 import adaquantfl as aq
-from adaquantfl.training import datasets, models
+from adaquantfl.training import catalogue, datasets, models
 
 TRAIN, TEST = 4_000, 2_000
 GROUPS = 32
@@ -34,8 +36,8 @@ def grouped(module: nn.Module) -> nn.Module:
     return module
 
 
-def _task(model: object, clients: int, by_label: bool) -> aq.OwnTask:
-    data, spec = datasets.load("cifar-10"), datasets.find("cifar-10")
+def _task(model: Callable[[], nn.Module], clients: int, by_label: bool) -> aq.OwnTask:
+    data, spec = datasets.load("cifar-10"), catalogue.find("cifar-10")
     train_y = torch.as_tensor(data.train_y)
     order = torch.randperm(len(train_y))[:TRAIN]
     if by_label:
