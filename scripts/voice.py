@@ -23,10 +23,6 @@ TO_DO = {
     "docs/configuration.md",
     "docs/how-to/ddp.md",
     "docs/how-to/language-model.md",
-    "docs/performance.md",
-    "docs/results.md",
-    "docs/rivals.md",
-    "docs/theory.md",
 }
 
 # A small letter starts a sentence too, as in a file's name, but not after an abbreviation such as i.i.d.
