@@ -53,7 +53,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation site, in site/: open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python scripts/site_pages.py
 
 format: $(READY)  ## sort imports and format
 	$(BIN)/ruff check --fix .

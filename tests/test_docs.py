@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import subprocess
 import tomllib
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import site_hooks
+import site_pages
 
 import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
@@ -156,7 +157,7 @@ def test_every_command_in_a_block_is_one(page: Path) -> None:
 
 
 def test_every_command_in_a_sentence_is_one() -> None:
-    known = {command.prog: command.format_help() for command, _ in site_hooks.commands(build_parser())}
+    known = {command.prog: command.format_help() for command, _ in site_pages.commands(build_parser())}
     for page in PAGES:
         for place, words in pages.mentions(page):
             if words[0] == "make":
@@ -228,8 +229,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_every_page_is_in_the_sites_navigation() -> None:
-    text = (ROOT / "mkdocs.yml").read_text()
-    listed = set(re.findall(r"^ +- (?:[^#\n]*: )?([\w/-]+\.md)$", text, re.MULTILINE))
+    navigation = json.dumps(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    listed = set(re.findall(r'"([\w/-]+\.md)"', navigation))
     assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
 
 
