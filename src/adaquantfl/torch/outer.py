@@ -27,7 +27,7 @@ class OuterStep:
     DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. error: the
     share of an update's energy that may be sent later; with momentum, much of it makes training slower. bits: in the
     place of `error`, bits for each element at most. kept: how much of what was left out is added to the next update;
-    with few bits less than 1, and a large step without momentum (docs/how-to/language-model.md).
+    with few bits less than 1, and a large step without momentum (docs/how-to/pytorch.md).
 
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> net = nn.Linear(3, 1)
