@@ -61,6 +61,12 @@ QUOTED = [
         "168 comparisons. AdaQuantFL sends fewer bytes at no larger an error in 168 ",
     ),
     ("measurements.md", "took 103.1% of", "how-to/hosts.md", "a round took 103.1% of the local engine's time"),
+    (
+        "measurements.md",
+        "200 rounds of 50 of 10,000 clients (d = 25,450) took 55.2 s on 2 workers",
+        "performance.md",
+        "200 rounds of 50 of 10,000 clients (d = 25,450) took 55.2 s on 2 workers",
+    ),
     ("measurements.md", "1/81.5 of", "downlink.md", "| 1/81.5 |"),
     ("index.md", "6.65 MB", "downlink.md", "| 6.65 MB | 6.65 MB | 1/1 |"),
     ("index.md", "about 3 kB", "performance.md", "| 0 | tensor | 2 | 0.118% | 2,978 | 2,906 |"),
