@@ -1,4 +1,4 @@
-"""Loss and bytes of examples/outer_step at several amounts of noise: the table of docs/how-to/ddp.md.
+"""Loss and bytes of examples/outer_step at several amounts of noise: the table of docs/how-to/pytorch.md.
 
     python benchmarks/outer_step.py --out results/benchmarks/outer_step.json
 

@@ -20,13 +20,6 @@ MOST_WORDS = 25
 
 # Pages that are not rewritten yet. The list only gets shorter.
 TO_DO = {
-    "docs/configuration.md",
-    "docs/how-to/ddp.md",
-    "docs/how-to/language-model.md",
-    "docs/performance.md",
-    "docs/results.md",
-    "docs/rivals.md",
-    "docs/theory.md",
 }
 
 # A small letter starts a sentence too, as in a file's name, but not after an abbreviation such as i.i.d.
