@@ -35,7 +35,7 @@ class Exchanged:
 @dataclass(frozen=True)
 class Exchange:
     """Settings. error: the share of a vector's energy that may be sent later; larger is cheaper and later. bits: for
-    each element at most, in the place of an error. group: of processes; None is the default one."""
+    each element at most, instead of an error. group: of processes; None is the default one."""
 
     error: float
     group: dist.ProcessGroup | None

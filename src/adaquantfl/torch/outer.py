@@ -19,15 +19,17 @@ from .exchange import Exchange
 class OuterStep:
     """Every process trains with an optimizer of its own; `step()` makes one model of all of them.
 
-    What a process has moved since the last step is quantized, with error feedback; the mean over the processes is the
-    gradient of an outer optimizer. All processes must call `step()` equally often. They end it with the same weights,
-    bit for bit.
+    How far a process has moved since the last step is quantized, with error feedback. The mean over the processes is
+    the gradient of an outer optimizer. All processes must call `step()` equally often. They end it with the same
+    weights, bit for bit.
 
-    parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as in
-    DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. error: the
-    share of an update's energy that may be sent later; with momentum, much of it makes training slower. bits: in the
-    place of `error`, bits for each element at most. kept: how much of what was left out is added to the next update;
-    with few bits less than 1, and a large step without momentum (docs/how-to/pytorch.md).
+    - `parameters`: the model's; those that need no gradient stay as they are.
+    - `step`: the outer optimizer, "nesterov" as in DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as
+      `aq.Nesterov(eta=0.7, beta=0.9)`.
+    - `error`: the share of an update's energy that may be sent later. With momentum, much of it makes training slower.
+    - `bits`: bits for each element at most, instead of `error`.
+    - `kept`: how much of what was left out is added to the next update. With few bits it is less than 1, with a large
+      step and no momentum (docs/how-to/pytorch.md).
 
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> net = nn.Linear(3, 1)
