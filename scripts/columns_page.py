@@ -42,7 +42,10 @@ def _summary(column: Column) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """The marked texts of each page."""
-    return {DOCS / "configuration.md": {"history-columns": columns()}, DOCS / "how-to" / "runs.md": {"scalars": scalars()}}
+    return {
+        DOCS / "configuration.md": {"history-columns": columns()},
+        DOCS / "how-to" / "runs.md": {"scalars": scalars()},
+    }
 
 
 if __name__ == "__main__":

@@ -89,7 +89,8 @@ def test_issue_templates_have_a_head(name: str) -> None:
 
 def test_what_the_steps_of_a_release_run_is_there() -> None:
     _, _, page = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## A release\n")
-    assert len(targets := re.findall(r"`make ([a-z-]+)", page)) >= 5
+    targets = re.findall(r"`make ([a-z-]+)", page)
+    assert len(targets) >= 5
     for target in targets:
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
     for script in re.findall(r"scripts/\w+\.py", page):

@@ -91,8 +91,8 @@ def si_unit(largest: float, symbol: str) -> tuple[float, str]:
 def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
     """Round loss levels that some run reached, high to low, with the lowest that every run reached.
 
-    Levels at or above the first loss that was seen say nothing about training and are left out; of the
-    rest the `most` lowest are kept. A target_loss in a configuration counts as a round level.
+    Levels at or above the first loss that was seen say nothing about training and are left out. Of the rest the `most`
+    lowest are kept. A target_loss in a configuration counts as a round level.
     """
     lowest = [value for run in runs if (value := run.lowest()) is not None]
     starts = [losses[0] for run in runs if (losses := run.series("loss")[1]).size and np.isfinite(losses[0])]
@@ -132,7 +132,7 @@ def bits_table(
 
 
 def headline(runs: Sequence[RunRecord]) -> str:
-    """Which method sent the least to the lowest loss that can be compared, whoever it is, and how the others did.
+    """Which method sent the least to the lowest loss that can be compared, and how the others did.
 
     The loss is the lowest that two methods reached with every seed, AdaQuantFL being one of them where it takes part.
     """
