@@ -53,7 +53,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation site, in site/: open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python scripts/site_pages.py
 
 format: $(READY)  ## sort imports and format
 	$(BIN)/ruff check --fix .
@@ -68,7 +68,7 @@ fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_M
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(BOUNDS_MINUTES) --bounds-check
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(MINUTES)
 
-results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.md, when-not-to.md, how-to/hosts.md, scale.md, rivals.md, peers.md and nvflare.md, from their records
+results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.md, when-not-to.md, how-to/hosts.md, performance.md, rivals.md, peers.md and nvflare.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/letter_page.py
 	$(BIN)/python scripts/safe_default_page.py

@@ -1,4 +1,4 @@
-"""The tables of history's columns in docs/configuration.md and docs/report.md, from runs/columns.py.
+"""The tables of history's columns in docs/configuration.md and docs/how-to/runs.md, from runs/columns.py.
 
 python scripts/columns_page.py
 """
@@ -42,7 +42,10 @@ def _summary(column: Column) -> str:
 
 def pages() -> dict[Path, dict[str, str]]:
     """The marked texts of each page."""
-    return {DOCS / "configuration.md": {"history-columns": columns()}, DOCS / "report.md": {"scalars": scalars()}}
+    return {
+        DOCS / "configuration.md": {"history-columns": columns()},
+        DOCS / "how-to" / "runs.md": {"scalars": scalars()},
+    }
 
 
 if __name__ == "__main__":

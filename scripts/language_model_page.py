@@ -1,4 +1,4 @@
-"""Writes the tables of docs/how-to/language-model.md and of examples/flower_lora from their records.
+"""Writes the tables of docs/how-to/pytorch.md and of examples/flower_lora from their records.
 
 The records: results/diloco (`python -m studies.diloco`) and results/flower-lora.json (benchmarks/flower_lora.py).
 """
@@ -17,7 +17,7 @@ from marked import write  # noqa: E402
 
 from studies import diloco  # noqa: E402
 
-PAGE, EXAMPLE = ROOT / "docs" / "how-to" / "language-model.md", ROOT / "examples" / "flower_lora" / "README.md"
+PAGE, EXAMPLE = ROOT / "docs" / "how-to" / "pytorch.md", ROOT / "examples" / "flower_lora" / "README.md"
 LORA = ROOT / "results" / "flower-lora.json"
 NAMES = {"fp32": "float32", "auto": "default: `auto`, `late`"}
 

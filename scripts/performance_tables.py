@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import marked
+
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "benchmarks"
 MIDDLE = 11_181_642  # the dimension that the targets are set for
@@ -159,8 +161,8 @@ def main() -> None:
     page = f"""# Speed, size and memory
 
 Made by `make bench` and `scripts/performance_tables.py` from the records in `results/benchmarks`, on {machine["cores"]} cores
-of "{machine["cpu"]}" (AVX2). Speeds are shares of `np.copyto` of the same float32 vector in the same run, fastest of
-several: the machine is shared, a ratio within one run is what can be compared. `adaquantfl bench` measures yours.
+of "{machine["cpu"]}" (AVX2). Speeds are shares of `np.copyto` of the same float32 vector in the same run, the fastest
+of several. The machine is shared, so only ratios within one run can be compared. `adaquantfl bench` measures yours.
 
 ## Targets
 
@@ -168,10 +170,10 @@ several: the machine is shared, a ratio within one run is what can be compared. 
 
 ## Codecs
 
-On a Gaussian vector with one norm: the norm, quantizing, encoding and the checksum in "compress"; checksum, checks,
-decoding and adding in "decode + add", with the extra `speed` installed. GB/s are of float32 in or out on one core; "2
-threads" is the share of copy with both. Few levels are non-zero at these dimensions until s is in the hundreds, which is
-why `sparse` is so small.
+The vector is Gaussian and has one norm; the extra `speed` is installed. "Compress" is the norm, quantizing, encoding and
+the checksum. "Decode + add" is the checksum, the checks, decoding and adding. GB/s are of float32 in or out on one core;
+"2 threads" is the share of copy with both cores. Few levels are non-zero at these dimensions until s is in the hundreds,
+which is why `sparse` is so small.
 
 {speeds(codec["rows"])}
 
@@ -203,7 +205,7 @@ column is the paper's C_s over the whole frame that `auto` writes.
 
 `benchmarks/round.py`: the CNN, 8 clients, tau = 10, batch 64, on {round_["workers"]} workers of one thread. A round took
 {round_["round_seconds"]:.2f} s, of which local SGD {round_["local_sgd_seconds"]:.2f} s; encoding
-{1000 * round_["encode_seconds_per_worker"]:.0f} ms a worker, decoding and adding {1000 * round_["aggregate_seconds"]:.0f} ms.
+{1000 * round_["encode_seconds_per_worker"]:.0f} ms per worker, decoding and adding {1000 * round_["aggregate_seconds"]:.0f} ms.
 A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_by_threads"].values()):.2f} s at its best.
 
 ## Cold start
@@ -220,7 +222,7 @@ A plain PyTorch loop over the same batches took {min(round_["plain_loop_seconds_
 
 {table(["s", "codec", "1 client", "8 clients", "64 clients"], memory_rows(memory["rows"]))}
 """
-    (ROOT / "docs" / "performance.md").write_text(page)
+    marked.write(ROOT / "docs" / "performance.md", {"performance": page.strip()})
     print(targets(codec["rows"], start, round_, memory))
 
 
@@ -231,9 +233,9 @@ def compiling(record: dict[str, Any]) -> str:
         for row in record["rows"]
     ]
     header = ["quantizer", "codec", "s", "compress", "decode + add"]
-    return f"""`benchmarks/compile.py`: CPU seconds of a process that sends or receives one frame of 100,000 elements when no kernel
-has been compiled before, on "{record["machine"]["cpu"]}" that other work shared. {record["numba"]:.1f} s of each are Numba's:
-importing it and compiling an empty function. The target is 2 s. Every kernel together, `adaquantfl warm`, takes
+    return f"""`benchmarks/compile.py`: CPU seconds of a process that sends or receives one frame of 100,000 elements. No kernel was
+compiled before. The machine was "{record["machine"]["cpu"]}", shared with other work. {record["numba"]:.1f} s of each are
+Numba's: importing it and compiling an empty function. The target is 2 s. Every kernel together, `adaquantfl warm`, takes
 {record["every_kernel"]:.0f} s (target: 25 s). An image or a fleet pays it once: run `adaquantfl warm` with NUMBA_CACHE_DIR on a
 folder that all processes can read.
 
@@ -247,8 +249,8 @@ def real_run() -> str:
     levels = [json.loads(line)["s"] for line in lines]
     formula = summary["paper_bits"]  # bits a client; eight clients and eight bits a byte cancel out
     return (
-        f"s rose from {levels[0]} to {levels[-1]} while the loss fell to {summary['final_loss']:.3f}. By the paper's formula "
-        f"the {len(levels)} rounds take {formula / 1e6:.0f} MB of uplink over all clients; the frames, headers and losses "
+        f"s rose from {levels[0]} to {levels[-1]} while the loss fell to {summary['final_loss']:.3f}.\nBy the paper's formula "
+        f"the uplink of all clients takes {formula / 1e6:.0f} MB in {len(levels)} rounds. The frames, headers and losses\n"
         f"took {summary['wire_bytes_up'] / 1e6:.2f} MB, {formula / summary['wire_bytes_up']:.0f}x less (target: 100x)."
     )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from marked import write
 
 from adaquantfl.report import tables
+from adaquantfl.report.headline import headline
 from adaquantfl.runs import records
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +66,7 @@ def main() -> None:
     ratios = "; ratios are to AdaQuantFL" if "ratio" in shown else ""
     text = (
         f"{shown}\n\nThe loss is the lowest that all of them reached{ratios}. "
-        f"{tables.headline(runs)} The same 2-bit training takes {fewer:.0f}x fewer bytes on the wire than the formula "
+        f"{headline(runs)} The same 2-bit training takes {fewer:.0f}x fewer bytes on the wire than the formula "
         "counts: with one norm for a big tensor nearly every level is 0."
     )
     write(ROOT / "README.md", {"demo-table": text})

@@ -1,4 +1,4 @@
-"""Write the figure and tables of docs/scale.md from the records in results/benchmarks.
+"""Write the figure and tables of docs/performance.md from the records in results/benchmarks.
 
 python scripts/scale_page.py
 
@@ -22,7 +22,7 @@ from adaquantfl.report.tables import amount, markdown, significant
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "benchmarks"
-PAGE = ROOT / "docs" / "scale.md"
+PAGE = ROOT / "docs" / "performance.md"
 ROUND = 600.0  # seconds that a deployment's round may take
 PARAMETERS, MILLION = 100_000_000, 1_000_000
 MOST = 512  # clients that were measured together
@@ -71,7 +71,7 @@ def codecs() -> str:
 
 
 def densities() -> str:
-    grid = [["non-zeros", "of all", "bytes", "CPU ms", "ns a non-zero", "ns a byte"]]
+    grid = [["non-zeros", "of all", "bytes", "CPU ms", "ns per non-zero", "ns per byte"]]
     for row in read("scale")["by_density"]:
         seconds = row["cpu_seconds"]
         each = [significant(1e9 * seconds / row[key]) for key in ("nonzeros", "bytes")]
@@ -84,7 +84,7 @@ def densities() -> str:
     return (
         f"{markdown(grid)}\n\nLinear in the non-zeros only roughly: from 0.1 % on, a non-zero took {each[0]:.0f} to "
         f"{each[-1]:.0f} ns, and {more:.0f} times as many took {longer:.0f} times as long. The best straight line, "
-        f"{1e6 * line.fixed:.0f} µs a frame and {1e9 * line.slope:.0f} ns a non-zero, misses measurements by up to "
+        f"{1e6 * line.fixed:.0f} µs per frame and {1e9 * line.slope:.0f} ns per non-zero, misses measurements by up to "
         f"{line.worst:.0%}."
     )
 
@@ -92,7 +92,7 @@ def densities() -> str:
 def sizes() -> str:
     rows = read("scale")["by_size"]
     clients = sorted({row["clients"] for row in rows})
-    grid = [["d", "frames", "bytes a frame", *(f"n = {n}" for n in clients), "ns a byte, n = 512"]]
+    grid = [["d", "frames", "bytes per frame", *(f"n = {n}" for n in clients), "ns per byte, n = 512"]]
     for codec, d in dict.fromkeys((row["codec"], row["d"]) for row in rows):
         mine = {row["clients"]: row for row in rows if (row["codec"], row["d"]) == (codec, d)}
         last = mine[clients[-1]]
@@ -176,7 +176,7 @@ def deployment() -> str:
 
 
 def resources() -> str:
-    """What else a million clients ask for: cores, memory, aggregators in between, and the way down."""
+    """What else a million clients ask for: cores, memory, aggregators in between, and the downlink."""
     frame, whole = need("auto", MILLION).bytes / MILLION, 4 * PARAMETERS
     even = whole / frame
     aggregators = -(-MILLION // round(even))
@@ -186,19 +186,19 @@ def resources() -> str:
     lossy = sent["bytes"] / sent["d"] * PARAMETERS
     return f"""\
 - **Cores.** {significant(need("auto", MILLION).cores, 2)} cores check, decode and add a million frames in a round of
-  {ROUND / 60:.0f} minutes, by the cost a client of {MOST} clients measured together. Connections and TLS come on top
-  and were not measured.
+  {ROUND / 60:.0f} minutes. The cost per client is that of {MOST} clients measured together. Connections and TLS come on
+  top and were not measured.
 - **Memory.** A sum takes {peak:.1f} vectors of d float32, {amount(peak * whole, "B")}, for any number of clients.
 - **Aggregators in between.** One that adds up its clients and passes the sum on in float32 sends
   {amount(whole, "B")}, as much as {even:,.0f} frames. With fewer clients than that it saves no bandwidth, only
   connections. With as many, a million clients need {aggregators} aggregators, and the root takes
-  {amount(aggregators * whole, "B")} and {significant(root)} CPU seconds a round. Sums of sums round otherwise than one
-  sum in client order: the hierarchy has to be the same whenever a run is to be repeated bit for bit.
-- **The way down.** The model takes {amount(whole, "B")} a client, {amount(MILLION * whole, "B")} for a million.
-  A round's frames are {amount(MILLION * frame, "B")}, so that passing them on (`downlink = "exact"`) pays below
-  {even:,.0f} clients a round only. One lossy frame for all takes {amount(lossy, "B")} on a Gaussian change
-  ({8 * sent["bytes"] / sent["d"]:.2f} bits per element at s = {sent["s"]}), {whole / lossy:.1f}x less than the model;
-  being the same for everybody, it can come from caches near the clients.
+  {amount(aggregators * whole, "B")} and {significant(root)} CPU seconds per round. Sums of sums round differently from
+  one sum in client order. To repeat a run bit for bit, the hierarchy must be the same.
+- **The downlink.** The model takes {amount(whole, "B")} per client, {amount(MILLION * whole, "B")} for a million.
+  A round's frames are {amount(MILLION * frame, "B")}. So passing them on (`downlink = "exact"`) pays only below
+  {even:,.0f} clients per round. One lossy frame for all takes {amount(lossy, "B")} on a Gaussian change
+  ({8 * sent["bytes"] / sent["d"]:.2f} bits per element at s = {sent["s"]}), {whole / lossy:.1f}x less than the model.
+  It is the same for all clients, so caches near them can serve it.
 {carries()}"""
 
 
@@ -208,10 +208,10 @@ def carries() -> str:
     like = next(r for r in read("codec")["rows"] if (r["codec"], r["s"], r["threads"]) == ("sparse", 3, 1))
     size = real["bytes"]["auto"]
     return f"""\
-- **How far this carries.** Frames here are of Gaussian vectors with one norm. The CNN's real updates with a norm for
-  each tensor took {size:,} bytes at s = 3, {8 * size / like["d"]:.4f} bits per element; the Gaussian vector of that
-  size takes {like["bits_per_element"]:.4f}. A norm that more elements share leaves fewer non-zero, so that a model of
-  many small tensors has larger frames than one of a few large ones."""
+- **How general this is.** Frames here are of Gaussian vectors with one norm. The CNN's real updates with a norm for
+  each tensor took {size:,} bytes at s = 3, {8 * size / like["d"]:.4f} bits per element. The Gaussian vector of that
+  size takes {like["bits_per_element"]:.4f}. A norm that more elements share leaves fewer elements non-zero. So a model
+  of many small tensors has larger frames than one of a few large ones."""
 
 
 def blocks() -> dict[str, str]:
@@ -238,7 +238,7 @@ def figure() -> Figure:
                 left.loglog([row["clients"] for row in mine], each, ls=dash, marker=mark, color=colour, label=label)
         for codec, dash in LOOKS.items():
             left.plot([], [], ls=dash, color="#57606a", label=NAMES[codec])
-        left.set(xlabel="clients in a round, n", ylabel="CPU ms a client", title="Check, decode and add")
+        left.set(xlabel="clients in a round, n", ylabel="CPU ms per client", title="Check, decode and add")
         left.set_xticks([8, 32, 128, 512], ["8", "32", "128", "512"])
         left.minorticks_off()
         picture.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -247,9 +247,9 @@ def figure() -> Figure:
         fine = np.geomspace(x[0], x[-1], 100)
         right.loglog(x, [1e3 * row["cpu_seconds"] for row in found], "o", color="#d55e00")
         right.loglog(fine, 1e3 * (line.fixed + line.slope * fine), color="#57606a", lw=1, zorder=1)
-        right.set(xlabel="non-zeros in a frame", ylabel="CPU ms a frame", title="Sparse frames, d = 11.2 M")
+        right.set(xlabel="non-zeros in a frame", ylabel="CPU ms per frame", title="Sparse frames, d = 11.2 M")
         right.annotate(
-            f"line: {1e6 * line.fixed:.0f} µs + {1e9 * line.slope:.0f} ns a non-zero",
+            f"line: {1e6 * line.fixed:.0f} µs + {1e9 * line.slope:.0f} ns per non-zero",
             (0.05, 0.9),
             xycoords="axes fraction",
         )

@@ -1,10 +1,11 @@
-"""Flag long sentences and unclear idioms in README.md and docs/, and idioms in the messages of src/.
+"""Flag long sentences and unclear idioms in pages, docstrings and messages.
 
     python scripts/voice.py [FILE ...]
 
-Without files it reads all except TO_DO, and exits with 1 if it finds anything. Code, tables that a script writes and
-the targets of links are skipped; tables written by hand are read for idioms only. Messages are all texts in the code
-except docstrings: errors, help and log lines.
+Without files it reads README.md, docs/, the other pages for users and contributors, and the package. It exits with 1 if
+it finds anything. Code, tables that a script writes and the targets of links are skipped; tables written by hand are
+read for idioms only. Messages are all texts in the code except docstrings: errors, help and log lines. Of docstrings,
+those of modules and public names are read for long sentences too.
 """
 
 from __future__ import annotations
@@ -18,21 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 MOST_WORDS = 25
 
-# Pages that are not rewritten yet. The list only gets shorter.
-TO_DO = {
-    "docs/configuration.md",
-    "docs/how-to/ddp.md",
-    "docs/how-to/language-model.md",
-    "docs/performance.md",
-    "docs/results.md",
-    "docs/rivals.md",
-    "docs/theory.md",
-}
-
 # A small letter starts a sentence too, as in a file's name, but not after an abbreviation such as i.i.d.
 SENTENCES = re.compile(r"(?<=[.!?])[)\"*_]*\s+(?=[\"(*_\[`A-Z0-9])|(?<=\w\w[.!?])\s+(?=[a-z])")
 _UNITS = "bits?|bytes?|kB|MB|GB|Mb|s|ms|seconds?|lines?|times|process|requests?|steps|frames?|Mbit"
 _EACH = "element|client|round|update|message|second|run|host|tensor|model|number|weight|process|seed"
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 IDIOMS = {
     rf"\b(?:{_UNITS}) an? (?:{_EACH})\b": "per",
     r"\bbut for\b": "except",
@@ -76,10 +67,10 @@ def idioms(words: str) -> Iterator[str]:
             yield f'"{found[0]}": {better}'
 
 
-def in_messages(code: str) -> Iterator[str]:
-    """Idioms in the texts of a Python file that a user may read.
+def in_code(code: str) -> Iterator[str]:
+    """What is to be rewritten in the texts of a Python file.
 
-    >>> list(in_messages("'It goes on.'; print(f'{run} goes on')"))
+    >>> list(in_code("'It goes on.'; print(f'{run} goes on')"))
     ['1: "goes on": resume, continue']
     """
     tree = ast.parse(code)
@@ -87,6 +78,20 @@ def in_messages(code: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
             yield from (f"{node.lineno}: {found}" for found in idioms(node.value))
+    yield from _in_docstrings(tree, public=True)
+
+
+def _in_docstrings(node: ast.AST, public: bool) -> Iterator[str]:
+    """The same in the docstrings of a module, a class or a function and all inside it."""
+    body = getattr(node, "body", [])
+    clean = not isinstance(node, ast.Module)  # where all of a module's text is an indented block, it would not be one
+    if isinstance(node, Documented) and (text := ast.get_docstring(node, clean)) is not None:
+        read = findings if public else idioms
+        prose = re.sub(r"^(>>>|\.\.\.) .*?(?=^$|\Z)", "", text, flags=re.MULTILINE | re.DOTALL)
+        yield from (f"{body[0].lineno}: in the docstring: {found}" for found in read(prose))
+    for child in body if isinstance(body, list) else ():
+        if isinstance(child, Documented):
+            yield from _in_docstrings(child, public and not child.name.startswith("_"))
 
 
 def parts(text: str) -> Iterator[tuple[int, str, str]]:
@@ -130,9 +135,13 @@ def _plain(words: str) -> str:
 
 
 def pages() -> list[Path]:
-    """README.md and docs/, except TO_DO."""
-    every = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    return [page for page in every if page.relative_to(ROOT).as_posix() not in TO_DO]
+    """What users and contributors read."""
+    names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+    return [
+        *(ROOT / name for name in names),
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted(ROOT.glob("examples/*/*.md")),
+    ]
 
 
 def modules() -> list[Path]:
@@ -143,7 +152,7 @@ def modules() -> list[Path]:
 def main() -> int:
     count = 0
     for path in [Path(name) for name in sys.argv[1:]] or [*pages(), *modules()]:
-        read = in_messages if path.suffix == ".py" else findings
+        read = in_code if path.suffix == ".py" else findings
         for finding in read(path.read_text(encoding="utf-8")):
             print(f"{path}:{finding}")
             count += 1

@@ -24,11 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from studies.senders import METHODS, Method, Vector
+import adaquantfl as aq
+from studies.senders import METHODS, WORKERS, Method, Vector
 from studies.tasks.gpt import GPT, Text
 
 RECORDS, WORK = Path("results") / "diloco", Path("runs") / "diloco"
-WORKERS, INNER_STEPS = 8, 30
+INNER_STEPS = 30
 CLIP, DECAY, BETAS = 1.0, 0.1, (0.9, 0.95)  # of the inner AdamW
 LAST_RATE = 0.1  # of the learning rate, at the end of a cosine
 GLANCE = 128  # stretches of text on which the loss is measured after a round; at the end it is measured on all
@@ -94,7 +95,7 @@ class Run:
     """One method and one seed: what changes from round to round, and a round."""
 
     def __init__(self, setting: Setting, method: Method, text: Text, model: Vector, seed: int) -> None:
-        self.setting, self.method, self.text, self.model = setting, method, text, model
+        self.setting, self.method, self.text, self.model, self.seed = setting, method, text, model, seed
         self.trainer = Trainer(setting.gpt, torch.from_numpy(model).repeat(WORKERS, 1))
         self.generators = _generators(seed)
         self.left_out = np.zeros((WORKERS, len(model) if method.kept else 0), dtype=np.float32)
@@ -113,7 +114,7 @@ class Run:
             vector = trained - self.model
             if method.kept:
                 vector += np.float32(method.kept) * self.left_out[worker]
-            sent = method.send(vector, lengths)
+            sent = method.send(vector, lengths, aq.stream_key(self.seed, len(self.history), worker))
             if method.kept:
                 self.left_out[worker] = vector - sent.values
             total, size, plain = total + sent.values, size + sent.size, plain + sent.plain

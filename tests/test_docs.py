@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import subprocess
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
-import site_hooks
+import site_pages
 
 import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
 from adaquantfl.report import tables
 from adaquantfl.runs import jobs
-from adaquantfl.runs.config import KEYS, config_of, load_config, parse_override
+from adaquantfl.runs.config import KEYS, Config, Link, config_of, load_config, parse_override
 from adaquantfl.runs.methods import parse, parse_list
 from adaquantfl.runs.presets import preset_names
 from adaquantfl.runs.records import find_runs
@@ -27,9 +29,9 @@ from support.pages import PAGES, ROOT, Block
 # Blocks that are not run, by page; above each its page says why.
 NOT_RUN = {
     "docs/downlink.md": 1,
-    "docs/how-to/ddp.md": 1,
+    "docs/how-to/pytorch.md": 1,
     "docs/how-to/hosts.md": 2,
-    "docs/how-to/numpy.md": 1,
+    "docs/how-to/transport.md": 1,
     "docs/how-to/own-method.md": 1,
     "docs/how-to/reproduce.md": 2,
     "docs/index.md": 1,
@@ -59,6 +61,12 @@ QUOTED = [
         "168 comparisons. AdaQuantFL sends fewer bytes at no larger an error in 168 ",
     ),
     ("measurements.md", "took 103.1% of", "how-to/hosts.md", "a round took 103.1% of the local engine's time"),
+    (
+        "measurements.md",
+        "200 rounds of 50 of 10,000 clients (d = 25,450) took 55.2 s on 2 workers",
+        "performance.md",
+        "200 rounds of 50 of 10,000 clients (d = 25,450) took 55.2 s on 2 workers",
+    ),
     ("measurements.md", "1/81.5 of", "downlink.md", "| 1/81.5 |"),
     ("index.md", "6.65 MB", "downlink.md", "| 6.65 MB | 6.65 MB | 1/1 |"),
     ("index.md", "about 3 kB", "performance.md", "| 0 | tensor | 2 | 0.118% | 2,978 | 2,906 |"),
@@ -156,7 +164,7 @@ def test_every_command_in_a_block_is_one(page: Path) -> None:
 
 
 def test_every_command_in_a_sentence_is_one() -> None:
-    known = {command.prog: command.format_help() for command, _ in site_hooks.commands(build_parser())}
+    known = {command.prog: command.format_help() for command, _ in site_pages.commands(build_parser())}
     for page in PAGES:
         for place, words in pages.mentions(page):
             if words[0] == "make":
@@ -228,8 +236,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_every_page_is_in_the_sites_navigation() -> None:
-    text = (ROOT / "mkdocs.yml").read_text()
-    listed = set(re.findall(r"^ +- (?:[^#\n]*: )?([\w/-]+\.md)$", text, re.MULTILINE))
+    navigation = json.dumps(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    listed = set(re.findall(r'"([\w/-]+\.md)"', navigation))
     assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
 
 
@@ -258,6 +266,18 @@ def test_every_key_and_preset_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     for name in (*KEYS, *preset_names()):
         assert f"`{name}`" in text, name
+
+
+def test_the_defaults_in_the_tables_are_those_of_the_code() -> None:
+    defaults = {field.name: field.default for field in (*fields(Config), *fields(Link))}
+    settings, _, _ = (ROOT / "docs" / "configuration.md").read_text().partition("## What a run leaves behind")
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]+) \|", settings, re.MULTILINE)
+    shown = {}
+    for names, values in rows:
+        if set(keys := re.findall(r"`([\w-]+)`", names)) <= defaults.keys():
+            shown |= dict(zip(keys, (json.loads(value.strip("`")) for value in values.split(", ")), strict=True))
+    assert shown == {key: defaults[key] for key in shown}
+    assert defaults.keys() - shown.keys() == {"task_sha256", "method_sha256", "quantizer_sha256", "link"}
 
 
 def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:

@@ -1,4 +1,4 @@
-"""docs/scale.md says what the records say."""
+"""docs/performance.md, on many clients, says what the records say."""
 
 from __future__ import annotations
 

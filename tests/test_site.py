@@ -9,13 +9,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-pytest.importorskip("mkdocs")
+pytest.importorskip("zensical")
 pytest.importorskip("websockets")
 
 import doctest_blocks
-import site_hooks
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
+import site_pages
 
 from adaquantfl.cli import build_parser
 from support import browser
@@ -27,8 +25,8 @@ PROGRAM = browser.find()
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder)))  # a warning ends it
+    folder = tmp_path_factory.mktemp("site") / "site"
+    site_pages.build(folder)  # a warning ends it
     return folder
 
 
@@ -60,7 +58,7 @@ class _Loaded(HTMLParser):
 
 def test_no_page_names_a_file_on_another_host(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
-    assert len(pages) > 30
+    assert len(pages) > 25
     for page in pages:
         reader = _Loaded()
         reader.feed(page.read_text())
@@ -72,22 +70,22 @@ def test_no_page_names_a_file_on_another_host(site: Path) -> None:
 
 def test_what_is_generated_is_there(site: Path) -> None:
     commands = (site / "reference" / "command-line.html").read_text()
-    for command, _ in site_hooks.commands(build_parser()):
+    for command, _ in site_pages.commands(build_parser()):
         assert f"{command.prog}<" in commands
         for name in (name for action in command._actions for name in action.option_strings):
             assert name in commands, f"{command.prog} {name}"
     core = (site / "reference" / "python.html").read_text()
     assert 'id="adaquantfl.Accumulator.add"' in core
     assert "A refused frame" in core
-    assert (site / site_hooks.REPORT).read_text() == site_hooks.report(ROOT / "results" / "demo")
+    assert (site / site_pages.REPORT).read_text() == site_pages.report(ROOT / "results" / "demo")
 
 
 def test_links_out_of_docs_lead_into_the_repository_or_become_a_name() -> None:
     text = "[one](../../examples/one.py#end), [a page](../theory.md#top)"
     how_to = PurePosixPath("how-to")
-    assert site_hooks.without_links_out(text, how_to, None) == "`examples/one.py`, [a page](../theory.md#top)"
+    assert site_pages.without_links_out(text, how_to, None) == "`examples/one.py`, [a page](../theory.md#top)"
     there = "[one](https://host/us/it/blob/main/examples/one.py#end), [a page](../theory.md#top)"
-    assert site_hooks.without_links_out(text, how_to, "https://host/us/it/") == there
+    assert site_pages.without_links_out(text, how_to, "https://host/us/it/") == there
 
 
 def test_examples_in_docstrings_are_shown_as_code() -> None:
@@ -97,13 +95,15 @@ def test_examples_in_docstrings_are_shown_as_code() -> None:
 
 
 def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
-    for name in ("index.html", "report.html", "reference/python.html"):
+    for name in ("index.html", "how-to/runs.html", "reference/python.html"):
         tab.open((site / name).as_uri())
-    tab.until("document.querySelector('.md-search__input') !== null")
-    tab.do("document.querySelector('#__search').click(); document.querySelector('.md-search__input').focus()")
+    tab.do("document.querySelector('.md-search__button').click()")
+    roots = "[...document.querySelectorAll('*')].map(node => node.shadowRoot)"
+    window = f"{roots}.find(root => root?.querySelector('input'))"
+    tab.until(f"{window} !== undefined")
+    tab.do(f"{window}.querySelector('input').focus()")
     for letter in "entropy":
         tab.press(letter)
-    found = "[...document.querySelectorAll('.md-search-result__link')].map(link => link.href)"
-    tab.until(f"{found}.some(address => address.includes('paper.html'))")
+    tab.until(f"[...{window}.querySelectorAll('a')].some(link => link.href.includes('paper.html'))")
     assert [address for address in tab.requests if not address.startswith(("file:", "data:", "about:", "blob:"))] == []
     assert tab.complaints == []

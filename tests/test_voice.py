@@ -1,4 +1,4 @@
-"""README and docs in plain words: short sentences, no idioms that readers stumble over."""
+"""Pages, docstrings and messages in plain words: short sentences, no idioms that readers stumble over."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def test_a_page_is_in_plain_words(page: Path) -> None:
     assert list(voice.findings(page.read_text(encoding="utf-8"))) == []
 
 
-def test_messages_are_in_plain_words() -> None:
-    found = {path.name: list(voice.in_messages(path.read_text(encoding="utf-8"))) for path in voice.modules()}
+def test_messages_and_docstrings_are_in_plain_words() -> None:
+    found = {path: list(voice.in_code(path.read_text(encoding="utf-8"))) for path in voice.modules()}
     assert len(found) > 100
-    assert {name: idioms for name, idioms in found.items() if idioms} == {}
+    assert {path.name: texts for path, texts in found.items() if texts} == {}
 
 
 def test_the_readme_is_checked() -> None:
@@ -55,6 +55,17 @@ def test_an_idiom_is_flagged_in_text_and_in_tables_written_by_hand(words: str) -
 )
 def test_code_generated_tables_and_targets_of_links_are_not_read(text: str) -> None:
     assert list(voice.findings(text)) == []
+
+
+@pytest.mark.parametrize(("name", "count"), [("public", 1), ("_private", 0)])
+def test_a_long_sentence_in_a_docstring_is_flagged_where_the_name_is_public(name: str, count: int) -> None:
+    code = f'def {name}():\n    """Short.\n\n    {"word " * 26}end.\n\n    >>> {"word " * 30}\n    """\n'
+    assert len(list(voice.in_code(code))) == count
+
+
+def test_an_idiom_in_a_docstring_is_flagged_with_its_line() -> None:
+    code = 'class _A:\n    def b(self):\n        """It goes on."""\n'
+    assert list(voice.in_code(code)) == ['3: in the docstring: "goes on": resume, continue']
 
 
 def test_the_command_fails_with_the_place(tmp_path: Path) -> None:

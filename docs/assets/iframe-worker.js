@@ -1,9 +1,8 @@
 /* The search runs in a worker, and browsers start no worker from file://. There, a hidden frame does its work:
    it has a global scope of its own, loads the worker's script and passes messages on. */
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.Worker = class {
     constructor(address) {
-      super()
       this.frame = document.createElement("iframe")
       this.frame.hidden = true
       const tag = document.createElement("script")
@@ -14,10 +13,12 @@ if (location.protocol === "file:") {
     }
 
     postMessage(data) {
+      const copy = structuredClone(data)
       this.ready.then(() => {
         const room = this.frame.contentWindow
-        room.postMessage = answer => this.dispatchEvent(new MessageEvent("message", { data: answer }))
-        room.dispatchEvent(new room.MessageEvent("message", { data }))
+        // As from a worker: later, and a copy.
+        room.postMessage = answer => setTimeout(() => this.onmessage?.(new MessageEvent("message", { data: structuredClone(answer) })))
+        room.dispatchEvent(new room.MessageEvent("message", { data: copy }))
       })
     }
 

@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--error", type=float, default=0.2, help="the share of an update that may come later")
+    parser.add_argument("--noise", type=float, default=1.0, help="of the mean, in energies of one update")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, processes = dist.get_rank(), dist.get_world_size()
@@ -31,7 +31,7 @@ def main() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
     inner = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    outer = aqt.OuterStep(net.parameters(), step="nesterov", error=options.error)
+    outer = aqt.OuterStep(net.parameters(), step="nesterov", noise=options.noise)
     generator, sent = torch.Generator().manual_seed(rank), 0
     for number in range(options.rounds):
         for _ in range(options.steps):

@@ -3,7 +3,8 @@
 Imported only by modules that hold kernels, so that `import adaquantfl` stays light.
 
 Most of a compilation is Numba's own work in Python, not LLVM's. So kernels leave out what nobody uses (wrappers for C,
-array expressions), take scratch memory as an argument, and call NumPy functions only where that is worth 0.1 to 0.5 s.
+array expressions), and take scratch memory as an argument. A call of a NumPy function costs 0.1 to 0.5 s, so it has to
+be worth that.
 """
 
 from __future__ import annotations

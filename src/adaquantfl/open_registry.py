@@ -25,7 +25,7 @@ class Registry(Generic[T]):
     """The table of one kind of thing.
 
     group: of the entry points. built_in: makes or imports the built-in things, when they are first asked for. facts:
-    the name of a thing, and its tags on the wire, each with what it stands for; it raises `error` where the thing is of
+    the name of a thing, and its tags on the wire, each with its meaning. It raises `error` where the thing is of
     another kind.
     """
 
@@ -90,7 +90,7 @@ class Registry(Generic[T]):
         return item
 
     def forget(self) -> None:
-        """Look for everything anew when next asked: packages may have come or gone."""
+        """Look for everything again when next asked: packages may have come or gone."""
         with self._lock:
             self._named, self._tagged, self._owners, self._broken, self._loaded = {}, {}, {}, {}, False
 
@@ -155,8 +155,8 @@ class Registry(Generic[T]):
 def describe(table: Registry[type[T]], item: T) -> dict[str, Any]:
     """An object as plain values: the name of its class, which becomes known, and its settings.
 
-    settings: None where the object cannot be made from them again: its class is no dataclass and it has attributes, or
-    the class has not got a name of its own.
+    settings: None where the object cannot be made from them again. Its class is then no dataclass and has attributes,
+    or the class has no name of its own.
     """
     kind = type(item)
     try:

@@ -1,8 +1,8 @@
 """The paper's formulas: the bit count, the quantizer's variance, both error bounds and the levels that minimise them.
 
-Symbols are the paper's: d dimension, s levels, n clients, tau local steps, eta learning rate, L smoothness, sigma2
-variance of the stochastic gradients, B bits a client has sent, f0 = f(w_0), f_star = the minimum of f. Equation
-numbers are those of the paper as printed.
+Symbols are the paper's. d is the dimension, s the levels, n the clients, tau the local steps, eta the learning rate. L
+is the smoothness, sigma2 the variance of the stochastic gradients, B the bits that one client has sent. f0 = f(w_0),
+and f_star is the minimum of f. Equation numbers are those of the paper as printed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def bound_constants(
 def error_bound(
     s: float, *, d: int, n: int, tau: int, eta: float, L: float, sigma2: float, B: float, f0: float, f_star: float = 0.0
 ) -> float:
-    """Theorem 1: the bound on the mean squared gradient norm after B bits a client with s levels (eq. 8).
+    """Theorem 1: the bound on the mean squared gradient norm after B bits per client with s levels (eq. 8).
 
     It holds where `learning_rate_condition` is at least 0.
 

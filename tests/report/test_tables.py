@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from adaquantfl.report.headline import headline
 from adaquantfl.report.tables import (
     bits_table,
-    headline,
     loss_levels,
     si_unit,
     significant,

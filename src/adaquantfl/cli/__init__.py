@@ -1,7 +1,7 @@
 """The command line: parser.py says what can be typed, commands.py what it does.
 
-Exit codes: 0 done, 1 a sentence on the terminal says what went wrong, 2 the command itself was mistyped, 130 stopped
-by Ctrl-C or SIGTERM (the run can be resumed).
+Exit codes: 0 is done. 1 is a failure; a sentence on the terminal says why. 2 is a mistyped command. 130 is a stop by
+Ctrl-C or SIGTERM; the run can be resumed.
 """
 
 from __future__ import annotations

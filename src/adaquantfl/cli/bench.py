@@ -1,7 +1,7 @@
 """This machine's codec speed, next to its copy speed and to straightforward NumPy and PyTorch versions.
 
-Speeds are in GB/s of float32 in or out, and as a share of np.copyto of the same vector in the same run: machines are
-shared and noisy, a ratio within one run is not.
+Speeds are in GB/s of float32 in or out, and as a share of np.copyto of the same vector in the same run. Machines are
+shared and noisy, but a ratio within one run is not.
 """
 
 from __future__ import annotations

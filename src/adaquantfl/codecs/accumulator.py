@@ -27,13 +27,14 @@ _TILES_TOGETHER = 8  # 2 MB of the sum stay in the cache while every waiting fra
 class Accumulator:
     """The server's sum of p_i Q(update_i) (eq. 3): frames go in, one float32 vector comes out.
 
-    A frame is checked when it is added; several wait to be decoded and added up together, tile by tile, so that the
-    sum is read and written once for all of them. Every element adds up in the order of the calls, whatever the number
-    of threads, and memory is O(dimension) for any number of frames. Floating-point sums depend on that order: where
-    frames arrive in any order, pass each one's place (its client number) as `order`, and the result does not depend
-    on the arrival; frames that come before their turn are held until then.
+    A frame is checked when it is added. Several frames wait, and are decoded and added up together, tile by tile. So
+    the sum is read and written once for all of them. Every element adds up in the order of the calls, whatever the
+    number of threads. Memory is O(dimension) for any number of frames.
 
-    The memory for decoding is kept. With `reset` in place of a new object for each round, and `result(out=...)`,
+    Floating-point sums depend on the order. Where frames arrive in any order, pass each one's place (its client number)
+    as `order`. The result then does not depend on the arrival: a frame that comes too early is held until its turn.
+
+    The memory for decoding is kept. With `reset` instead of a new object for each round, and `result(out=...)`,
     nothing large is allocated from the second round on.
 
     >>> import adaquantfl as aq
@@ -195,8 +196,10 @@ class Checked:
 
     @property
     def norm(self) -> float:
-        """The l2 norm of the vector that was quantized, where the scales are the norms of its segments (times the
-        stretch of the levels); otherwise that of the vector that the frame decodes to, the quantizer's noise included.
+        """The l2 norm of the vector that was quantized.
+
+        It is known where the scales are the norms of its segments (times the stretch of the levels). Otherwise this is
+        the norm of the vector that the frame decodes to, the quantizer's noise included.
         """
         header = self.frame.header
         if self.s is None:

@@ -1,7 +1,7 @@
 """Static rANS on the signed levels: within 1 % of their entropy, for vectors with more than a tenth of non-zeros.
 
 A body has one frequency table and then a stream for each tile of 65,536 elements. The table cuts the levels into
-intervals of 2^e neighbours, and gives each a share of 4096 slots; a level is its interval's share and e plain bits.
+intervals of 2^e neighbours, and gives each a share of 4096 slots. A level is its interval's share and e plain bits.
 Long vectors have a wide body, which is read and written several times as fast (dense_wide.py).
 """
 

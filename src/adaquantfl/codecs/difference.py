@@ -2,8 +2,8 @@
 
 The bit patterns of floats, read as integers that grow with the value, differ by little where the values do. `Moves` are
 the elements that differ, and by how many floats. Where distances are small, they are the levels of one frame. In
-general, which elements differ, and in which direction, is a frame of levels -1, 0 and 1; by how much is one plane of
-bytes for each byte of the distance, each deflated: the upper planes are almost all zero.
+general a frame of levels -1, 0 and 1 says which elements differ, and in which direction. The distances are one plane of
+bytes for each of their bytes, deflated: the upper planes are almost all zero.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def check(header: Header) -> None:
 
 
 def payload_size(data: Bytes) -> int:
-    """Bytes of a frame's body, as its header says: what is left without framing."""
+    """Bytes of a frame's body, as its header says: the frame without its framing."""
     return int(_FIXED_PART.unpack_from(data)[-1])
 
 

@@ -1,7 +1,7 @@
 """The code for updates that are almost all zero: where the others are, in gaps, and then what few bits they need.
 
-Gaps between non-zero elements are geometric where the density is even, and the Golomb code is the best prefix code for
-those (Gallager and van Voorhis 1975). Its divisor follows the running mean of the gaps, because layers differ.
+Gaps between non-zero elements are geometric where the density is even. The Golomb code is the best prefix code for such
+gaps (Gallager and van Voorhis 1975). Its divisor follows the running mean of the gaps, because layers differ.
 docs/wire-format.md is the specification.
 """
 

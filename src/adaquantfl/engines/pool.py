@@ -110,7 +110,7 @@ class Pool:
             self._memory = None
 
     def _share(self, held: Held) -> Held:
-        """Put the model's vectors into shared memory; what is left of it travels with each call."""
+        """Put the model's vectors into shared memory; the rest of it travels with each call."""
         weights, buffers = held.model.weights, held.model.buffers
         if self._memory is None:
             self._memory = SharedMemory(create=True, size=4 * (len(weights) + len(buffers)))

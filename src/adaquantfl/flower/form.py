@@ -1,7 +1,7 @@
 """The form of an app's model: arrays that are tied, and BatchNorm's statistics where arrays have no names.
 
-Tied weights are one array under two names. Each copy would be quantized with noise of its own, so that the copies come
-apart; they travel once, and the copies are made again on the other side.
+Tied weights are one array under two names. If each copy were quantized with noise of its own, the copies would differ.
+So they travel once, and the copies are made again on the other side.
 """
 
 from __future__ import annotations

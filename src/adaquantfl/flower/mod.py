@@ -1,4 +1,4 @@
-"""The client's line: a mod that opens the server's order, and sends a quantized update in place of the model."""
+"""The client's line: a mod that opens the server's order, and sends a quantized update instead of the model."""
 
 from __future__ import annotations
 

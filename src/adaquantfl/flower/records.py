@@ -1,8 +1,8 @@
 """How orders, replies and a client's state travel in Flower's records: bytes in ConfigRecords, nothing that runs code.
 
-ConfigRecords and not Arrays: Flower sends a message as a tree of objects, one HTTP request for each at every hop, and
-an Array would be three of them. The part of an order that leads to the model (the parcel) is a record of its own, so
-that Flower stores it once for all nodes that are sent the same one.
+Flower sends a message as a tree of objects, one HTTP request for each at every hop. An Array would be three of them, so
+we use ConfigRecords. The part of an order that leads to the model (the parcel) is a record of its own. So Flower stores
+it once for all nodes that are sent the same one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def size_of(content: RecordDict) -> int:
 
 
 def put(message: Message, name: str, record: ArrayRecord | ConfigRecord) -> None:
-    """Put a record in the place of another of any kind. A new RecordDict, since messages may share one."""
+    """Replace a record by another of any kind. A new RecordDict, since messages may share one."""
     message.content = RecordDict({**message.content, name: record})
 
 
@@ -89,8 +89,8 @@ def without_ours(message: Message) -> ConfigRecord | None:
 def remember(client: Client, state: RecordDict, with_model: bool, rounds_kept: int = ROUNDS_KEPT) -> None:
     """Put what a client has to remember into its Context's state, which Flower keeps from message to message.
 
-    rounds_kept: of how many rounds the client keeps what it had left out before; one, for a message that comes twice,
-    is enough where the rule takes no rounds back.
+    rounds_kept: of how many rounds the client keeps what it had left out before. One is enough where the rule undoes no
+    rounds: it serves a message that comes twice.
     """
     tree = client.state() if with_model else {**client.state(), "held": None}
     tree["remainder"] = {**tree["remainder"], "before": tree["remainder"]["before"][-rounds_kept:]}

@@ -1,8 +1,8 @@
 """What Flower's messages carry: each client's order, and a second message where a client could not use the first.
 
 A message is sent again, within the round, in two cases. A client that lost the model it held gets the whole model. A
-client that cannot read the order, or whose other mods do not let it pass, gets the message without it: it answers with
-plain weights, in this round and in all that follow.
+client that cannot read the order, or whose other mods do not let it pass, gets the message without it. That client
+answers with plain weights, in this round and in all that follow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Envelope:
     """How the orders of one step travel.
 
     name: of the record with the model. same: whether Flower's own record has the server's model, bit for bit. settings:
-    what the mod has to know beside the order.
+    what the mod has to know in addition to the order.
     """
 
     name: str
@@ -89,8 +89,8 @@ class Sent:
     def again(
         self, replies: Iterable[Message], whole: Callable[[int], bytes]
     ) -> tuple[list[Message], list[int], dict[int, str]]:
-        """The replies, with those to a second message in the place of errors. And the nodes that were sent the whole
-        model, and node -> why it has to do without orders from now on.
+        """The replies, where those to a second message replace errors. And the nodes that were sent the whole model,
+        and node -> why it has to do without orders from now on.
 
         whole: a node's order with the whole model.
         """

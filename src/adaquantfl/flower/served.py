@@ -85,7 +85,7 @@ class ServedModel:
         }
 
     def _untie(self, server: Server, weights: Mapping[str, AnyArray]) -> None:
-        """Go on with every array on its own: copies that were equal are not any more."""
+        """Continue with every array on its own: copies that were equal are not any more."""
         text = "The arrays %r and its original were equal, and are not any more. They travel one by one from now on."
         self._once("untied", text, self.form.apart(weights))
         exact = [entry.name for entry in server.current.layout.entries if entry.kind == EXACT]

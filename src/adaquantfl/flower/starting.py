@@ -1,4 +1,4 @@
-"""A run of the wrapped strategy's `start` with our steps in place of its own. A resumed run counts its rounds on."""
+"""A run of the wrapped strategy's `start` with our steps instead of its own. A resumed run counts its rounds on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Arguments:
         return self.args[place] if place is not None else self.kwargs.get(name, default)
 
     def replace(self, name: str, value: Any) -> None:
-        """Put another value in the place of an argument that was given."""
+        """Replace the value of an argument that was given."""
         place = self._place(name)
         if place is not None:
             self.args[place] = value
@@ -42,7 +42,7 @@ def later(step: Callable[..., Any], rounds: int) -> Callable[..., Any]:
 
 @contextmanager
 def in_place_of(strategy: Strategy, steps: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Let a strategy call these in place of its own methods."""
+    """Let a strategy call these instead of its own methods."""
     attributes = vars(strategy)
     before = {name: attributes[name] for name in steps if name in attributes}
     attributes.update(steps)

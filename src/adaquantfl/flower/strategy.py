@@ -46,20 +46,26 @@ _STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate
 class AdaQuantStrategy(Strategy):
     """Quantized updates from the clients that have `quantize_mod`; the rest of the round is the wrapped strategy's.
 
-    Often set. strategy: any strategy of `flwr.serverapp.strategy` that takes weights. rule: which s in which round;
-    "auto" by default, which needs nothing set; `AdaQuant(s0=2)` is the paper's, `Fixed(bits=4)` the same in all
-    rounds, `FullPrecision()` for a comparison without; or a name of `adaquantfl methods`, such as "4bit". downlink:
-    "late", the default with "auto", sends the model's change quantized and what it left out later; "exact", the
-    default with other rules, sends what leads to the model from the one that a client holds in its Context, bit for
-    bit the same; "model" sends the whole model in every round, and clients keep nothing. The other settings are
-    those of `aq.Server`: quantizer, scope, codec, norm, feedback, sparsity, seed, max_update_norm, norm_action,
-    max_examples, min_clients, loss_smoothing, cost.
+    Often set:
 
-    Seldom set. exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics. loss_key:
-    the clients' metric that is the training loss; by default "train_loss", else "loss", else the only one with "loss"
-    in its name. lr_key: the learning rate in the train config, where the server changes it from round to round.
-    averages: whether the wrapped strategy's model is a mean over the clients, for the rule "auto"; by default known of
-    Flower's own strategies and their subclasses.
+    - `strategy`: any strategy of `flwr.serverapp.strategy` that takes weights.
+    - `rule`: which s in which round. The default "auto" needs nothing set. `AdaQuant(s0=2)` is the paper's rule,
+      `Fixed(bits=4)` is the same s in all rounds, and `FullPrecision()` does not quantize. A name of
+      `adaquantfl methods`, such as "4bit", works too.
+    - `downlink`: "late", the default with "auto", sends the model's change quantized, and later what it left out.
+      "exact", the default with other rules, sends what turns the model in a client's Context into the new one, bit for
+      bit. "model" sends the whole model in every round, and clients keep nothing.
+
+    Seldom set:
+
+    - `exact`: patterns of names of arrays that are not quantized, by default BatchNorm's statistics.
+    - `loss_key`: the clients' metric that is the training loss. By default it is "train_loss", else "loss", else the
+      only one with "loss" in its name.
+    - `lr_key`: the learning rate in the train config, where the server changes it from round to round.
+    - `averages`: whether the wrapped strategy's model is a mean over the clients, for the rule "auto". By default it is
+      known of Flower's own strategies and their subclasses.
+    - The settings of `aq.Server`: quantizer, scope, codec, norm, feedback, sparsity, seed, max_update_norm,
+      norm_action, max_examples, min_clients, loss_smoothing, cost.
 
     `server` is the `aq.Server`, from the first round on; `refusals` has the nodes of the last round whose replies were
     refused, with the reasons.
@@ -184,7 +190,7 @@ class AdaQuantStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages; a client that holds a model is sent what leads on from it."""
+        """The wrapped strategy's messages; a client that holds a model is sent what changed since."""
         messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
         self._viewing = Sent.of(messages, grid, self._timeout)
         if self.server is not None and (asked := self._fleet.take(messages)):
@@ -214,7 +220,7 @@ class AdaQuantStrategy(Strategy):
         self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
-        """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps in the place of its.
+        """Run the wrapped strategy's `start`, be it Flower's or its own, with our steps instead of its own.
 
         After `load_state_dict`, the number of the round that clients, strategy and `evaluate_fn` see continues.
         Flower's log and its result count the rounds of this call.

@@ -1,4 +1,4 @@
-"""A client's update as NVFlare carries it: two byte strings in the place of the DXO's arrays.
+"""A client's update as NVFlare carries it: two byte strings instead of the DXO's arrays.
 
 "layout" has the names, types and shapes of the arrays, as JSON packed by zlib. "update" is a reply of the protocol
 (docs/wire-format.md): the frame of the quantized arrays, and the arrays that travel as they are.

@@ -1,8 +1,8 @@
 """The model on the wire: one float32 vector that is quantized, and the arrays that travel as they are.
 
-A user's weights are a flat vector or a mapping of named arrays. `Layout` says which array is which: float arrays are
-laid end to end in the vector; BatchNorm's statistics and the like travel as float32, not quantized; integers and what
-else there is travel as their own bytes.
+A user's weights are a flat vector or a mapping of named arrays. `Layout` says which array is which. Float arrays are
+laid end to end in the vector. BatchNorm's statistics and the like travel as float32, not quantized. All others, such as
+integers, travel as their own bytes.
 """
 
 from __future__ import annotations

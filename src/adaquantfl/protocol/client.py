@@ -65,7 +65,7 @@ class Client:
     def open(self, order: bytes, copy: bool = True, key: int | None = None) -> Weights:
         """The weights to train from. ModelNeeded where the client must be sent the whole model, Refused otherwise.
 
-        copy: False gives read-only views, for callers that copy them anyway. key: of the random stream, in place of the
+        copy: False gives read-only views, for callers that copy them anyway. key: of the random stream, instead of the
         order's.
         """
         try:
@@ -89,7 +89,7 @@ class Client:
     ) -> bytes:
         """The update as bytes. loss: the mean loss seen in training. examples: how much the client counts.
 
-        probe: measures a loss, where the server's rule surveys how much harm the noise does; without it the harm counts
+        probe: measures a loss, where the server's rule surveys how much harm the noise does. Without it the harm counts
         as 0. measure_error: whether `error` is to be known afterwards, which takes some time.
         """
         self.error = None
@@ -169,9 +169,9 @@ class Client:
     def _survey(self, held: Held, update: Vector, sent: Sent, loss: float, probe: Probe | None) -> bytes:
         """What other levels would do, and what the noise of these does to the loss at the round's model.
 
-        The noise is scaled to what is left of it when the updates of a round's clients, each with noise of its own, are
-        added up. It is added and subtracted, and the mean counts: the slope of the loss along it, which is as often up
-        as down, drops out, and what is left is the curvature's part.
+        The noise is scaled to its share in the sum of a round's updates, of which each has noise of its own. It is
+        added and subtracted, and the mean counts. The slope of the loss along it, which is as often up as down, cancels
+        out. The part of the curvature remains.
         """
         harm, order = 0.0, self.order
         exact = None if probe is None or sent.levels is None else probe(held.layout.join(held.model, copy=False))

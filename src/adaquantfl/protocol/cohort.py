@@ -37,8 +37,8 @@ class Cohort:
     """The clients of a run. examples: m_i of each; none where they are not known before the clients answer.
 
     per_round: a seeded sample of this size takes part in each round; 0 is everybody. sampling: "uniform" draws m of n
-    without replacement, each with weight p_i n / m; "size" draws m times with replacement, client i with probability
-    p_i, and weight 1 / m for each time that it is drawn. least: how many must answer; 0 is all that were asked.
+    without replacement, each with weight p_i n / m. "size" draws m times with replacement, client i with probability
+    p_i. Its weight is 1 / m for each time that it is drawn. least: how many must answer; 0 is all that were asked.
 
     >>> sorted(Cohort((600, 300, 100), per_round=2).draw(seed=0, round=0).weights)
     [0, 2]

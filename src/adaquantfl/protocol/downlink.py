@@ -1,8 +1,8 @@
 """The downlink: what brings a client from the model that it holds to the present one.
 
-`Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one: the round's frames,
-to be added up by the client as the server did, or the two models' difference, losslessly coded, or the model, whichever
-is the smallest. With `private` it never sends the frames. `lossy.py` has the downlinks that quantize.
+`Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one. That is the smallest
+of the round's frames, the losslessly coded difference of the two models, and the model. The client adds up frames as
+the server did. With `private` it never sends the frames. `lossy.py` has the downlinks that quantize.
 
 A parcel names the digest of the model that it leads to, and the client checks it.
 """
@@ -139,7 +139,7 @@ class Whole:
         return replace(log, round=log.round + 1, digest=digest_of(new), steps=())
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        """What the clients get in the place of the wanted model."""
+        """What the clients get instead of the wanted model."""
         return Published(wanted, change.relay, state, ledger)
 
 
@@ -217,7 +217,7 @@ def digest_in(parcel: Bytes) -> bytes:
 
 
 def held_parcel(parcel: Bytes) -> bytes:
-    """A parcel that only names the model, in place of one for a receiver that holds it."""
+    """A parcel that only names the model, for a receiver that holds it."""
     _, _, _, target, _, digest = _PARCEL.unpack_from(parcel)
     return _PARCEL.pack(_MAGIC, _HELD, target, target, 0, digest)
 
@@ -245,7 +245,7 @@ def add_up(weights: Vector, relay: Relay) -> Vector:
 
 
 def rescaled(update: Vector, factor: float) -> Vector:
-    """A sum over those who answered in the place of the sum over all: one place, so that both sides round alike."""
+    """A sum over those who answered instead of the sum over all: one function, so that both sides round alike."""
     return update if factor == 1.0 else update * np.float32(factor)
 
 

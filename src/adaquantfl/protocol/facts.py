@@ -42,7 +42,7 @@ def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -
 
 
 def priced(survey: Survey | None, opened: OpenRound, stages: Stages) -> Survey | None:
-    """The round's survey with what one client's round would have cost in place of a frame's bytes."""
+    """The round's survey with what one client's round would have cost instead of a frame's bytes."""
     if survey is None:
         return None
     rest = fmean(one.reply.priced_bytes for one in opened.heard.values())  # buffers, loss, survey
@@ -81,7 +81,7 @@ def of_round(
     stages: Stages,
     left_out: Sequence[int],
 ) -> dict[str, Any]:
-    """The columns of the history that the protocol knows; the others belong to whoever trains and carries."""
+    """The columns of the history that the protocol knows; the others belong to the code that trains and carries."""
     levels = [s for s in levels_sent(opened, stages) if s is not None]
     planned = opened.planned_levels
     most = max(levels, default=None if planned is None else counted_levels(planned))

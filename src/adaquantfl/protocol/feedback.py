@@ -1,7 +1,7 @@
 """Error feedback: a client adds what it left out of an update to the next one.
 
-A rule may take rounds back. What a client left out in such a round was never left out, so that the client keeps its
-remainder from before each of its last rounds and returns to it.
+A rule may undo rounds. What a client left out in such a round then does not count. So the client keeps its remainder
+from before each of its last rounds and returns to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Remainder:
         """The remainder to begin a round with, as if the rounds taken back had not been.
 
         A round that is asked for again counts once. Its order may be a late copy, or it may come from a server that was
-        restored and will ask for the later rounds again. The next orders tell: if one comes of a new round, the earlier
+        restored and will ask for the later rounds again. The next orders tell. If one is of a new round, the earlier
         one was a late copy, and the remainder after the client's latest round counts.
         """
         if self.later is not None and round > self.later.latest:

@@ -1,11 +1,11 @@
 """The gain of a round: the share of what the model still lacks that the next round's update asks for.
 
 A downlink that leaves a part of the model's change for later needs it. With a small gain the clients hardly notice that
-the part is missing. With a gain near 1 they ask for all of it again in the next round, and the model gets it twice:
-training swings, and with long delays it diverges.
+the part is missing. With a gain near 1 they ask for all of it again in the next round, and the model gets it twice.
+Training then swings, and with long delays it diverges.
 
-One round tells: a part of the change was sent, and a part was left out. The next update u still points along both as
-far as training goes on in the same direction, but along the sent part by the gain less:
+One round tells: a part of the change was sent, and a part was left out. If training continues in the same direction,
+the next update u still points along both parts, but along the sent part by the gain less:
 
     gain = <u, left out> / |left out|^2 - <u, sent> / |sent|^2
 

@@ -82,8 +82,8 @@ class NormLimit:
 class ExamplesLimit:
     """A bound on the number of examples that a client's weight is made from: absolute, or a multiple of the median.
 
-    A client that tells a larger number takes part with the bound in its place. The median is the lower one of the two
-    in the middle, so that it is an honest client's where half of the clients are honest.
+    A client that tells a larger number takes part with the bound instead. The median is the lower one of the two in the
+    middle. So it is an honest client's where half of the clients are honest.
 
     >>> ExamplesLimit.of("10x").capped({0: 600, 1: 550, 2: 2**32 - 1})
     {0: 600, 1: 550, 2: 6000}
@@ -105,7 +105,7 @@ class ExamplesLimit:
         return min(self.absolute, self.times_median * median_low(told)) if told else math.inf
 
     def capped(self, told: Mapping[int, int]) -> dict[int, int]:
-        """What counts in the place of what each client told."""
+        """What counts instead of what each client told."""
         bound = self.bound(told.values())
         return {who: max(1, math.floor(bound)) if number > bound else number for who, number in told.items()}
 

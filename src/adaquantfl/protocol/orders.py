@@ -14,7 +14,7 @@ from .state import ServerState
 def write_orders(
     stages: Stages, state: ServerState, rule: RuleState, levels: dict[int, float | None], eta: float
 ) -> dict[int, Order]:
-    """An order for each client. levels: the number that stands in the place of s in each of them."""
+    """An order for each client. levels: the number that each of them has instead of s."""
     uplink, s = stages.uplink, rule.s
     surveyed = s is not None and stages.rule.wants_survey(rule)
     common = Order(

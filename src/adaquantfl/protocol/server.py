@@ -1,8 +1,10 @@
-"""The server's end of the conversation: bytes in, bytes out. Who carries them, and when, is not its business.
+"""The server's end of the conversation: bytes in, bytes out. It does not know who carries them, and when.
 
-orders = server.open([3, 7, 9], eta=0.1)     the model and the plan, as bytes for each client
-server.receive(3, reply)                     in any order; Refused with the reason
-round = server.close()                       the new weights, and what was measured
+One round is
+
+    orders = server.open([3, 7, 9], eta=0.1)     the model and the plan, as bytes for each client
+    server.receive(3, reply)                     in any order; Refused with the reason
+    round = server.close()                       the new weights, and what was measured
 """
 
 from __future__ import annotations
@@ -50,21 +52,32 @@ class Server:
 
     Arrays keep their types; what is quantized is kept in float32 between rounds, also where the type is float64.
 
-    Often set. rule: which s in which round, `AdaQuant(s0=2)` by default. quantizer, scope, codec, norm: as for
-    `aq.compress`; scope "tensor" gives each array its own norm. downlink: "exact" sends what leads from the model that
-    a client holds to the new one, "model" the whole, "lossy" a quantized change. seed: of all random numbers.
+    Often set:
 
-    Seldom set. exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
-    feedback: whether clients keep what they left out for later; by default where the quantizer is meant for it.
-    sparsity: of quantizers without levels (`stc`). step: the server step, by name ("sum", "momentum", "nesterov",
-    "adam", "yogi", "median", "trimmed-mean", "krum") or as an object. min_clients: how many must answer; 0 is all that
-    were asked. max_update_norm: a number, or "10x" for ten times the round's median; norm_action: whether to "refuse" a
-    larger update, or to "clip" it: to scale it down to that norm. max_examples: a number, or "10x" for ten times the
-    round's median; a client that says it has more examples counts as one that has this many. loss_smoothing: of the
-    rounds' losses. cost: what a rule that surveys saves: "up", "both", or a function of bytes up and down. cohort:
-    clients whose sizes are known beforehand, and how they are drawn; what clients say of their sizes then counts for
-    nothing. secrets: client -> bytes that the client was started with; its replies must then be signed, so that nobody
-    else can answer for it.
+    - `rule`: which s in which round, `AdaQuant(s0=2)` by default.
+    - `quantizer`, `scope`, `codec`, `norm`: as for `aq.compress`. Scope "tensor" gives each array its own norm.
+    - `downlink`: "exact" sends what turns the model that a client holds into the new one. "model" sends the whole
+      model, "lossy" a quantized change.
+    - `seed`: of all random numbers.
+
+    Seldom set:
+
+    - `exact`: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
+    - `feedback`: whether clients keep what they left out for later; by default where the quantizer is meant for it.
+    - `sparsity`: of quantizers without levels (`stc`).
+    - `step`: the server step, by name ("sum", "momentum", "nesterov", "adam", "yogi", "median", "trimmed-mean", "krum")
+      or as an object.
+    - `min_clients`: how many must answer; 0 is all that were asked.
+    - `max_update_norm`: a number, or "10x" for ten times the round's median. `norm_action`: "refuse" a larger update,
+      or "clip" it, which scales it down to that norm.
+    - `max_examples`: a number, or "10x" for ten times the round's median. A client that says it has more counts as one
+      that has this many.
+    - `loss_smoothing`: of the rounds' losses.
+    - `cost`: what a rule that surveys saves: "up", "both", or a function of bytes up and down.
+    - `cohort`: clients whose sizes are known beforehand, and how they are drawn. What clients say of their sizes is
+      then ignored.
+    - `secrets`: client -> bytes that the client was started with. Its replies must then be signed, so that nobody else
+      can answer for it.
 
     >>> import numpy as np
     >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}
@@ -120,7 +133,7 @@ class Server:
         return self._state
 
     def wants_loss(self) -> bool:
-        """Whether the next `open` needs f(w_k) anew; otherwise it takes the one that it was given last."""
+        """Whether the next `open` needs a new f(w_k); otherwise it takes the one that it was given last."""
         return self.stages.wants_loss(self._state.rule, self._state.ledger.paper_bits)
 
     def open(
@@ -164,7 +177,7 @@ class Server:
         return {client: self._with_model(_EVALUATION, None if whole else self._held_by(client)) for client in clients}
 
     def viewed(self, clients: Collection[int], lost: Collection[int] = ()) -> None:
-        """Note that these clients have opened a `view` of the present model, so that the next one leads on from it.
+        """Note that these clients have opened a `view` of the present model, so that the next one starts from it.
 
         lost: clients that may hold nothing any more.
         """

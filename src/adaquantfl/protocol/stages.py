@@ -135,7 +135,7 @@ class Stages:
     def levels_by_client(
         self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int], gain: float | None = None
     ) -> dict[int, float | None]:
-        """The number that each client's order has in the place of s."""
+        """The number that each client's order has instead of s."""
         if state.s is None:
             return dict.fromkeys(clients, None)
         if self.rule.client_choice is not None:

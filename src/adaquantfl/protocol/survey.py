@@ -39,8 +39,8 @@ class ClientSurvey:
 def take(update: Vector, order: Order, lengths: tuple[int, ...], loss: float, harm: float) -> bytes:
     """Loss and harm as they were measured, and for each candidate the quantizer's variance and the size of a frame.
 
-    The variance is a share of the update's squared norm. It is exact where the quantizer has a closed form; otherwise
-    it is the error of one draw, which at the size of an update is close to it.
+    The variance is a share of the update's squared norm. It is exact where the quantizer has a closed form. Otherwise
+    it is the error of one draw, which is close to it at the size of an update.
     """
     quantizer, norm = quantizers.by_tag(order.quantizer)
     segments = order.segments(lengths)

@@ -33,7 +33,7 @@ class Uplink:
     """Settings of the uplink.
 
     quantizer, norm, codec: as `aq.compress` takes them. scope: a norm for each "tensor", for the "whole" update, or for
-    buckets of a number of elements; "balanced" is "tensor" with more levels for small tensors. own_levels: s of a
+    buckets of a number of elements. "balanced" is "tensor" with more levels for small tensors. own_levels: s of a
     quantizer whose levels no rule chooses. feedback: clients add what they left out to their next update.
     """
 
@@ -73,7 +73,7 @@ class Uplink:
         return self.scope == "balanced" or (by_rule and self.scope == "tensor" and self.quantizer.takes_balanced)
 
     def number(self, s: float | None) -> float | None:
-        """What an order says in place of the rule's s."""
+        """What an order says instead of the rule's s."""
         if s is None or self.quantizer.follows_rule:
             return s
         return self.own_levels if self.quantizer.own_levels else 1

@@ -1,8 +1,8 @@
 """Balanced levels: more for small segments and fewer for large ones, at the same number of non-zeros.
 
 A segment sends about s_t l_t non-zeros, l_t = ||x_t||_1 / ||x_t||_2, and its noise is proportional to l_t / s_t. In a
-large tensor it spreads over many directions, so that it hurts no more than in a small one, where levels are cheap: s_t
-is proportional to l_t^(-1/2).
+large tensor the noise spreads over many directions, so it hurts no more than in a small one. In a small tensor levels
+are cheap. So s_t is proportional to l_t^(-1/2).
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Ours: EDEN for an entropy coder. Rotated coordinates go to multiples of a step, and come back at their cell's mean.
 
-y = H D x; level = round(y_i / (rms step)) with step = stretch / s; the receiver's vector is scale D H c(level), where
-c(k) is the mean of N(0, 1) between (k - 1/2) step and (k + 1/2) step and scale = ||x||^2 / <y, c> as in EDEN: unbiased
-for a uniformly random rotation, and with nothing drawn at random for the rounding.
+With y = H D x and step = stretch / s,
 
-Equal steps with an entropy coder behind them are the better scalar quantizer of a Gaussian (Gish and Pierce 1968): at
+    level_i = round(y_i / (rms step)),    Q(x) = scale D H c(level),    scale = ||x||^2 / <y, c>.
+
+c(k) is the mean of N(0, 1) between (k - 1/2) step and (k + 1/2) step. The scale is EDEN's: it makes Q unbiased for a
+uniformly random rotation. Nothing is drawn at random for the rounding.
+
+Equal steps with an entropy coder behind them are the better scalar quantizer of a Gaussian (Gish and Pierce 1968). At
 2 bits the error is about 0.09 ||x||^2, with EDEN's four centroids 0.133. With stretch there is no lower end to the
 bits. A coordinate is cut off at 16 rms. Where every level of a block would be 0, its largest coordinate gets 1 or -1,
 since a scale cannot mend a block of zeros.
@@ -61,8 +64,8 @@ class Centroid(Quantizer):
         """s and stretch with which as many levels are not 0 as with s levels of the l2 norm, rounded at random.
 
         A rule that counts levels as the paper does can then drive this quantizer: it sends about as much, and errs
-        less. Elements count as Gaussian, of which E min(1, |y| / step) are not 0 with steps of sqrt(length) / s rms;
-        with many levels both quantizers' steps are equal. Unless balanced, all segments have the longest one's step.
+        less. Elements count as Gaussian, of which E min(1, |y| / step) are not 0 with steps of sqrt(length) / s rms.
+        With many levels both quantizers' steps are equal. Unless balanced, all segments have the longest one's step.
 
         >>> QUANTIZER.levels_for(2000.0, np.array([1_000_000]))
         (3, 1.484...)
@@ -85,8 +88,8 @@ class Centroid(Quantizer):
         """Levels of rotated coordinates in steps of stretch rms / s.
 
         Where segments have their own stretches, the frame has the smallest, and the receiver takes its centres for
-        all. The scale makes up for it: what comes back is unbiased for any centres, and in steps so coarse that there
-        are only levels 0 and 1 it is the same.
+        all. The scale makes up for it: what comes back is unbiased for any centres. In steps so coarse that there are
+        only levels 0 and 1 it is the same.
         """
         cut = Segments.of(segments, len(x))
         numbers = _checked_stretch(stretch, cut.count)

@@ -3,10 +3,10 @@
 level = round(x / step + u), value = step (level - g u), with step = scale / s and u uniform in [-1/2, 1/2) from the
 stream. Plain dither (Roberts 1962; the scalar lattice of UVeQFed) has g = 1 and the error step^2 / 12 whatever x is.
 
-The levels are those of the paper's rounding: with p the fractional part of x / step, round(x / step + u) is the upper
+The levels are those of the paper's rounding. With p the fractional part of x / step, round(x / step + u) is the upper
 neighbour with probability p. So any fixed g is unbiased and costs the same bits. Its error is step^2 times
-p (1 - p) (1 - g) + g^2 / 12. With m the mean of p (1 - p) over a segment, g = 6 m is best and leaves m - 3 m^2: never
-above the paper's m (g = 0), nor above 1/12. That g is what a segment sends.
+p (1 - p) (1 - g) + g^2 / 12. Let m be the mean of p (1 - p) over a segment. Then g = 6 m is best and leaves m - 3 m^2,
+which is never above the paper's m (g = 0), nor above 1/12. That g is what a segment sends.
 """
 
 # mypy: disable-error-code="no-untyped-def"

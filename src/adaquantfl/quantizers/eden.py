@@ -1,11 +1,11 @@
 """EDEN (Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak, Mitzenmacher, ICML 2022) with 2 s centroids.
 
-y = H D x; each y_i / rms goes to the nearest of the 2 s Lloyd-Max centroids c of N(0, 1); the receiver's vector is
+With y = H D x, each y_i / rms goes to the nearest of the 2 s Lloyd-Max centroids c of N(0, 1). The receiver's vector is
 scale D H c with scale = ||x||^2 / <y, c>, which makes it unbiased for a uniformly random rotation. s = 1, 2, 4, 8 are
 1 to 4 bits. The authors give errors ||Q(x) - x||^2 / ||x||^2 of 0.571, 0.133, 0.036 and 0.0096 there, for any x.
 
-H D stands for the random rotation, as with the authors. It is not quite that: an element that has a share q of its
-block's squared norm comes back too large by about q / 3 of it at one bit, less with more bits.
+H D replaces the random rotation, as with the authors, and leaves a small bias. An element with a share q of its block's
+squared norm comes back too large. At one bit it is too large by about q / 3 of it, with more bits by less.
 """
 
 # mypy: disable-error-code="no-untyped-def"

@@ -1,9 +1,9 @@
 """Ours, for error feedback: rounding to the nearest level, with the step that fits best by least squares.
 
 Levels are those of `nearest`: k = round(s x / max |x|), halves to the even one. The step that a receiver multiplies
-them with is <x, k> / <k, k> of each segment in place of max |x| / s. No other step leaves out less of x, so that with a
-client that adds what it left out to its next update the error stays below the update's own energy, however few levels
-there are: ||Q(x) - x||^2 = ||x||^2 - ||Q(x)||^2. The coarser the levels, the more is gained.
+them with is <x, k> / <k, k> of each segment instead of max |x| / s. No other step leaves out less of x. The error,
+||Q(x) - x||^2 = ||x||^2 - ||Q(x)||^2, is below the update's own energy, however few levels there are. Clients add what
+they left out to their next update, and need that. The coarser the levels, the more is gained.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Fitted(Nearest):
     def quantize(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
     ) -> Levels:
-        """Levels -s to s of the norm, and s times the fitted step in the place of the norm.
+        """Levels -s to s of the norm, and s times the fitted step instead of the norm.
 
         >>> import adaquantfl as aq
         >>> levels = aq.quantize(np.array([4.0, 3.0, 1.0]), s=1, key=0, quantizer="fitted")

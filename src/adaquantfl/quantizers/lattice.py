@@ -1,8 +1,8 @@
 """Pairs of elements on a hexagonal lattice with subtractive dither (Shlezinger, Chen, Eldar, Poor, Cui: UVeQFed, 2020).
 
-With step = scale / s and z uniform over the lattice's cell, the sender sends the point of the lattice nearest to
-x / step + z, and the receiver takes z off again. The error is uniform over the cell whatever x is, hence unbiased:
-5/72 step^2 an element for the hexagon, against 1/12 for rounding each element on its own; for the same area of a cell
+Let step = scale / s and z be uniform over the lattice's cell. The sender sends the point of the lattice nearest to
+x / step + z, and the receiver subtracts z. The error is uniform over the cell whatever x is, hence unbiased. It is
+5/72 step^2 per element for the hexagon, against 1/12 for rounding each element on its own. For the same area of a cell
 that is 0.17 dB less. The authors report better models than QSGD and rotation at 2 and 4 bits per element.
 
 A point is (a + b/2 for odd b, b sqrt(3)/2): two integers that are independent where the elements are, which an entropy

@@ -139,8 +139,10 @@ def bound(
     segments: npt.NDArray[np.int64] | None,
     dimension: int,
 ) -> float:
-    """What no element of a frame with these facts can exceed in size: growth x scale; a rotation of n elements can put
-    all of them into one, sqrt(n) times as large."""
+    """What no element of a frame with these facts can exceed in size: growth x scale.
+
+    A rotation of n elements can put all of them into one, sqrt(n) times as large.
+    """
     largest = float(scales[0] if len(scales) == 1 else scales.max()) * kind.growth(s, numbers)
     return largest * math.sqrt(dimension if segments is None else segments.max()) if kind.rotates else largest
 
@@ -165,11 +167,15 @@ def quantize(
 ) -> Levels:
     """Quantize a vector; with the paper's quantizer to levels -s to s of its l2 norm, at random and without bias.
 
-    x: 1-D float32 or float64 array (float64 is rounded to float32 first). s: 1 to 65535; larger is finer.
-    key: from `stream_key`; the same key gives the same levels. segments: lengths of runs with a norm of their own
-    (the tensors of a model, or buckets); None is one norm for the whole vector. stretch: levels lie this many times
-    further apart, which makes them s / stretch in number: 0.7 levels are s = 1 with stretch = 1 / 0.7; an array has one
-    for each segment. quantizer: a name (`adaquantfl methods`), or an object. norm: "l2" or "linf"; None: its usual one.
+    - `x`: 1-D float32 or float64 array (float64 is rounded to float32 first).
+    - `s`: 1 to 65535; larger is finer.
+    - `key`: from `stream_key`; the same key gives the same levels.
+    - `segments`: lengths of runs with a norm of their own (the tensors of a model, or buckets). None is one norm for
+      the whole vector.
+    - `stretch`: levels lie this many times further apart, so there are s / stretch of them. 0.7 levels are s = 1 with
+      stretch = 1 / 0.7. An array has one for each segment.
+    - `quantizer`: a name (`adaquantfl methods`), or an object.
+    - `norm`: "l2" or "linf"; None: its usual one.
 
     >>> levels = quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=3, key=7)
     >>> levels.values, levels.scale, levels.s

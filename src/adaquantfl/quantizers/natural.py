@@ -1,6 +1,6 @@
 """Natural dithering (Horvath, Ho, Horvath, Sahu, Canini, Richtarik 2019): levels that halve.
 
-The grid is 0, 2^(1-s), ..., 1/4, 1/2, 1 times the norm; an element goes to one of its two neighbours, at random so that
+The grid is 0, 2^(1-s), ..., 1/4, 1/2, 1 times the norm. An element goes to one of its two neighbours, at random so that
 the mean is right. Level k stands for 2^(k-s) times the norm, so that a sender and a receiver only move exponents. The
 authors bound the error by 1/8 ||x||^2 for what lies above the smallest level, plus
 min(d^(1/2) 2^(1-s), d 2^(2-2s)) ||x||^2 for what lies below. With many levels it is their natural compression, which

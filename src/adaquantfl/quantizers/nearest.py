@@ -1,10 +1,10 @@
 """Plain rounding: level = s x / max |x| to the nearest whole number, ties to the even one. Nothing is random.
 
-No error is above half a step: in fine steps the mean square is step^2 / 12, half of that of rounding at random, and
-there are no random numbers to draw. But it is biased: the errors do not average out over clients, and what is below
-half a step would be lost in every round. Clients keep what they left out and add it to their next update (error
-feedback). The norm is the largest magnitude, so that something is always sent, as long as a step is less than twice
-that; half of the l2 norm is more than any element of a long vector.
+No error is above half a step. In fine steps the mean square is step^2 / 12, half of that of rounding at random. There
+are no random numbers to draw. But it is biased: the errors do not average out over clients, and what is below half a
+step would be lost in every round. Clients keep what they left out and add it to their next update (error feedback). The
+norm is the largest magnitude. So something is always sent, as long as a step is less than twice that. With the l2 norm,
+half a step could be more than any element of a long vector.
 """
 
 # mypy: disable-error-code="no-untyped-def"

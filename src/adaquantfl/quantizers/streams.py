@@ -1,7 +1,7 @@
 """Counter-based randomness: a pure function of (run seed, round, client, element index).
 
-`stream_key` hashes the first three into 64 bits; `kernels.draw31` turns a key and an index into 31 uniform bits with a
-Weyl step and two multiplies, all in 32-bit arithmetic so that it vectorises.
+`stream_key` hashes the first three into 64 bits. `kernels.draw31` turns a key and an index into 31 uniform bits with a
+Weyl step and two multiplies. All of it is 32-bit arithmetic, so that it vectorises.
 """
 
 from __future__ import annotations

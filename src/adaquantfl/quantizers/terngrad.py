@@ -1,7 +1,7 @@
 """TernGrad (Wen, Xu, Yan, Wu, Wang, Chen, Li, NeurIPS 2017): levels -1, 0 and 1 of the largest magnitude.
 
-Each element is first cut to at most 2.5 sigma, sigma the standard deviation of its segment; then it becomes
-max |g| sign(g_i) b_i with b_i = 1 with probability |g_i| / max |g|. The rounding is unbiased, the clipping is not: the
+Each element is first cut to at most 2.5 sigma, sigma the standard deviation of its segment. Then it becomes
+max |g| sign(g_i) b_i, and b_i is 1 with probability |g_i| / max |g|. The rounding is unbiased, the clipping is not: the
 authors accept that for the smaller maximum, and report AlexNet's accuracy unharmed. log2(3) bits per element before
 entropy coding.
 """

@@ -1,7 +1,7 @@
 """The paper's stochastic uniform quantizer Q_s (eq. 4 and 5).
 
-Q_s(w_i) = ||w||_2 sign(w_i) zeta_i, where zeta_i is one of the two multiples of 1/s around |w_i| / ||w||_2, chosen at
-random so that the mean is right. `Levels` holds the integers s * sign(w_i) * zeta_i and the norm. With norm "linf" the
+Q_s(w_i) = ||w||_2 sign(w_i) zeta_i. zeta_i is one of the two multiples of 1/s around |w_i| / ||w||_2, chosen at random
+so that the mean is right. `Levels` holds the integers s * sign(w_i) * zeta_i and the norm. With norm "linf" the
 largest magnitude takes the place of ||w||_2.
 """
 

@@ -110,7 +110,7 @@ def _not_finite(x: npt.NDArray[np.float32]) -> QuantizeError:
 
 
 def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:
-    """Sums of pieces to sums of segments: added in order, whoever computed which piece."""
+    """Sums of pieces to sums of segments: added in order, whichever thread computed which piece."""
     if len(sums) == segments.count:
         return sums
     totals = np.bincount(segments.pieces[1], weights=sums, minlength=segments.count)

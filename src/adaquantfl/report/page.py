@@ -19,6 +19,7 @@ from typing import Any
 from ..runs.columns import COLUMNS
 from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs
 from . import holdings, tables
+from .headline import headline
 from .page_data import embedded, plot_data, plots
 
 _SCRIPTS = ("numbers.js", "series.js", "zoom.js", "save.js", "plot.js", "page.js")
@@ -45,7 +46,7 @@ def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
         "methods": plot_data(runs),
         "sections": {
             "title": escape(_title(runs)),
-            "headline": escape(tables.headline(runs)),
+            "headline": escape(headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
             "targets": "\n".join(_target_table(runs, measure) for measure in ("wire_bytes_up", "paper_bits")),
             "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',

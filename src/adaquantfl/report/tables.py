@@ -8,7 +8,7 @@ import csv
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ Measure = str  # the name of a column that has a caption
 NOT_REACHED = "—"
 _LABEL = 26  # columns of a method's name where the width is limited
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
-_EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
+EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def si_unit(largest: float, symbol: str) -> tuple[float, str]:
 def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
     """Round loss levels that some run reached, high to low, with the lowest that every run reached.
 
-    Levels at or above the first loss that was seen say nothing about training and are left out; of the
-    rest the `most` lowest are kept. A target_loss in a configuration counts as a round level.
+    Levels at or above the first loss that was seen say nothing about training and are left out. Of the rest the `most`
+    lowest are kept. A target_loss in a configuration counts as a round level.
     """
     lowest = [value for run in runs if (value := run.lowest()) is not None]
     starts = [losses[0] for run in runs if (losses := run.series("loss")[1]).size and np.isfinite(losses[0])]
@@ -125,71 +125,10 @@ def bits_table(
     for name, group in groups.items():
         cells = []
         for place, level in enumerate(chosen):
-            comparable = ours and (name == ours or _told_apart(group, groups[ours], level))
+            comparable = ours and (name == ours or told_apart(group, groups[ours], level))
             cells.append(_cell(sent[name][place], len(group), sent[ours][place] if comparable else []))
         rows.append(Row(name, tuple(cells), tuple(value for run in group if (value := run.lowest()) is not None)))
     return Table(measure, chosen, tuple(rows))
-
-
-def headline(runs: Sequence[RunRecord]) -> str:
-    """Which method sent the least to the lowest loss that can be compared, whoever it is, and how the others did.
-
-    The loss is the lowest that two methods reached with every seed, AdaQuantFL being one of them where it takes part.
-    """
-    if clashing := [key for key in differing_settings(runs) if key in _EXPERIMENT]:
-        return f"These runs differ in their {' and '.join(clashing)}, so their bits are not compared here."
-    groups = group_runs(runs)
-    measure = next((name for name in ("wire_bytes_up", "paper_bits") if name in measures(runs)), "paper_bits")
-    table = bits_table(runs, measure=measure)
-    ours = [name for name, group in groups.items() if group[0].method == "adaquant"]
-    reached = {level: _complete(table, place) for place, level in enumerate(table.levels)}
-    compared = [level for level, sent in reached.items() if len(sent) > 1 and (not ours or set(ours) & set(sent))]
-    if not compared:
-        return _nothing_to_compare(reached, measure)
-    return _verdict(groups, min(compared), reached, ours, measure)
-
-
-def _verdict(
-    groups: Mapping[str, Sequence[RunRecord]],
-    level: float,
-    reached: Mapping[float, Mapping[str, float]],
-    ours: Sequence[str],
-    measure: Measure,
-) -> str:
-    """The headline at one level. It claims only what the evaluations show.
-
-    A method reaches a level somewhere between two evaluations. It certainly sent less than another one if it was seen
-    at the level before the other one had sent as much at its last evaluation above the level.
-    """
-    sent = reached[level]
-    cheapest = min(sent, key=lambda name: sent[name])
-    unsure = [name for name in sent if name != cheapest and _sent_before(groups[name], level, measure) < sent[cheapest]]
-    what = "uplink of all clients" if measure == "wire_bytes_up" else "uplink per client, by the paper's formula"
-    seeds = f", mean of {len(groups[cheapest])} seeds" if len(groups[cheapest]) > 1 else ""
-    if unsure:
-        ranges = [
-            f"{name} {_sent_text(_sent_before(groups[name], level, measure), measure)} to "
-            f"{_sent_text(sent[name], measure)}"
-            for name in (cheapest, *unsure)
-        ]
-        often = all(run.setting("evaluate_every") == 1 for name in (cheapest, *unsure) for run in groups[name])
-        advice = "" if often else " Evaluate more often (evaluate_every) to tell them apart."
-        return (
-            f"At loss {level:g} the evaluations do not show which method sent the least ({what}{seeds}): "
-            f"{'; '.join(ranges)}. Each range is from the last evaluation above the loss to the first at or below it."
-            f"{advice}"
-        )
-    mine = min((name for name in ours if name in sent), key=lambda name: sent[name], default=cheapest)
-    other = mine if mine != cheapest else min((name for name in sent if name != cheapest), key=lambda name: sent[name])
-    text = f"To loss {level:g}, {cheapest} sent the least: {_sent_text(sent[cheapest], measure)} ({what}{seeds}). "
-    text += f"{other}{'' if other == mine else ', the next,'} sent {_sent_text(sent[other], measure)}"
-    if _told_apart(groups[cheapest], groups[other], level):
-        text += f", {_times(sent[other] / sent[cheapest])} as much."
-    else:
-        text += ". Both were first seen there at the same evaluation, so that no ratio is given."
-    if further := {name for lower, those in reached.items() if lower < level for name in those}:
-        text += f" Only {' and '.join(sorted(further))} reached loss {min(lv for lv in reached if reached[lv]):g}."
-    return text
 
 
 def value_text(name: str, value: float | None) -> str:
@@ -299,37 +238,13 @@ def round_up(value: float) -> float:
     return next(level for level in levels if level >= value)
 
 
-def _complete(table: Table, place: int) -> dict[str, float]:
-    """What each method sent to one level on average, of those that reached it with every seed."""
-    cells = {row.method: row.cells[place] for row in table.rows}
-    return {name: cell.mean for name, cell in cells.items() if cell.mean is not None and cell.complete}
-
-
-def _nothing_to_compare(reached: dict[float, dict[str, float]], measure: Measure) -> str:
-    levels = [level for level, sent in reached.items() if sent]
-    if not levels:
-        return "No method here has brought its training loss down to a round level yet."
-    sent = reached[min(levels)]
-    name = min(sent, key=lambda one: sent[one])
-    return f"Only {name} reached loss {min(levels):g}, in {_sent_text(sent[name], measure)} of uplink."
-
-
-def _sent_text(value: float, measure: Measure) -> str:
-    return amount(value, COLUMNS[measure].unit or "b")
-
-
-def _told_apart(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float) -> bool:
+def told_apart(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float) -> bool:
     """Whether a ratio of two methods says something about their training: they solve the same problem, and were not
     first seen at the level at the same evaluations. Then it would only be the ratio of what a round costs."""
-    if any(key in _EXPERIMENT for key in differing_settings([*one, *other])):
+    if any(key in EXPERIMENT for key in differing_settings([*one, *other])):
         return False
     rounds = [[run.reached(level) for run in group] for group in (one, other)]
     return [line and line["round"] for line in rounds[0]] != [line and line["round"] for line in rounds[1]]
-
-
-def _sent_before(group: Sequence[RunRecord], level: float, measure: Measure) -> float:
-    """What a method had sent, on average, at the last evaluation before it was seen at a level."""
-    return float(np.mean([run.before_reaching(level, measure) for run in group]))
 
 
 def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[float]:
@@ -350,7 +265,7 @@ def _cell_text(cell: Cell, divisor: float) -> str:
     text = _plus_minus(cell.mean / divisor, None if cell.std is None else cell.std / divisor)
     if not cell.complete:
         return f"{text} [{cell.reached} of {cell.runs} seeds]"
-    return text if cell.ratio is None else f"{text} ({_times(cell.ratio)})"
+    return text if cell.ratio is None else f"{text} ({times(cell.ratio)})"
 
 
 def _plus_minus(mean: float, std: float | None) -> str:
@@ -359,5 +274,5 @@ def _plus_minus(mean: float, std: float | None) -> str:
     return text if std is None else f"{text} ± {std:.{decimals}f}"
 
 
-def _times(ratio: float) -> str:
+def times(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio < 10 else f"{significant(ratio)}x"

@@ -1,7 +1,7 @@
-"""The report of runs that may still be going on, served on this machine's loopback and kept up to date.
+"""The report of runs that may not have ended, served on this machine's loopback and kept up to date.
 
-It reads the runs' folders only, so the runs may be in any process. Nobody but this machine can connect, and a page from
-elsewhere that makes a browser ask on its behalf is refused by the name it asks for.
+It reads the runs' folders only, so the runs may be in any process. Only this machine can connect. A page from elsewhere
+that makes a browser ask on its behalf is refused by the name that it asks for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Mark = tuple[tuple[int, int], ...]
 
 
 class Watched:
-    """The content of the page, read anew when the folders change."""
+    """The content of the page, read again when the folders change."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = list(folders)

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..runs import records
 from . import figures, tables
 from .export import history_csv
+from .headline import headline
 from .page import write_report
 
 
@@ -31,6 +32,6 @@ def write_all(
     (out / "table.csv").write_text(tables.to_csv(by_measure), encoding="utf-8")
     (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")
     page = write_report(runs, out / "report.html")
-    headline = tables.headline(runs)
-    headline = textwrap.fill(headline, width) if width else headline
-    return "\n\n".join([*(tables.to_text(table, width) for table in by_measure), f"{headline}\nReport: {page}"])
+    sentence = headline(runs)
+    sentence = textwrap.fill(sentence, width) if width else sentence
+    return "\n\n".join([*(tables.to_text(table, width) for table in by_measure), f"{sentence}\nReport: {page}"])

@@ -1,4 +1,4 @@
-"""AdaQuantFL's rule (eq. 13): s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))), anew in each interval of B_0 bits."""
+"""AdaQuantFL's rule (eq. 13): s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))), once in each interval of B_0 bits."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ ROUNDINGS: dict[str, Callable[[float], int]] = {
 class AdaQuant(Rule):
     """The paper's adaptive rule.
 
-    s0: levels at the start; the paper found 2 good. interval: B_0 in units of d, 16 in the paper; s is chosen anew in
-    the first round at or after each multiple of it. guard: a loss above f(w_0) counts as f(w_0); without it the
-    literal rule lowers s just when training blows up. rounding: s is the "nearest" integer, or the next one "up" or
-    "down"; "power" takes 2^b - 1 for the rule's b_k = ceil(log2(s_k + 1)) bits: all the levels that they can tell.
+    - `s0`: levels at the start; the paper found 2 good.
+    - `interval`: B_0 in units of d, 16 in the paper. The rule chooses s in the first round at or after each multiple.
+    - `guard`: a loss above f(w_0) counts as f(w_0). Without it the literal rule lowers s just when training diverges.
+    - `rounding`: s is the "nearest" integer, or the next one "up" or "down". "power" takes 2^b - 1 for the rule's
+      b_k = ceil(log2(s_k + 1)) bits: all the levels that they can tell apart.
 
     s goes from 1 to 65535. A loss of 0 asks for infinitely many levels and gets 65535. A NaN or infinite loss says
     nothing, so s stays as it was (at the start it is refused). A negative loss is refused.

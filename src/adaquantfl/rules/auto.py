@@ -4,8 +4,8 @@ Each client knows its update, and so finds the coarsest levels with a certain er
 (`quantizers.choice`). Which error is allowed depends on what becomes of it:
 
 - A client with error feedback adds what it left out to its next update. Nothing is lost, it comes later: with an error
-  D by about D / (1 - D) rounds. That may be a tenth of the rounds that the client has taken part in, so that a short
-  training does not end before its updates have arrived; and D is at most `error`. Clients that train until they fit
+  D by about D / (1 - D) rounds. That may be a tenth of the rounds that the client has taken part in. So a short
+  training does not end before its updates have arrived. And D is at most `error`. Clients that train until they fit
   their data ask again for what has not arrived, and the model gets it twice. The downlink `late` measures how much
   they do (`protocol.gain`), and the delay is at most 0.05 / gain^2 rounds; where nobody measures it, one round.
 - Without feedback the errors of the clients are noise in the round's step u = sum of p_i u_i. With the error q it has

@@ -23,8 +23,10 @@ from ..errors import RuleError
 class RuleState:
     """Where a rule stands: all it needs to continue after a restart.
 
-    s: the levels to use now, which need not be whole; None is float32, not quantized. f0, eta0: the start, as first
-    seen. boundary: the paper bits a client must have sent before s is chosen anew. memory: what else a rule keeps.
+    - `s`: the levels to use now, which need not be whole; None is float32, not quantized.
+    - `f0`, `eta0`: the start, as first seen.
+    - `boundary`: how many paper bits one client must have sent before the rule chooses s again.
+    - `memory`: what else a rule keeps.
 
     >>> from adaquantfl import AdaQuant
     >>> AdaQuant(s0=2).plan(RuleState(s=2), bits=0, dimension=100, loss=2.3, eta=0.1)
@@ -189,7 +191,7 @@ class Rule(ABC):
         eta: float,
         survey: Survey | None = None,
     ) -> RuleState:
-        """The state for the next round, given the paper bits a client has sent, f(w_k) and the learning rate.
+        """The state for the next round, given the paper bits that one client has sent, f(w_k) and the rate.
 
         survey: of the last round, where it was wanted. A rule that looks at nothing leaves the state as it is.
         """

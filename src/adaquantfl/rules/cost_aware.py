@@ -7,9 +7,9 @@ exp(T H(s) / (p f)) times the rounds. A round costs C(s), so that a loss is reac
 
     s = argmin over s of ln C(s) + T H(s) / (p f).
 
-The clients survey C(s), the error q(s) and the harm of the levels in use on the very updates that they send; H is
+The clients survey C(s), the error q(s) and the harm of the levels in use, on the very updates that they send. H is
 proportional to q. The server takes p from the losses of the rounds. Only T is assumed. docs/theory.md derives it and
-shows what of eq. 13 is left.
+shows its relation to eq. 13.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ FEWEST_ROUNDS = 3  # from which p can be told
 class CostAware(Rule):
     """The cost-aware rule. It has nothing to set: s0 is only where the first round looks, and is soon forgotten.
 
-    s0: levels of the first round, not necessarily whole; on average, since the rule gives small tensors more and large
-    ones fewer (`quantizers.balanced`). every: rounds from one survey to the next; sooner while s moves far. repair: T,
-    the rounds in which training repairs noise. harm: the most that a round's noise may add to the loss, as a share of
-    it; a first round that would do more is taken back, and tried with finer levels. undo: a round whose clients saw
-    this many times the usual loss, or none that is a number, is taken back with the one before it, whose noise they
-    trained on. s doubles then, and the caution wears off over the next twenty rounds.
+    - `s0`: levels of the first round, not necessarily whole. It is an average: small tensors get more levels and large
+      ones fewer (`quantizers.balanced`).
+    - `every`: rounds from one survey to the next; sooner while s moves far.
+    - `repair`: T, the rounds in which training repairs noise.
+    - `harm`: the most that a round's noise may add to the loss, as a share of it. A first round that would do more is
+      undone, and tried with finer levels.
+    - `undo`: a round is undone when its clients saw this many times the usual loss, or a loss that is not a number. The
+      round before it is undone too, since they trained on its noise. s doubles then, and this caution decays over the
+      next twenty rounds.
 
     A survey says what other levels would do:
 

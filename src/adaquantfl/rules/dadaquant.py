@@ -1,8 +1,8 @@
 """DAdaQuant's rules (Honig, Zhao and Mullins, ICML 2022): levels double on a plateau, and follow the clients' weights.
 
-Its authors start from the paper that this package implements and claim 2.8 times less communication than the best fixed
-quantization; that the early rounds need few levels, because a coarse quantizer loses nothing while the loss still falls
-quickly; and that for equal variance of the sum, levels proportional to p_i^(2/3) need the fewest bits.
+Its authors start from the paper that this package implements. They claim 2.8 times less communication than the best
+fixed quantization. Early rounds need few levels, they say, because a coarse quantizer loses nothing while the loss
+still falls quickly. For equal variance of the sum, levels proportional to p_i^(2/3) need the fewest bits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run's state on disk: one file, replaced atomically, so that a kill leaves either the old or the new one.
 
-Any plain tree of dictionaries, lists, arrays, bytes, numbers and text: its arrays and bytes are entries of an npz file,
-the rest is JSON that names them.
+The state is a plain tree of dictionaries, lists, arrays, bytes, numbers and text. Its arrays and bytes are entries of
+an npz file. The rest is JSON that names them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The run directory: config.toml, history.jsonl (a line a round), checkpoint/, the model, summary.json; an own task."""
+"""The run directory: config.toml, history.jsonl (one line per round), checkpoint/, model, summary.json, an own task."""
 
 from __future__ import annotations
 

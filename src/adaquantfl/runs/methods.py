@@ -1,10 +1,12 @@
 """What a comparison compares: a rule, a quantizer, a codec and further settings, in one short name.
 
-adaquant                        the paper's
-adaquant+dithered               its rule, another quantizer
-my_rule.py:MyRule               a rule of your own; a quantizer of your own likewise
-2bit+rotated@dense              a fixed level, another quantizer, one codec
-cost-aware[rule_s0=0.5,scope=whole]     further keys of the configuration
+Examples:
+
+    adaquant                                the paper's
+    adaquant+dithered                       its rule, another quantizer
+    my_rule.py:MyRule                       a rule of your own; a quantizer of your own likewise
+    2bit+rotated@dense                      a fixed level, another quantizer, one codec
+    cost-aware[rule_s0=0.5,scope=whole]     further keys of the configuration
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Python files of the user's own that a configuration names: FILE.py:NAME, for a task, a rule or a quantizer.
 
-In a configuration in memory the path is absolute, since other processes read it; in a TOML file it is relative to
-that file, so that a run's folder and the file may move together. The digest of each file is in the configuration too.
+In a configuration in memory the path is absolute, since other processes read it. In a TOML file it is relative to that
+file, so that a run's folder and the file may move together. The digest of each file is in the configuration too.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class OwnFile:
 
 @contextmanager
 def blamed(path: Path, what: str, error: type[AdaQuantError] = TaskError) -> Iterator[None]:
-    """Make what the user's code raises a sentence: what was going on, the error, and the line of the file."""
+    """Make what the user's code raises a sentence: what was being done, the error, and the line of the file."""
     try:
         yield
     except AdaQuantError:

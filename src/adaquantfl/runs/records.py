@@ -178,8 +178,8 @@ def find_runs(
 ) -> list[RunRecord]:
     """Every run in `paths`, each a run directory or a folder of them, without repeats: AdaQuantFL first.
 
-    Folders are searched two levels deep, as `adaquantfl compare` writes them. skipped: hears why a run that cannot be
-    read is left out; without it, such a run is an error, and so it is where no run is left.
+    Folders are searched two levels deep, as `adaquantfl compare` writes them. skipped: is called with the reason where
+    a run cannot be read and is left out. Without it such a run is an error. It is an error too where no run remains.
     """
     found: dict[Path, RunRecord] = {}
     faults: list[DataError] = []

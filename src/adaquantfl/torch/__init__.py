@@ -1,6 +1,6 @@
 """Quantized gradients and updates in your own PyTorch training: a DDP communication hook, and DiLoCo's outer step.
 
-Both need PyTorch and an initialised torch.distributed: docs/how-to/ddp.md.
+Both need PyTorch and an initialised torch.distributed: docs/how-to/pytorch.md.
 """
 
 from __future__ import annotations

@@ -1,12 +1,22 @@
 """A communication hook for DistributedDataParallel: gradients travel as frames, with error feedback."""
 
 # Not `from __future__ import annotations`: PyTorch looks at the annotations of a hook.
+import math
+
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from ..codecs.coding import encode
+from ..errors import ConfigError
 from ..protocol.arrays import Vector
-from .exchange import Exchange
+from ..quantizers.choice import levels_for_error
+from ..quantizers.levels import quantize
+from ..quantizers.registry import find
+from .exchange import check_group, mean
+
+QUANTIZER = find("fitted")  # nearest levels with a least-squares step: made for error feedback
+NO_KEY = 0  # it draws nothing at random
 
 
 class GradientHook:
@@ -27,8 +37,11 @@ class GradientHook:
     """
 
     def __init__(self, error: float = 0.2, group: dist.ProcessGroup | None = None) -> None:
+        if not (math.isfinite(error) and 0 < error < 1):
+            raise ConfigError(f"error = {error!r}: it is a share of a gradient's energy, between 0 and 1.")
+        check_group()
         self.bytes_sent = 0
-        self._exchange = Exchange(error, group)
+        self._error, self._group = error, group
         self._left_out: dict[torch.Tensor, Vector] = {}  # by parameter: DDP makes its buckets anew after the first step
 
     def average(self, bucket: dist.GradBucket) -> torch.Tensor:
@@ -40,11 +53,15 @@ class GradientHook:
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             if p in self._left_out:
                 vector[start:stop] += self._left_out[p]
-        done = self._exchange.mean(vector, lengths)
-        self.bytes_sent += done.bytes_sent
+        segments = np.array(lengths)
+        s = levels_for_error(QUANTIZER, vector, self._error, NO_KEY, segments)
+        whole, stretch = QUANTIZER.levels_for(s, segments)
+        levels = quantize(vector, whole, NO_KEY, segments, stretch, QUANTIZER)
+        frame, left_out = encode(levels), levels.remainder(vector)
+        self.bytes_sent += len(frame)
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
-            self._left_out[p] = done.left_out[start:stop]
-        return buffer.copy_(torch.from_numpy(done.mean))
+            self._left_out[p] = left_out[start:stop]
+        return buffer.copy_(torch.from_numpy(mean(frame, len(vector), self._group)))
 
 
 def quantize_hook(state: GradientHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,21 +14,23 @@ from torch import nn
 from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from ..protocol.step import STEPS, ServerStep
-from .exchange import Exchange
+from ..quantizers.streams import stream_key
+from .exchange import check_group, mean
+from .unbiased import within_bits, within_noise
 
 
 class OuterStep:
     """Every process trains with an optimizer of its own; `step()` makes one model of all of them.
 
-    What a process has moved since the last step is quantized, with error feedback; the mean over the processes is the
-    gradient of an outer optimizer. All processes must call `step()` equally often. They end it with the same weights,
-    bit for bit.
+    What a process has moved since the last step is quantized at random, without bias; the mean over the processes is
+    the gradient of an outer optimizer. Noise averages out over processes and steps, so the outer optimizer stays as it
+    is without quantization. All processes must call `step()` equally often. They end it with the same weights, bit for
+    bit.
 
     parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as in
-    DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. error: the
-    share of an update's energy that may be sent later; with momentum, much of it makes training slower. bits: in the
-    place of `error`, bits for each element at most. kept: how much of what was left out is added to the next update;
-    with few bits less than 1, and a large step without momentum (docs/how-to/language-model.md).
+    DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. noise: energy
+    of the noise in the mean, in energies of one process's update; with more processes each sends fewer bits. bits: a
+    budget per element, which replaces `noise`. seed: of the noise; the same in all processes.
 
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> net = nn.Linear(3, 1)
@@ -43,13 +46,15 @@ class OuterStep:
         self,
         parameters: Iterable[nn.Parameter],
         step: str | ServerStep = "nesterov",
-        error: float = 0.2,
-        group: dist.ProcessGroup | None = None,
+        noise: float = 1.0,
         bits: float | None = None,
-        kept: float = 1.0,
+        seed: int = 0,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
-        if not 0 <= kept <= 1:
-            raise ConfigError(f"kept = {kept!r}: it is a share, from 0 to 1.")
+        for name, value in (("noise", noise), ("bits", bits)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} = {value!r}: it is a number above 0.")
+        check_group()
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters or any(p.dtype != torch.float32 for p in self._parameters):
             raise ConfigError("OuterStep takes parameters of float32 that need gradients, at least one.")
@@ -58,26 +63,33 @@ class OuterStep:
             raise ConfigError(
                 f"step = {self._outer.name!r} needs each process's update: use one that takes their mean."
             )
-        self._exchange, self._kept = Exchange(error, group, bits), np.float32(kept)
+        self._noise, self._bits, self._seed, self._group = noise, bits, seed, group
         for p in self._parameters:  # all begin with the same model
             dist.broadcast(p.data, dist.get_global_rank(group, 0) if group else 0, group)
         self._start = self._weights()
         self._state = self._outer.init(len(self._start))
-        self._left_out = np.zeros_like(self._start)
+        self._steps = 0
 
     @torch.no_grad()
     def step(self) -> int:
         """Take the step together; returns the bytes that this process sent."""
-        moved = self._weights() - self._start + self._kept * self._left_out
-        done = self._exchange.mean(moved, [p.numel() for p in self._parameters])
-        update, self._state = self._outer.apply(done.mean, self._state)
-        self._start, self._left_out = self._start + update, done.left_out
+        frame = self._frame(self._weights() - self._start)
+        update, self._state = self._outer.apply(mean(frame, len(self._start), self._group), self._state)
+        self._start, self._steps = self._start + update, self._steps + 1
         nn.utils.vector_to_parameters(torch.from_numpy(self._start.copy()).to(self._device), self._parameters)
-        return done.bytes_sent
+        return len(frame)
+
+    def _frame(self, moved: Vector) -> bytes:
+        lengths = [p.numel() for p in self._parameters]
+        key = stream_key(self._seed, self._steps, dist.get_rank(self._group))
+        if self._bits is not None:
+            return within_bits(moved, lengths, self._bits, key)
+        return within_noise(moved, lengths, self._noise * dist.get_world_size(self._group), key)
 
     def state_dict(self) -> dict[str, Any]:
         """What this process needs to resume after a step, besides the model: save it next to the inner optimizer's."""
-        arrays = {"start": self._start, "left_out": self._left_out, **{f"outer.{k}": v for k, v in self._state.items()}}
+        arrays = {"start": self._start, "steps": np.array([self._steps])}
+        arrays |= {f"outer.{k}": v for k, v in self._state.items()}
         return {name: torch.from_numpy(value.copy()) for name, value in arrays.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -86,7 +98,7 @@ class OuterStep:
         sizes, expected = ({name: len(value) for name, value in one.items()} for one in (arrays, self.state_dict()))
         if sizes != expected:
             raise ConfigError("The state belongs to another model or another outer optimizer.")
-        self._start, self._left_out = arrays.pop("start"), arrays.pop("left_out")
+        self._start, self._steps = arrays.pop("start"), int(arrays.pop("steps")[0])
         self._state = {name.removeprefix("outer."): value for name, value in arrays.items()}
 
     @property

@@ -65,7 +65,7 @@ class Source:
 def get(name: str, *, progress: Progress | None = None, force: bool = False) -> Path:
     """Fetch a data set into the cache and return its file. If it is there and whole, nothing is fetched.
 
-    `progress(what, done, total)` is called for every step; total is 0 where it is unknown. `force` fetches anew.
+    `progress(what, done, total)` is called for every step; total is 0 where it is unknown. `force` fetches again.
     When every source fails, one DataError lists each of them and why.
     """
     spec = find(name)

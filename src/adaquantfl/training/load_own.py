@@ -1,7 +1,7 @@
 """From FILE.py:FUNCTION to a task: run the user's file, call the function, and hold what it returns to what we need.
 
-Whatever is wrong with it is a TaskError that says where. All processes of a run come here, and must get the same task:
-the file is held to the digest in the configuration, and the function is called with all generators seeded.
+Whatever is wrong with it is a TaskError that says where. All processes of a run come here, and must get the same task.
+So the file is held to the digest in the configuration, and the function is called with all generators seeded.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from ..runs.config import Config
 
 
 class LocalOptimizer:
-    """One optimizer for all clients that a process plays. Its state starts anew with each client's round.
+    """One optimizer for all clients that a process plays. Its state is new in each client's round.
 
-    So a round depends on nothing but the model, the client's data and the seed: it is the same on every engine and
-    after an interruption, and one client's momentum never reaches another.
+    So a round depends on the model, the client's data and the seed only. It is the same on every engine and after an
+    interruption, and one client's momentum never reaches another.
     """
 
     def __init__(self, config: Config, parameters: Sequence[nn.Parameter]) -> None:

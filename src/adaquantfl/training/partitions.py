@@ -25,11 +25,12 @@ _ALPHA_LIMITS = (1e-9, 1e9)
 
 
 def partition(labels: Labels, clients: int, kind: str, seed: int) -> list[Indices]:
-    """One ascending array of sample indices a client.
+    """One ascending array of sample indices per client.
 
-    `kind` is "iid" (shuffled, sizes differ by at most one), "sorted" (sorted by label, cut equally; needs no
-    randomness) or "dirichlet(alpha)" (each class is shared out in Dirichlet(alpha) proportions; a small alpha
-    gives each client few classes, a large one comes close to i.i.d.).
+    - "iid": shuffled; sizes differ by at most one.
+    - "sorted": sorted by label and cut equally; it needs no randomness.
+    - "dirichlet(alpha)": each class is shared out in Dirichlet(alpha) proportions. A small alpha gives each client few
+      classes, a large one comes close to i.i.d.
     """
     labels = np.asarray(labels)
     _check(labels, clients, seed)
@@ -50,7 +51,7 @@ def check_kind(kind: str) -> None:
 
 
 def check_shares(samples: int, clients: int) -> None:
-    """ConfigError where so many clients cannot have at least one sample each."""
+    """ConfigError where there are too few samples for each client to have one."""
     if not 1 <= clients <= samples:
         raise ConfigError(
             f"{samples} samples cannot be shared by clients = {clients}. Expected at least 1 client and "

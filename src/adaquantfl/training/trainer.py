@@ -29,8 +29,8 @@ _PROBE_SAMPLE = 128  # examples of a client on which the harm of noise is measur
 class Trainer:
     """Trains and evaluates for any of the clients, one at a time, with one model in memory.
 
-    Weights come and go as named arrays: the parameters that are trained, each as the 1-D piece that it is in one flat
-    vector, and the buffers.
+    Weights come and go as named arrays: the parameters that are trained, and the buffers. A parameter is the 1-D piece
+    that it is in one flat vector.
     """
 
     def __init__(self, config: Config, task: Task) -> None:
@@ -134,7 +134,7 @@ class Trainer:
         return loss
 
     def _batches(self, client: int, round: int) -> Iterator[Indices]:
-        """tau mini-batches, drawn without replacement until the client's data is used up, then anew."""
+        """tau mini-batches, drawn without replacement until the client's data is used up, then again."""
         part, size = self.task.parts[client], self.config.batch_size
         rng = self._rng(round, client)
         needed = self.config.tau * size

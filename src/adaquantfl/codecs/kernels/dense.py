@@ -1,9 +1,12 @@
 """Numba kernels of the dense codec: a histogram of levels, and rANS with four interleaved 64-bit states.
 
-A state x lies in [2^31, 2^63) and moves 32 bits at a time. To write a level, x = q f + r becomes
-((q 2^e + raw) 2^12) + start + r, where f of 4096 slots from `start` on belong to the level's interval of 2^e levels and
-`raw` is the level's place in it (Duda, "Asymmetric numeral systems", 2013, the range variant). Each step is free of
-branches and of division; four independent states hide its latency.
+A state x lies in [2^31, 2^63) and moves 32 bits at a time (Duda, "Asymmetric numeral systems", 2013, the range
+variant). To write a level, x = q f + r becomes
+
+    ((q 2^e + raw) 2^12) + start + r
+
+The level's interval of 2^e levels has f of 4096 slots, from `start` on. `raw` is the level's place in the interval.
+Each step is free of branches and of division; four independent states hide its latency.
 """
 
 # mypy: disable-error-code="no-untyped-def"

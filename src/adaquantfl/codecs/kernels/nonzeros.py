@@ -1,6 +1,6 @@
 """Numba kernels that find the few elements that are not zero, and put them back.
 
-Both finders append (index, level) pairs tile by tile and stop early when the arrays might not hold the next tile, so
+Both finders append (index, level) pairs tile by tile. They stop early when the arrays might not hold the next tile, so
 that memory follows what is found. Rows without anything are passed over by one vectorised test.
 """
 

@@ -1,8 +1,8 @@
 """Numba kernels of the wide dense body: rANS with 64 interleaved 32-bit states.
 
 A state x lies in [2^15, 2^31) and moves 16 bits at a time. To write a symbol, x = q f + r becomes
-((q 2^e + raw) 2^12) + start + r, as in `dense.py`. Words are written forwards and read backwards, so that neither side
-has to know how many words a vector of states takes before it has worked them out.
+((q 2^e + raw) 2^12) + start + r, as in `dense.py`. Words are written forwards and read backwards. So neither side has
+to know beforehand how many words a vector of states takes.
 """
 
 # mypy: disable-error-code="no-untyped-def"

@@ -1,7 +1,7 @@
-"""Numba kernels of the sparse code: adaptive Golomb codes for gaps, Elias gamma for what is left of large levels.
+"""Numba kernels of the sparse code: adaptive Golomb codes for gaps, Elias gamma for the rest of large levels.
 
 A chunk is a string of bits, lowest bit of each byte first. Writers put at most 64 bits at a bit position into 64-bit
-words, readers look at the 64 bits from a bit position on; the longest code, an escaped gap and its sign, has 53.
+words. Readers look at the 64 bits from a bit position on. The longest code, an escaped gap and its sign, has 53 bits.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"

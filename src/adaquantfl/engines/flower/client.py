@@ -1,7 +1,7 @@
 """The ClientApp: a node answers the calls of the client whose number is its partition-id.
 
-It keeps no state except, where its process stays alive, the data and the last model: the next order may lead on from
-it. What error feedback leaves out is in Flower's Context, which any process that plays the client is given.
+It keeps no state except the data and the last model, where its process stays alive: the next order may start from that
+model. What error feedback leaves out is in Flower's Context, which any process that plays the client is given.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ray on this machine only: what keeps it on the loopback interface, and the check that it is there.
 
 Ray replaces a node address of 127.0.0.1 by an address that other hosts reach, and its servers then listen on every
-interface. The variable below, named after the systems where it is the default, keeps the loopback address. Ray takes
-code from whoever connects, so that it also gets a token: another user of this machine cannot connect either.
+interface. The variable below, named after the systems where it is the default, keeps the loopback address. Ray runs
+code of any process that connects, so it also gets a token: another user of this machine cannot connect either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nodes of a run: messages out, replies in, and which node plays which client.
 
-No call here waits; whoever waits for a reply does so in a loop with an end. PyTorch is not imported, because a node
-that only says who it is does not need it.
+No call here waits. A caller that waits for a reply does so in a loop with an end. PyTorch is not imported, because a
+node that only says who it is does not need it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Nodes:
     """Finds the clients' nodes. `of` has the node of each client that is there, `holds` the model that a node has.
 
     A node is asked once which client it plays. One that comes back has another id, and is asked again. keys: client ->
-    the public key of its node; without any, a node is who it says it is, and the last one to come is the live one.
+    the public key of its node. Without keys every node is believed, and the newest node of a client replaces the older.
     """
 
     def __init__(self, inbox: Inbox, clients: int, keys: Mapping[int, bytes] | None = None) -> None:

@@ -1,8 +1,8 @@
 """The resident client of a SuperNode: one process answers all its messages, and runs only what is installed here.
 
-Flower's own SuperNode starts a new process for every message, which loads PyTorch, the data and the model anew, and
-runs the code that the message's app brings along. All of Flower's private names that it takes to do otherwise are in
-this file; where a version of Flower lacks one, importing it fails and node.py goes Flower's way.
+Flower's own SuperNode starts a new process for every message. That process loads PyTorch, the data and the model again,
+and runs the code that the message's app brings along. All private names of Flower that we need are in this file. Where
+a version of Flower lacks one, importing this file fails, and node.py uses Flower's own process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def serve(address: str, alive: Callable[[], bool]) -> None:
 
 
 def runtime_client(address: str, *interceptors: ProtobufClientInterceptor) -> RuntimeHttpClient:
-    """A connection to the API by which Flower hands out work; no call of it waits for ever."""
+    """A connection to the API by which Flower hands out work; every call of it has a limit."""
     version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
     return RetryingClient.from_server_address(address, True, None, [version, *interceptors])
 

@@ -1,7 +1,7 @@
 """A preset as a Flower app: the ServerApp plays the run on the grid that Flower gives it.
 
-python -m adaquantfl.engines.flower.server_app CLIENTS WORKERS is the process of a simulated run: Flower's simulation
-engine, and Ray under it, for as long as one run takes.
+`python -m adaquantfl.engines.flower.server_app CLIENTS WORKERS` is the process of a simulated run. It has Flower's
+simulation engine, and Ray under it, for as long as one run takes.
 """
 
 from __future__ import annotations

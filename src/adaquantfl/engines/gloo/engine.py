@@ -74,7 +74,7 @@ class GlooEngine(Engine):
         return self._carry(calls)  # an order says all that there is to know about the server's model
 
     def client_states(self) -> dict[str, Any]:
-        """A client that cannot hand over its state has None in the place of it."""
+        """The state of each client; None for one that cannot hand it over."""
         if not self.config.feedback:
             return {}
         calls = [Call(STATE, client, b"") for client in range(self.config.clients)]

@@ -1,18 +1,24 @@
-"""What `mkdocs build` asks of us: links out of docs/, the command line's page, and the report that a reader can use.
+"""The documentation site: docs/, with the command line's page and a report that a reader can use.
 
-Nothing here is written into docs/, so that none of it can be out of date.
+    python scripts/site_pages.py [--out site]
+
+The pages are prepared in a folder of their own, where Zensical builds the site by zensical.toml. Nothing is written
+into docs/, so that none of it can be out of date. Links to files outside docs/ lead to ADAQUANTFL_REPOSITORY, such as
+https://host/owner/name; without it they become the file's name.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
-from typing import Any
-
-from mkdocs.structure.files import File, Files
 
 from adaquantfl.cli import build_parser
 
@@ -22,16 +28,23 @@ COMMANDS = "<!-- commands -->"
 _LINK = re.compile(r"\[([^]]+)]\(((?:\.\./)+[^)#:]*)(#[^)]*)?\)")
 
 
-def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """A page on its way into the site."""
-    text = without_links_out(markdown, PurePosixPath(page.file.src_uri).parent, config.extra["repository"])
-    return text.replace(COMMANDS, command_line(build_parser())) if COMMANDS in text else text
-
-
-def on_files(files: Files, *, config: Any) -> Files:
-    """All files, and the report of results/demo."""
-    files.append(File.generated(config, REPORT, content=report(ROOT / "results" / "demo")))
-    return files
+def build(out: Path, repository: str | None = None) -> None:
+    """Build the site into `out`, which is replaced. A warning ends it."""
+    with tempfile.TemporaryDirectory() as name:
+        project = Path(name)
+        shutil.copytree(ROOT / "docs", project / "docs")
+        shutil.copy(ROOT / "zensical.toml", project)
+        for folder in ("src", "scripts"):  # mkdocstrings reads the one and runs an extension of the other
+            (project / folder).symlink_to(ROOT / folder)
+        for page in (project / "docs").rglob("*.md"):
+            folder = PurePosixPath(page.relative_to(project / "docs").parent.as_posix())
+            text = without_links_out(page.read_text(encoding="utf-8"), folder, repository)
+            page.write_text(text.replace(COMMANDS, command_line(build_parser())), encoding="utf-8")
+        (project / "docs" / REPORT).write_text(report(ROOT / "results" / "demo"), encoding="utf-8")
+        if subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=project, check=False).returncode:
+            raise SystemExit("The site was not built: a link leads nowhere, or zensical.toml has a mistake. See above.")
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.move(project / "site", out)
 
 
 def without_links_out(markdown: str, folder: PurePosixPath, repository: str | None) -> str:
@@ -94,3 +107,9 @@ def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 def _plain(text: str) -> str:
     """A sentence of the help: it begins with a capital, and its brackets are no links."""
     return text[:1].upper() + re.sub(r"([][*_`])", r"\\\1", text[1:])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=ROOT / "site")
+    build(parser.parse_args().out, os.environ.get("ADAQUANTFL_REPOSITORY"))
