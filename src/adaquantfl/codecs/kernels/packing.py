@@ -1,8 +1,8 @@
 """A block of 1024 codes to words and back, for any width, as vector code of LLVM's own.
 
-A row of 32 codes is two or four vectors. Shifting and joining rows takes a few instructions each, and the words that are
-being filled stay in registers. Numba's loops would write them to memory for every row. With the shifts written out they
-do not, but each width then takes half a second to compile. `add_block` does not write the codes down.
+A row of 32 codes is two or four vectors. Shifting and joining rows takes a few instructions each, and the words that
+are being filled stay in registers. Numba's loops would write them to memory for every row. With the shifts written out
+they do not, but each width then takes half a second to compile. `add_block` does not write the codes down.
 """
 
 # mypy: disable-error-code="no-untyped-call"
