@@ -69,14 +69,17 @@ def best(work: Callable[[], object], repeat: int = 7, clock: Callable[[], float]
 
 
 def measure(
-    dimensions: Sequence[int] = DIMENSIONS, levels: Sequence[int] = LEVELS, codecs: Sequence[str] = CODECS
+    dimensions: Sequence[int] = DIMENSIONS,
+    levels: Sequence[int] = LEVELS,
+    codecs: Sequence[str] = CODECS,
+    plain: bool = True,
 ) -> Iterator[Speed]:
-    """A row for every dimension, s and codec, as soon as it is measured."""
+    """A row for every dimension, s and codec, as soon as it is measured. plain: the straightforward versions too."""
     for d in dimensions:
         x = gaussian(d)
         for s in levels:
             yield from (_measure(x, s, codec) for codec in codecs)
-            if d * s.bit_length() <= _PLAIN_LIMIT:
+            if plain and d * s.bit_length() <= _PLAIN_LIMIT:
                 yield from (_measure_plain(x, s, name, version) for name, version in plain_versions().items())
 
 

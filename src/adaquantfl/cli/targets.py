@@ -17,7 +17,7 @@ from ..codecs.accumulator import Accumulator
 from ..codecs.coding import Encoder, compress, encode
 from ..codecs.dense_table import entropy_bytes, histogram
 from ..quantizers.levels import Levels, level_dtype
-from ..threads import cores, set_threads
+from ..threads import cores, over_ranges, set_threads
 from .bench import Vector, best, gaussian
 
 LONG, MIDDLE, SHORT = 11_181_642, 1_663_370, (1_000, 10_000, 100_000)  # elements: ResNet-18, the paper's CNN, adapters
@@ -120,8 +120,8 @@ def _dense(d: int, entropies: Sequence[float]) -> Iterator[Figure]:
 
 def _fixed(x: Vector) -> Iterator[Figure]:
     target = np.empty_like(x)
-    copy = _seconds(partial(np.copyto, target, x), len(x))
     for s in (1, 3, 15, 255):
+        copy = _seconds(partial(np.copyto, target, x), len(x))
         seconds, frame = _compress_seconds(x, s, "fixed")
         yield Figure(f"fixed, s = {s}: compress", copy / seconds, "of copy", 0.5)
         yield Figure(f"fixed, s = {s}: decode + add", copy / _add_seconds(frame, len(x)), "of copy", 1.0)
@@ -135,7 +135,7 @@ def _small_frames(d: int) -> Iterator[Figure]:
 def _short(dimensions: Sequence[int]) -> Iterator[Figure]:
     for d in dimensions:
         most = 50 + 0.002 * d
-        for codec, s in (("fixed", 15), ("auto", 1), ("auto", 15)):
+        for codec, s in (("fixed", 15), ("auto", 1), ("auto", 15), ("auto", 255)):
             seconds, frame = _compress_seconds(gaussian(d), s, codec)
             yield Figure(f"{codec}, s = {s}, d = {d:,}: compress", 1e6 * seconds, "us", most, least=False)
             yield Figure(
@@ -146,6 +146,15 @@ def _short(dimensions: Sequence[int]) -> Iterator[Figure]:
 def _threads(x: Vector) -> Iterator[Figure]:
     if cores() < 2:
         return
+    target, copies = np.empty_like(x), []
+
+    def copy(first: int, last: int) -> None:
+        np.copyto(target[first:last], x[first:last])
+
+    for threads in (1, 2):  # what the machine's memory allows
+        set_threads(threads)
+        copies.append(_seconds(partial(over_ranges, copy, len(x), 1), len(x), time.perf_counter))
+    yield Figure("copy, 2 threads", copies[0] / copies[1], "times as fast", 1.8)
     for codec, s in zip(CODECS, (3, 3, 4000), strict=True):
         times = []
         for threads in (1, 2):

@@ -31,6 +31,7 @@ _CHUNK_BITS = 2**19  # content of a chunk, at least: its states then take 0.3 % 
 _STATE_BYTES = 4 * LANES - LANES  # of a chunk; a final state holds from 15 to 31 bits, 8 of them content on average
 SLACK = 1.008  # of a body's size, over the entropy of its levels; otherwise the narrow body is the better one
 LEAST_ELEMENTS = 2**14  # fewer would have to take 12 bits each
+_LOOK = 4096  # elements that are looked at first
 _MOST_SPAN = 2**14  # levels from the lowest to the highest: their intervals must fit the slots
 _SLOTS = 1 << SCALE_BITS
 _ROUNDED_DOWN = np.float32(1 - 2.0**-22)
@@ -168,9 +169,11 @@ class Census:
         >>> Census.of(np.array([1, 0, 1], dtype=np.int8), s=2).counts.tolist()
         [0, 0, 1, 2, 0]
         """
-        largest = s if s <= LARGEST_OF_PAIR else int(max(values.max(), -int(values.min())))
-        if largest > LARGEST_OF_PAIR:
-            return Census(histogram(values, s))
+        largest = s
+        for some in (values[:_LOOK], values) if s > LARGEST_OF_PAIR else ():  # a few of them mostly suffice
+            largest = int(max(some.max(), -int(some.min())))
+            if largest > LARGEST_OF_PAIR:
+                return Census(histogram(values, s))
         largest = max(largest, 1)
         bound = 256 * (largest + 1)
         grid = histogram(as_pairs(values), bound)[pair_symbols(largest) + bound]

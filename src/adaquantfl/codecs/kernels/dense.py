@@ -17,6 +17,7 @@ import numpy as np
 from ...intrinsics import high_product
 from ...jit import inline, kernel
 from ...quantizers.kernels import segment_at
+from .packing import ROW_OF_LEVELS, add_levels
 
 SCALE_BITS = 12  # the table of 4096 slots fills the first-level cache
 LANES = 4
@@ -158,9 +159,8 @@ def accumulate(values, offsets, steps, total, start, stop):
         while offsets[segment + 1] <= position:
             segment += 1
         end = min(stop, offsets[segment + 1])
-        step = steps[segment]
-        source = values[position:end]
-        target = total[position:end]
-        for j in range(len(source)):
-            target[j] += np.float32(step * np.float32(source[j]))
+        step, behind = steps[segment], end - (end - position) % ROW_OF_LEVELS
+        add_levels(values, position, behind, step, total)
+        for i in range(behind, end):
+            total[i] += np.float32(step * np.float32(values[i]))
         position = end

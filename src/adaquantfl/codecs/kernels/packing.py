@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -19,6 +20,7 @@ from ...jit import Function
 from ...simd import FLOAT, INDEX, WORD, Vectors, data, nothing, vector_size
 
 LANES = 32
+ROW_OF_LEVELS = 64
 _SIGN = 1 << 31
 _LEAST = 8  # words in a vector: shorter ones are left to LLVM
 Row = list[Any]  # the vectors of 32 elements
@@ -101,6 +103,25 @@ def _add_block(_: Any, words: Any, start: Any, bits: Any, each: Any, total: Any,
     return types.none(words, types.int64, types.int64, each, total, types.int64), build
 
 
+def _add_levels(_: Any, values: Any, begin: Any, end: Any, step: Any, total: Any) -> Any:
+    """total[i] += step x values[i], for i from begin to end; end - begin is a multiple of ROW_OF_LEVELS."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        b, kind = vectors(context, builder, ROW_OF_LEVELS), ir.IntType(values.dtype.bitwidth)
+        source, target = (data(context, builder, signature, arguments, place) for place in (0, 4))
+        factor = b.splat(arguments[3])
+        with cgutils.for_range_slice(builder, arguments[1], arguments[2], INDEX(ROW_OF_LEVELS), INDEX) as (first, _):
+            b.prefetch(target, first, FLOAT)
+            old, sums = load(b, target, first, FLOAT), []
+            for part, before in zip(load(b, source, first, kind), old, strict=True):
+                level = b.sitofp(part, b.vector(FLOAT))
+                sums.append(b.fadd(before, b.fmul(factor, level)))
+            store(b, target, first, sums)
+        return nothing(context, builder)
+
+    return types.none(values, types.int64, types.int64, types.float32, total), build
+
+
 def _largest_code(_: Any, words: Any, start: Any, bits: Any) -> Any:
     """The largest level of a block, whose words begin at start."""
 
@@ -168,3 +189,4 @@ pack_block: Function = intrinsic(_pack_block)
 unpack_block: Function = intrinsic(_unpack_block)
 add_block: Function = intrinsic(_add_block)
 largest_code: Function = intrinsic(_largest_code)
+add_levels: Function = intrinsic(_add_levels)
