@@ -198,6 +198,10 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words:
         partial(**changes)
 
 
+def test_a_sample_of_all_clients_can_measure_the_full_loss() -> None:
+    assert partial(clients_per_round=5, loss="full").loss == "full"
+
+
 def test_a_round_takes_as_long_as_its_slowest_client() -> None:
     link = Link(up_mbps=8, down_mbps=80, latency_ms=100, compute_seconds=0.5)
     heard = [ReplyTiming(0, 1_000_000, 9, 9), ReplyTiming(1, 2_000_000, 9, 9)]

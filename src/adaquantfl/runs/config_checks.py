@@ -98,7 +98,7 @@ def _check_clients(config: Config) -> None:
     for key in ("min_clients", "clients_per_round"):
         if getattr(config, key) > config.clients:
             raise ConfigError(f"{key} = {getattr(config, key)}, but there are only {config.clients} clients.")
-    if config.clients_per_round and config.loss == "full" and config.method == "adaquant":
+    if 0 < config.clients_per_round < config.clients and config.loss == "full" and config.method == "adaquant":
         raise ConfigError(
             "loss = 'full' asks every client for its loss, but with clients_per_round only a sample answers: "
             "set loss = 'round', and loss_smoothing = 0.9 to even it out."
