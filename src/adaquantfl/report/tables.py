@@ -239,8 +239,11 @@ def round_up(value: float) -> float:
 
 
 def told_apart(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float) -> bool:
-    """Whether a ratio of two methods says something about their training: they solve the same problem, and were not
-    first seen at the level at the same evaluations. Then it would only be the ratio of what a round costs."""
+    """Whether a ratio of two methods says something about their training.
+
+    They must solve the same problem, and must not be first seen at the level at the same evaluations: then the ratio
+    would only be that of what a round costs.
+    """
     if any(key in EXPERIMENT for key in differing_settings([*one, *other])):
         return False
     rounds = [[run.reached(level) for run in group] for group in (one, other)]

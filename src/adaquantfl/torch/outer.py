@@ -22,7 +22,7 @@ from .unbiased import within_bits, within_noise
 class OuterStep:
     """Every process trains with an optimizer of its own; `step()` makes one model of all of them.
 
-    What a process has moved since the last step is quantized at random, without bias; the mean over the processes is
+    What a process has moved since the last step is quantized at random, without bias. The mean over the processes is
     the gradient of an outer optimizer. Noise averages out over processes and steps, so the outer optimizer stays as it
     is without quantization. All processes must call `step()` equally often. They end it with the same weights, bit for
     bit.
