@@ -19,6 +19,7 @@ from .frame import FLOAT32, Bytes, Frame, Header, check, read_frame
 from .registry import Body, Writer, by_tag
 from .registry import find as find_codec
 
+_SHORT = 16_384  # elements: their arrays are not worth keeping
 MOST_ELEMENTS = 2**26  # that `decode` makes of a frame whose dimension nobody has named
 
 
@@ -98,6 +99,8 @@ class Encoder:
         True
         """
         self._memory.give_back(self._taken)
+        if np.size(x) <= _SHORT:
+            return memoryview(_compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
         with self._memory.use() as self._taken:
             return memoryview(_compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
 

@@ -7,6 +7,7 @@ table of 4096 slots and then a stream for each chunk of 2^c symbols.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,8 +18,8 @@ from ..errors import FrameError
 from ..memory import done, empty
 from ..quantizers.levels import level_dtype
 from ..threads import over_ranges
-from .dense_table import Counts, LevelTable, Reader, entropy_bytes, histogram, shares, varints
-from .frame import Frame, Part
+from .dense_table import TILES_EACH, Counts, LevelTable, Reader, entropy_bytes, histogram, shares, varints
+from .frame import TILE, Frame, Part
 from .kernels import rans
 from .kernels.rans import MOST_WIDTH, STATE_WORDS
 from .kernels.rans_vectors import BIAS_BITS, FREQUENCY_BITS, LANES, SCALE_BITS, WIDTH_BITS
@@ -144,15 +145,16 @@ class Plan:
     exponent: int
     head: bytes
     size: float
+    symbols: Symbols | None = None  # where they are known already
 
     @staticmethod
-    def of(table: SymbolTable, content: float, dimension: int, s: int) -> Plan:
+    def of(table: SymbolTable, content: float, dimension: int, s: int, pairs: Symbols | None = None) -> Plan:
         symbols = _symbols(dimension, table.pairs)
         exponent = _LEAST_EXPONENT
         while exponent < _MOST_EXPONENT and content * 2**exponent < _CHUNK_BITS * symbols:
             exponent += 1
         chunks, head = -(-symbols >> exponent), bytes([table.pairs, exponent]) + table.to_bytes(s)
-        return Plan(table, exponent, head, content / 8 + len(head) + (_STATE_BYTES + 3) * chunks)
+        return Plan(table, exponent, head, content / 8 + len(head) + (_STATE_BYTES + 3) * chunks, pairs)
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class Census:
 
     counts: Counts
     pairs: Counts | None = None
+    symbols: Symbols | None = None  # those pairs
 
     @staticmethod
     def of(values: npt.NDArray[np.signedinteger], s: int) -> Census:
@@ -171,17 +174,17 @@ class Census:
         """
         largest = s
         for some in (values[:_LOOK], values) if s > LARGEST_OF_PAIR else ():  # a few of them mostly suffice
-            largest = int(max(some.max(), -int(some.min())))
+            largest = _largest(some)
             if largest > LARGEST_OF_PAIR:
                 return Census(histogram(values, s))
-        largest = max(largest, 1)
+        largest, symbols = max(largest, 1), as_pairs(values)
         bound = 256 * (largest + 1)
-        grid = histogram(as_pairs(values), bound)[pair_symbols(largest) + bound]
+        grid = histogram(symbols, bound)[pair_symbols(largest) + bound]
         grid = grid.reshape(2 * largest + 1, -1)
         counts = np.zeros(2 * s + 1, dtype=np.int64)
         counts[s - largest : s + largest + 1] = grid.sum(axis=0) + grid.sum(axis=1)
         counts[s] -= len(values) % 2  # the 0 behind the last element
-        return Census(counts, grid.ravel())
+        return Census(counts, grid.ravel(), symbols)
 
     @property
     def largest(self) -> int:
@@ -198,7 +201,8 @@ def plan(census: Census, dimension: int) -> Plan | None:
     if (SLACK - 1) * entropy < _STATE_BYTES:  # few elements
         return None
     if census.pairs is not None:
-        found = Plan.of(*SymbolTable.of_pairs(census.pairs, census.largest), dimension, len(counts) // 2)
+        table_of_pairs = SymbolTable.of_pairs(census.pairs, census.largest)
+        found = Plan.of(*table_of_pairs, dimension, len(counts) // 2, census.symbols)
         if found.size <= SLACK * entropy:
             return found
     table = SymbolTable.of_levels(counts)
@@ -209,7 +213,9 @@ def plan(census: Census, dimension: int) -> Plan | None:
 def encode(values: npt.NDArray[np.signedinteger], how: Plan) -> list[Part]:
     """The parts of a body."""
     table, chunk = how.table, 1 << how.exponent
-    symbols = as_pairs(values) if table.pairs else _narrow(values)
+    symbols: npt.NDArray[np.signedinteger] = how.symbols if how.symbols is not None else values
+    if how.symbols is None and (table.pairs or values.itemsize > 2):
+        symbols = as_pairs(values) if table.pairs else values.astype(np.int16)
     lowest, rows = table.for_writing()
     chunks = -(-len(symbols) // chunk)
     streams: list[npt.NDArray[np.uint16]] = [np.empty(0, dtype=np.uint16)] * chunks
@@ -275,17 +281,20 @@ def as_pairs(values: npt.NDArray[np.signedinteger]) -> Symbols:
     if values.dtype == np.int8 and d % 2 == 0 and values.ctypes.data % 2 == 0 and values.flags.c_contiguous:
         return values.view("<i2")
     pairs = empty(d + d % 2, np.int8)
-    pairs[:d], pairs[d:] = values, 0
+    pairs[d:] = 0
+    _by_tiles(lambda here: pairs[:d].__setitem__(here, values[here]), d)
     return pairs.view("<i2")
 
 
-def _narrow(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
-    """Levels of a wide body in the integers that its kernels take."""
-    if values.itemsize <= 2:
-        return values
-    narrow: Symbols = empty(len(values), np.int16)
-    narrow[:] = values
-    return narrow
+def _largest(values: npt.NDArray[np.signedinteger]) -> int:
+    found: list[int] = []
+    _by_tiles(lambda here: found.append(int(max(values[here].max(), -int(values[here].min())))), len(values))
+    return max(found)
+
+
+def _by_tiles(work: Callable[[slice], None], dimension: int) -> None:
+    """Call `work` with slices that together cover a vector."""
+    over_ranges(lambda first, last: work(slice(first * TILE, last * TILE)), -(-dimension // TILE), TILES_EACH)
 
 
 def _symbols(dimension: int, pairs: int) -> int:
