@@ -50,11 +50,11 @@ def traffic(gloo: dict[str, Any]) -> str:
     exact = gloo["exact_downlink"]
     clients = gloo["bytes"][0]["clients"]
     return (
-        f"A round of the CNN with {clients} clients, by the kernel's counters of the server's connections (what gloo "
-        f"wrote and read, without the headers of TCP and IP); all clients together, with a model that they did not "
-        f"have:\n\n{table(gloo['bytes'], digits=4)}\n\n"
+        f"The table has a round of the CNN with {clients} clients, all clients together, with a model that they did "
+        f"not have. Bytes are those that gloo wrote and read, by the kernel's counters of the server's connections. "
+        f"The headers of TCP and IP are not included.\n\n{table(gloo['bytes'], digits=4)}\n\n"
         f"Frames over 100 kB pass in at most {large:.4f} times their bytes (target: {MOST_UP}). Around an answer there "
-        f"are {min(extra):.0f} to {max(extra):.0f} bytes, whatever its frame: the headers, ours and gloo's. With the "
+        f"are at most {max(extra):.0f} bytes, whatever its frame: the headers, ours and gloo's. With the "
         f"exact downlink a round at s = {exact['s']} took {amount(exact['socket_bytes_up'], 'B')} up and "
         f"{amount(exact['socket_bytes_down'], 'B')} down."
     )
@@ -66,11 +66,11 @@ def time(gloo: dict[str, Any]) -> str:
     verdict = "met" if figures["overhead"] <= MOST_TIME else "**missed**"
     clock, cpu = figures["ratios"], figures["cpu_ratios"]
     return (
-        f"{figures['rounds']} rounds of the CNN (8 clients, tau = 10, batch 64) in turn with the local engine's, both "
-        f"with {figures['workers']} clients at a time: a round took {1 + figures['overhead']:.1%} of the local "
-        f"engine's time (median of the pairs, between {clock[0]:.2f} and {clock[-1]:.2f} of it; target: at most "
-        f"{1 + MOST_TIME:.0%}, {verdict}) and {1 + figures['cpu_overhead']:.1%} of its processors' time (between "
-        f"{cpu[0]:.2f} and {cpu[-1]:.2f}), which says more on a machine that is shared."
+        f"{figures['rounds']} rounds of the CNN (8 clients, tau = 10, batch 64) ran in turn with the local engine's, "
+        f"both with {figures['workers']} clients at a time. By the median of the pairs, a round took "
+        f"{1 + figures['overhead']:.1%} of the local engine's time (target: at most {1 + MOST_TIME:.0%}, {verdict}). "
+        f"The pairs are between {clock[0]:.2f} and {clock[-1]:.2f}. It took {1 + figures['cpu_overhead']:.1%} of its "
+        f"processors' time (between {cpu[0]:.2f} and {cpu[-1]:.2f}), which says more on a machine that is shared."
     )
 
 

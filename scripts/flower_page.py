@@ -43,8 +43,9 @@ def time(engines: dict[str, Any]) -> str:
         "Rounds of the CNN (8 clients, tau = 10, batch 64) in turn with the local engine's, on the same "
         f"{engines['flower']['overhead']['workers']} cores:\n\n"
         f"{markdown([header, *rows])}\n\n"
-        "Where a deployment's round goes, by a proxy between the nodes and the SuperLink (medians; the clients share "
-        "the cores here, so that their work takes longer than on hosts of their own):\n\n"
+        "The next table shows where the time of a deployment's round goes. A proxy between the nodes and the SuperLink "
+        "measured it; values are medians. The clients share the cores here, so their work takes longer than on hosts "
+        "of their own.\n\n"
         f"{markdown([['', *PARTS.values()], *parts])}"
     )
 
@@ -64,13 +65,14 @@ def traffic(engines: dict[str, Any]) -> str:
     exact, idle = flower["exact_downlink"], flower["idle"]
     clients = flower["bytes"][0]["clients"]
     return (
-        f"A round of the CNN with {clients} clients; all clients together, with a model that they did not have; HTTP "
-        f"and all, without the headers of TCP and IP:\n\n{table(flower['bytes'], digits=3)}\n\n"
-        f"Around an answer there are {min(extra) / 1000:.0f} to {max(extra) / 1000:.0f} kB a client: a dozen HTTP "
-        f"requests with their headers, and the questions for messages while it works. A node that waits asks every "
-        f"0.2 s here: {idle['up_bytes_a_second'] / 1e3:.1f} kB up and {idle['down_bytes_a_second'] / 1e3:.1f} kB down "
-        f"a second (`--poll` sets how often). With the exact downlink a round at s = {exact['s']} took "
-        f"{amount(exact['socket_bytes_up'], 'B')} up and {amount(exact['socket_bytes_down'], 'B')} down."
+        f"The table has a round of the CNN with {clients} clients, all clients together, with a model that they did "
+        f"not have. HTTP is included, the headers of TCP and IP are not.\n\n{table(flower['bytes'], digits=3)}\n\n"
+        f"Around an answer there are {min(extra) / 1000:.0f} to {max(extra) / 1000:.0f} kB per client. They are a "
+        f"dozen HTTP requests with their headers, and the questions for messages while it works. A node that waits "
+        f"asks every 0.2 s here: {idle['up_bytes_a_second'] / 1e3:.1f} kB up and "
+        f"{idle['down_bytes_a_second'] / 1e3:.1f} kB down per second (`--poll` sets how often). With the exact "
+        f"downlink a round at s = {exact['s']} took {amount(exact['socket_bytes_up'], 'B')} up and "
+        f"{amount(exact['socket_bytes_down'], 'B')} down."
     )
 
 

@@ -75,8 +75,8 @@ def summary(record: dict[str, Any]) -> str:
     last = plain / fmean(runs[DEFAULT]["bytes by round"][-LAST:])
     theirs = max((one for one in times if not one.startswith("ours")), key=lambda one: times[one])
     return (
-        f"With the default a message is {times[DEFAULT]:.0f} times smaller than with no filter on average over the "
-        f"{record['rounds']} rounds, and {last:.0f} times smaller in the last {LAST}. The smallest of NVFlare's, "
+        f"With the default a message is {times[DEFAULT]:.0f} times smaller than with no filter, on average over "
+        f"{record['rounds']} rounds. In the last {LAST} it is {last:.0f} times smaller. The smallest of NVFlare's, "
         f"{theirs}, is {times[theirs]:.0f} times smaller. The mean loss of the last {LAST} rounds over {seeds} seeds "
         f"is {ending(record, DEFAULT):.3f} with the default and {ending(record, 'none'):.3f} without a filter. With "
         f"{settings(COARSE)} a message is {times[COARSE]:.0f} times smaller, and that loss is "

@@ -82,10 +82,10 @@ def densities() -> str:
     each = sorted(1e9 * row["cpu_seconds"] / row["nonzeros"] for row in dense)
     more, longer = (dense[-1][key] / dense[0][key] for key in ("nonzeros", "cpu_seconds"))
     return (
-        f"{markdown(grid)}\n\nLinear in the non-zeros only roughly: from 0.1 % on, a non-zero took {each[0]:.0f} to "
-        f"{each[-1]:.0f} ns, and {more:.0f} times as many took {longer:.0f} times as long. The best straight line, "
-        f"{1e6 * line.fixed:.0f} µs per frame and {1e9 * line.slope:.0f} ns per non-zero, misses measurements by up to "
-        f"{line.worst:.0%}."
+        f"{markdown(grid)}\n\nThe time is only roughly linear in the non-zeros. From 0.1 % on, a non-zero took "
+        f"{each[0]:.0f} to {each[-1]:.0f} ns, and {more:.0f} times as many took {longer:.0f} times as long. The best "
+        f"straight line, {1e6 * line.fixed:.0f} µs per frame and {1e9 * line.slope:.0f} ns per non-zero, misses "
+        f"measurements by up to {line.worst:.0%}."
     )
 
 

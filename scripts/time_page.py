@@ -46,8 +46,8 @@ def parts() -> dict[Path, dict[str, str]]:
     both = timing.traffic(load_run(RECORDS / "wire"), exact())
     return {
         ROOT / "docs" / "when-not-to.md": {
-            "work": f"A client computes for {computing.client:.2f} s a round, {1000 * computing.encoding:.1f} ms of it "
-            f"to quantize and encode; the server for {1000 * computing.server:.1f} ms.",
+            "work": f"A client computes for {computing.client:.2f} s per round, {1000 * computing.encoding:.1f} ms of "
+            f"it to quantize and encode. The server computes for {1000 * computing.server:.1f} ms.",
             "times": tables.markdown(timing.table(found, computing)),
             "verdicts": "\n".join(f"- {sentence}" for sentence in timing.verdicts(found, computing)),
         },

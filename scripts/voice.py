@@ -136,7 +136,7 @@ def _plain(words: str) -> str:
 
 def pages() -> list[Path]:
     """What users and contributors read."""
-    names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+    names = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
     return [
         *(ROOT / name for name in names),
         *sorted((ROOT / "docs").rglob("*.md")),

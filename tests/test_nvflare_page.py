@@ -37,7 +37,8 @@ def test_a_row_has_the_ratio_to_the_message_without_a_filter() -> None:
 def test_the_summary_has_the_table_s_sizes_and_the_mean_loss_over_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvflare_page, "LAST", 2)
     text = nvflare_page.summary(RECORD)
-    assert "is 33 times smaller than with no filter on average over the 3 rounds, and 50 times smaller in the" in text
+    assert "is 33 times smaller than with no filter, on average over 3 rounds. In the last" in text
+    assert "it is 50 times smaller. The smallest" in text
     assert "float16, is 2 times smaller" in text
     assert "The mean loss of the last 2 rounds over 2 seeds is 0.625 with the default and 0.650 without" in text
     assert "a message is 100 times smaller, and that loss is 0.750" in text

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -682,3 +683,18 @@ def test_more_right_answers_than_samples_are_refused() -> None:
 def test_a_reason_cannot_command_the_terminal() -> None:
     head, body = pack_answer(1, Failure("gone\x1b[2J\n"))
     assert unpack_answer(head, 1, Call("loss", 0, b""), 0).answer(body) == Failure("gone [2J ")
+
+
+@pytest.mark.parametrize(
+    ("s", "choice", "words"),
+    [(3.0, "", "s = 3"), (0.17, "auto", "s chosen here by the rule auto"), (None, "", "float32")],
+)
+def test_a_client_logs_how_its_levels_are_chosen(
+    s: float | None, choice: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    order = SimpleNamespace(round=1, s=s, choice=choice)
+    player: Any = SimpleNamespace(clients={0: SimpleNamespace(order=order)})
+    trained: Any = SimpleNamespace(reply=b"reply", train_seconds=0.2)
+    with caplog.at_level("INFO", logger="adaquantfl"):
+        gloo_client._log_round(player, 0, received=1234, trained=trained)
+    assert caplog.messages == [f"Client 0: round 2, {words}, 1,234 B received, 5 B sent, trained in 0.2 s."]

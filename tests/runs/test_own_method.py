@@ -136,6 +136,29 @@ def test_an_error_in_a_rule_names_its_line(write: Write, tmp_path: Path, capsys:
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            '"waited": waited}), aq.Verdict.KEEP',
+            '"waited": waited})',
+            "Plateau.judge returned RuleState.*and a Verdict",
+        ),
+        (
+            "def judge(self, state, round_loss, survey=None):",
+            "def plan(self, state, **_):\n        return 4",
+            "plan returned 4",
+        ),
+    ],
+)
+def test_a_rule_that_returns_something_else_is_told_what_to_return(
+    write: Write, tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    write(old, new)
+    with pytest.raises(aq.RuleError, match=words):
+        loop.run(load_config("demo", {**TINY, "method": RULE}), tmp_path / "run")
+
+
 def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) -> None:
     write("np.rint(vector / steps)", "np.rint(vector / steps[:3])")
     place = (
@@ -154,6 +177,18 @@ def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) ->
         ("", "", "my_rule.py:", "expected a Python file and a class in it, such as 'my_rule.py:MyRule'"),
         ('name = "plateau"', "pass", RULE, "Plateau in my_rule.py has no name"),
         ("def init(", "def start(", RULE, "lacks the method init"),
+        (
+            "def judge(self, state, round_loss, survey=None)",
+            "def judge(self, state)",
+            RULE,
+            r"judge cannot be called: too many.*Write def judge\(self, state, round_loss, survey\)",
+        ),
+        (
+            "def judge(self, state, round_loss, survey=None)",
+            "def plan(self, state, loss)",
+            RULE,
+            r"plan cannot be called: .*Write def plan\(self, state, \*, bits, dimension, loss, eta, survey\)",
+        ),
         ("def init(self)", "def init(self", RULE, r"my_rule.py cannot be run: SyntaxError: .*my_rule.py, line \d+"),
         ('name = "plateau"', 'name = "adaquant"', RULE, "'adaquant' is taken"),
         ("import adaquantfl as aq", "import adaquantfl as aq\n1 / 0", RULE, r"ZeroDivisionError.*\(my_rule.py, line"),

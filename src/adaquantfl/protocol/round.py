@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import Diverged
-from ..rules import Verdict
+from ..errors import Diverged, RuleError
+from ..rules import RuleState, Verdict
 from . import facts
 from .arrays import Model
 from .cohort import by_examples
@@ -39,6 +39,10 @@ def begin(
         eta=eta,
         survey=state.survey,
     )
+    if not isinstance(rule, RuleState):
+        raise RuleError(
+            f"{type(stages.rule).__name__}.plan returned {rule!r}, expected a RuleState: return replace(state, s=...)."
+        )
     shares = stages.cohort.draw(stages.seed, state.round) if clients is None else None
     asked = sorted(shares.weights if shares is not None else set(clients or ()))
     gain = stages.downlink.gain(state.trajectory.downlink)
@@ -66,7 +70,15 @@ def end(
     if not lost:  # the losses of too few clients say nothing about the model
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
     survey = None if lost else facts.priced(said.survey, opened, stages)
-    rule, verdict = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
+    judged = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
+    match judged:
+        case (RuleState() as rule, Verdict() as verdict):
+            pass
+        case _:
+            raise RuleError(
+                f"{type(stages.rule).__name__}.judge returned {judged!r}, expected a RuleState and a Verdict: "
+                "return replace(state, s=...), adaquantfl.Verdict.KEEP."
+            )
     if lost and verdict is Verdict.KEEP:
         stages.cohort.check(missing, asked, f"Round {state.round + 1}", Diverged)
     ledger = facts.counted(state.ledger, opened, stages, state.layout)

@@ -62,6 +62,16 @@ def _rule(name: str, sha256: str) -> type[Rule]:
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
         raise ConfigError(f"{place} lacks the method {missing}, which every rule has.")
+    for method in ("plan", "judge", "wants_loss"):
+        expected = inspect.signature(getattr(Rule, method)).parameters.values()
+        named = {one.name: None for one in expected if one.kind is one.KEYWORD_ONLY}
+        try:
+            inspect.signature(getattr(found, method)).bind(*[None] * (len(expected) - len(named)), **named)
+        except TypeError as error:
+            written = [("*, " * (one.name == next(iter(named), "")) + one.name) for one in expected]
+            raise ConfigError(
+                f"{place}: {method} cannot be called: {error}. Write def {method}({', '.join(written)})."
+            ) from error
     return rules.register(found)
 
 

@@ -69,6 +69,8 @@ def _answer_calls(connection: Connection, config: Config, seal: Seal | None, cli
 def _log_round(player: Player, client: int, received: int, trained: Trained) -> None:
     order = player.clients[client].order
     levels = "float32" if order.s is None else f"s = {order.s:g}"
+    if order.choice:  # the order then has the rule's number, and the client finds s from its update
+        levels = f"s chosen here by the rule {order.choice}"
     _log.info(
         f"Client {client}: round {order.round + 1}, {levels}, {received:,} B received, {len(trained.reply):,} B sent, "
         f"trained in {trained.train_seconds:.1f} s."
