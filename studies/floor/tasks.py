@@ -57,10 +57,10 @@ def _every() -> list[FloorTask]:
     for key, partition in PARTITIONS.items():
         function = {"sorted": "sorted_labels"}.get(key, key)
         found += [
-            _logistic(f"logistic-{key}", f"logistic regression, {key}, 8 clients", function, 60, _ALL),
-            _mlp(f"mlp-{key}", f"MLP, {key}, 8 clients", partition, 80, _ALL),
-            _logistic(f"logistic-{key}-5-of-100", f"logistic regression, {key}, 5 of 100", function, 120, _SOME),
-            _mlp(f"mlp-{key}-5-of-100", f"MLP, {key}, 5 of 100", partition, 150, _SOME),
+            _logistic(f"logistic-{key}", f"logistic regression, {key}, 8 clients", function, 50, _ALL),
+            _mlp(f"mlp-{key}", f"MLP, {key}, 8 clients", partition, 60, _ALL),
+            _logistic(f"logistic-{key}-5-of-100", f"logistic regression, {key}, 5 of 100", function, 90, _SOME),
+            _mlp(f"mlp-{key}-5-of-100", f"MLP, {key}, 5 of 100", partition, 100, _SOME),
         ]
     resnet = {"workers": 1, "evaluate_every": 2, "target_loss": 0.0}
     return [
@@ -80,5 +80,5 @@ def _every() -> list[FloorTask]:
 
 TASKS = {task.name: task for task in _every()}
 # Settings are tried on a partition and a seed that no judged task has.
-TRIAL = _mlp("trial", "MLP, Dirichlet 1.0, 8 clients", "dirichlet(1.0)", 80, _ALL)
+TRIAL = _mlp("trial", "MLP, Dirichlet 1.0, 8 clients", "dirichlet(1.0)", 60, _ALL)
 TRIAL_SEED = 100
