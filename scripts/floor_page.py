@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
 from marked import write  # noqa: E402
 
 from adaquantfl.report.tables import markdown  # noqa: E402
-from studies.floor import summary, tables  # noqa: E402
+from studies.floor import earlier, summary, tables  # noqa: E402
 from studies.floor.records import RECORDS  # noqa: E402
 from studies.floor.tasks import TASKS  # noqa: E402
 
@@ -34,6 +34,7 @@ def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
         "floor-methods": markdown(summary.by_method(records)),
         "floor-tasks": markdown(summary.overview(records)),
         "floor-trials": markdown(summary.trials(records)),
+        "floor-cnn": markdown(earlier.table(records.parent)),
         "floor-details": details(records),
     }
 

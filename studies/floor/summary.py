@@ -137,7 +137,7 @@ def _spread(values: list[float]) -> tuple[float, str]:
     if not known:
         return math.inf, "—"
     middle = math.exp(sum(map(math.log, known)) / len(known))
-    return middle, f"{tables.number(middle)} ({_range(known)})"
+    return middle, tables.number(middle) + (f" ({_range(known)})" if len(known) > 1 else "")
 
 
 def _range(values: list[float]) -> str:

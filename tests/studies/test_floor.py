@@ -8,13 +8,14 @@ from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
+import floor_page
 import numpy as np
 import pytest
 
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
 from studies.floor import __main__ as command
-from studies.floor import loop, methods, records, rivals, tables
+from studies.floor import loop, methods, records, rivals, summary, tables
 from studies.floor.powersgd import PowerSGD
 from studies.floor.records import Record
 from studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED
@@ -195,6 +196,40 @@ def test_the_table_puts_the_fewest_bytes_first_and_says_who_never_got_there(tmp_
     assert grid[4][0:3] == ["int8", "—", "never"]
     assert grid[5][0] == "EDEN (1 of 1 diverged)"
     assert tables.details("mlp-sorted", tmp_path) == []
+
+
+def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
+    good = [0.1 * (place + 1) for place in range(5)] + [0.8] * 30
+    runs = [record(good, methods.FLOAT32, each=1000), record(good, each=10)]
+    runs += [record(good, "EDEN", each=8), record(good, "int8", each=40), record([0.1] * 35, "FedPAQ")]
+    (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in runs))
+    text = summary.verdict(tmp_path)
+    assert "- **EDEN** is ahead on 1 of 1 tasks, with 0.80 of our bytes up: mlp-iid." in text
+    assert "No rival sent fewer bytes up than ours on 0 of 1 tasks." in text
+    rows = {row[0]: row[1:] for row in summary.by_method(tmp_path)}
+    assert rows["int8"] == ["1 of 1", "0", "0", "4.00", "4.00"]
+    assert rows["FedPAQ"][:2] == ["0 of 1", "0"]
+    stuck = [runs[0], record([0.1] * 35), runs[2]]
+    (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in stuck))
+    assert "ours never got there on mlp-iid" in summary.verdict(tmp_path)
+
+
+def test_a_difference_within_the_deviation_is_a_tie(tmp_path: Path) -> None:
+    good = [0.1 * (place + 1) for place in range(5)] + [0.8] * 30
+    runs = [record(good, methods.FLOAT32, each=1000, seed=seed) for seed in range(2)]
+    runs += [record(good, each=each, seed=seed) for seed, each in enumerate((10, 14))]
+    runs += [record(good, "EDEN", each=11, seed=seed) for seed in range(2)]
+    (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in runs))
+    eden = next(one for one in summary.beside(tmp_path) if one.method == "EDEN")
+    assert eden.tie
+    assert not eden.ahead
+
+
+@pytest.mark.skipif(not (floor_page.ROOT / records.RECORDS).is_dir(), reason="a source distribution has no records")
+def test_the_page_shows_the_records() -> None:
+    page = floor_page.PAGE.read_text(encoding="utf-8")
+    for block in floor_page.blocks().values():
+        assert block in page, "run python scripts/floor_page.py"
 
 
 def test_the_command_refuses_a_name_that_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
