@@ -84,22 +84,21 @@ def overview(folder: Path = records.RECORDS) -> list[list[str]]:
 
 def verdict(folder: Path = records.RECORDS) -> str:
     """Who is ahead of ours, on which tasks, by how much; and where ours did not get there."""
-    pairs = list(beside(folder))
+    pairs = [one for one in beside(folder) if one.method != FLOAT32]
     tasks = list(dict.fromkeys(one.task for one in pairs))
     lines = []
     for method in METHODS:
         ahead = [one for one in pairs if one.method == method and one.ahead]
-        if ahead:
-            known = sorted(one.up for one in ahead if one.up)
-            share = f", with {_range(known)} of our bytes up" if known else ""
-            only = [one.task for one in ahead if not one.up]
-            alone = f"; ours never got there on {', '.join(only)}" if only else ""
-            names = ", ".join(one.task for one in ahead)
-            lines.append(f"- **{method}** is ahead on {len(ahead)} of {len(tasks)} tasks{share}{alone}: {names}.")
-    leads = [
-        task for task in tasks if not any(one.task == task and one.method not in OWN and one.up < 1 for one in pairs)
-    ]
-    lines.append(f"- No rival sent fewer bytes up than ours on {len(leads)} of {len(tasks)} tasks.")
+        if both := sorted(one.up for one in ahead if one.up):
+            names = ", ".join(f"`{one.task}`" for one in ahead if one.up)
+            lines.append(
+                f"- **{method}** is ahead on {len(both)} of {len(tasks)} tasks ({_range(both)} of our bytes): {names}."
+            )
+    for task in tasks:
+        if there := [one.method for one in pairs if one.task == task and one.up == 0]:
+            lines.append(f"- On `{task}` ours did not get there with every seed. These did: {', '.join(there)}.")
+    behind = {one.task for one in pairs if one.method not in OWN and one.up < 1}
+    lines.append(f"- On {len(tasks) - len(behind)} of {len(tasks)} tasks no rival needed fewer bytes up than ours.")
     return "\n".join(lines)
 
 

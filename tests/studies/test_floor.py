@@ -204,14 +204,16 @@ def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
     runs += [record(good, "EDEN", each=8), record(good, "int8", each=40), record([0.1] * 35, "FedPAQ")]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in runs))
     text = summary.verdict(tmp_path)
-    assert "- **EDEN** is ahead on 1 of 1 tasks, with 0.80 of our bytes up: mlp-iid." in text
-    assert "No rival sent fewer bytes up than ours on 0 of 1 tasks." in text
+    assert "- **EDEN** is ahead on 1 of 1 tasks (0.80 of our bytes): `mlp-iid`." in text
+    assert "On 0 of 1 tasks no rival needed fewer bytes up than ours." in text
     rows = {row[0]: row[1:] for row in summary.by_method(tmp_path)}
     assert rows["int8"] == ["1 of 1", "0", "0", "4.00", "4.00"]
     assert rows["FedPAQ"][:2] == ["0 of 1", "0"]
     stuck = [runs[0], record([0.1] * 35), runs[2]]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in stuck))
-    assert "ours never got there on mlp-iid" in summary.verdict(tmp_path)
+    text = summary.verdict(tmp_path)
+    assert "On `mlp-iid` ours did not get there with every seed. These did: EDEN." in text
+    assert "is ahead" not in text
 
 
 def test_a_difference_within_the_deviation_is_a_tie(tmp_path: Path) -> None:
