@@ -34,7 +34,8 @@ def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
         "floor-methods": markdown(summary.by_method(records)),
         "floor-tasks": markdown(summary.overview(records)),
         "floor-trials": markdown(summary.trials(records)),
-        "floor-cnn": markdown(earlier.table(records.parent)),
+        "floor-cnn": markdown(earlier.cnn(records.parent)),
+        "floor-language": markdown(earlier.language(records.parent)),
         "floor-details": details(records),
     }
 
