@@ -96,9 +96,11 @@ def verdict(folder: Path = records.RECORDS) -> str:
             )
     for task in tasks:
         if there := [one.method for one in pairs if one.task == task and one.up == 0]:
-            lines.append(f"- On `{task}` ours did not get there with every seed. These did: {', '.join(there)}.")
+            lines.append(f"- On `{task}` ours did not get there with every seed. These did: {'; '.join(there)}.")
     behind = {one.task for one in pairs if one.method not in OWN and one.up < 1}
     lines.append(f"- On {len(tasks) - len(behind)} of {len(tasks)} tasks no rival needed fewer bytes up than ours.")
+    means = [f"{row[0]} {row[4].split(' ')[0]}" for row in by_method(folder)[1:] if row[4] != "—"]
+    lines.append(f"- Bytes up as multiples of ours, means over the tasks where both got there: {'; '.join(means)}.")
     return "\n".join(lines)
 
 
