@@ -16,14 +16,19 @@ OWN = (OURS, DEFAULT, CONSTANT)  # ours, or made from our parts
 
 @dataclass(frozen=True)
 class Beside:
-    """A method next to ours on one task. up, both: its bytes as a multiple of ours; infinite where only ours got there,
-    0 where only the method did, NaN where neither did. tie: bytes up differ by less than the larger deviation."""
+    """A method next to ours on one task, on the seeds that both have. up, both: its bytes as a multiple of ours, as
+    `tables.times` has it. tie: bytes up differ by less than the larger deviation."""
 
     task: str
     method: str
     up: float
     both: float
     tie: bool
+    seeds: int
+
+    @property
+    def place(self) -> str:
+        return f"`{self.task}`" + (" (one seed)" if self.seeds == 1 else "")
 
     @property
     def ahead(self) -> bool:
@@ -38,9 +43,10 @@ def beside(folder: Path = records.RECORDS) -> Iterator[Beside]:
             continue
         ours = found.pop(OURS)
         for method, row in found.items():
-            spread = max(row.up.deviation, ours.up.deviation)
-            tie = abs(row.up.mean - ours.up.mean) <= spread
-            yield Beside(task, method, _times(row.up, ours.up), _times(row.both, ours.both), tie)
+            one, other = row.up.shared(ours.up), ours.up.shared(row.up)
+            tie = abs(one.mean - other.mean) <= max(one.deviation, other.deviation)
+            up, both = tables.times(row.up, ours.up), tables.times(row.both, ours.both)
+            yield Beside(task, method, up, both, tie and len(one.values) > 1, len(one.values))
 
 
 def by_method(folder: Path = records.RECORDS) -> list[list[str]]:
@@ -90,7 +96,7 @@ def verdict(folder: Path = records.RECORDS) -> str:
     for method in METHODS:
         ahead = [one for one in pairs if one.method == method and one.ahead]
         if both := sorted(one.up for one in ahead if one.up):
-            names = ", ".join(f"`{one.task}`" for one in ahead if one.up)
+            names = ", ".join(one.place for one in ahead if one.up)
             lines.append(
                 f"- **{method}** is ahead on {len(both)} of {len(tasks)} tasks ({_range(both)} of our bytes): {names}."
             )
@@ -124,12 +130,6 @@ def _trial(run: records.Record, target: float) -> str:
     if spent is not None:
         return tables.number(spent / 1000)
     return "diverged" if final is None else f"never ({100 * final:.1f} %)"
-
-
-def _times(cell: tables.Cell, ours: tables.Cell) -> float:
-    if math.isinf(ours.mean):
-        return math.nan if math.isinf(cell.mean) else 0.0
-    return cell.mean / ours.mean
 
 
 def _spread(values: list[float]) -> tuple[float, str]:

@@ -14,13 +14,17 @@ from studies.floor.tasks import TASKS
 
 @dataclass(frozen=True)
 class Cell:
-    """Some amount over the seeds; None where a seed never got there."""
+    """Some amount by seed; None where a seed never got there."""
 
-    values: tuple[float | None, ...]
+    values: dict[int, float | None]
+
+    def shared(self, other: Cell) -> Cell:
+        """Of the seeds that another one has too."""
+        return Cell({seed: value for seed, value in self.values.items() if seed in other.values})
 
     @property
     def known(self) -> tuple[float, ...]:
-        return tuple(value for value in self.values if value is not None)
+        return tuple(value for value in self.values.values() if value is not None)
 
     @property
     def mean(self) -> float:
@@ -34,7 +38,7 @@ class Cell:
     def text(self, unit: float = 1000.0) -> str:
         """Mean and deviation; how many seeds got there where not all did.
 
-        >>> Cell((1000.0, 3000.0)).text(), Cell((1000.0, None)).text(), Cell((None, None)).text()
+        >>> Cell({0: 1000.0, 1: 3000.0}).text(), Cell({0: 1000.0, 1: None}).text(), Cell({0: None}).text()
         ('2.00 ± 1.41', '1 of 2 got there', 'never')
         """
         if math.isinf(self.mean):
@@ -74,9 +78,9 @@ def rows(task: str, records: Path = RECORDS) -> list[Row]:
 
 def _row(group: list[Record], targets: dict[int, float], rounds: int) -> Row:
     up, both, took = (
-        Cell(tuple(one.spent(targets[one.seed], which) for one in group)) for which in ("up", "both", "round")
+        Cell({one.seed: one.spent(targets[one.seed], which) for one in group}) for which in ("up", "both", "round")
     )
-    final = Cell(tuple(one.final(rounds) for one in group))
+    final = Cell({one.seed: one.final(rounds) for one in group})
     return Row(group[0].method, group[0].setting, up, both, took, final, sum(bool(one.failure) for one in group))
 
 
@@ -107,10 +111,23 @@ def details(task: str, records: Path = RECORDS) -> list[list[str]]:
     return grid
 
 
+def times(cell: Cell, ours: Cell) -> float:
+    """A method's mean as a multiple of ours, on the seeds that both have: infinite where only ours got there, 0 where
+    only the method did, NaN where neither did."""
+    one, other = cell.shared(ours).mean, ours.shared(cell).mean
+    if math.isinf(other):
+        return math.nan if math.isinf(one) else 0.0
+    return one / other
+
+
 def ratio(cell: Cell, ours: Cell) -> str:
-    """A method's mean as a multiple of ours."""
-    value = cell.mean / ours.mean if math.isfinite(ours.mean) else math.nan
-    return number(value) if math.isfinite(value) else "—"
+    """The same as text.
+
+    >>> ratio(Cell({0: 3.0}), Cell({0: 2.0, 1: 8.0})), ratio(Cell({0: None}), Cell({0: 2.0}))
+    ('1.50', '—')
+    """
+    value = times(cell, ours)
+    return number(value) if value and math.isfinite(value) else "—"
 
 
 def number(value: float) -> str:

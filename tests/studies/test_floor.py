@@ -204,7 +204,7 @@ def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
     runs += [record(good, "EDEN", each=8), record(good, "int8", each=40), record([0.1] * 35, "FedPAQ")]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in runs))
     text = summary.verdict(tmp_path)
-    assert "- **EDEN** is ahead on 1 of 1 tasks (0.80 of our bytes): `mlp-iid`." in text
+    assert "- **EDEN** is ahead on 1 of 1 tasks (0.80 of our bytes): `mlp-iid` (one seed)." in text
     assert "On 0 of 1 tasks no rival needed fewer bytes up than ours." in text
     assert "where both got there: EDEN 0.80; int8 4.00; float32 100.0." in text
     rows = {row[0]: row[1:] for row in summary.by_method(tmp_path)}
