@@ -81,6 +81,7 @@ results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.m
 	$(BIN)/python scripts/language_model_page.py
 	$(BIN)/python scripts/mean_page.py
 	$(BIN)/python scripts/rivals_page.py
+	$(BIN)/python scripts/floor_page.py
 	$(BIN)/python scripts/readme_figure.py
 	$(BIN)/python scripts/peers_page.py
 	$(BIN)/python scripts/columns_page.py

@@ -1,0 +1,44 @@
+"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
+
+from marked import write  # noqa: E402
+
+from adaquantfl.report.tables import markdown  # noqa: E402
+from studies.floor import earlier, summary, tables  # noqa: E402
+from studies.floor.records import RECORDS  # noqa: E402
+from studies.floor.tasks import TASKS  # noqa: E402
+
+PAGE = ROOT / "docs" / "rivals.md"
+
+
+def details(records: Path) -> str:
+    """Every method, task by task."""
+    parts = []
+    for name, task in TASKS.items():
+        if grid := tables.details(name, records):
+            parts.append(f"**{task.title[0].upper()}{task.title[1:]}** (`{name}`)\n\n{markdown(grid)}")
+    return "\n\n".join(parts)
+
+
+def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
+    """The marked texts of the page."""
+    return {
+        "floor-ahead": summary.verdict(records),
+        "floor-methods": markdown(summary.by_method(records)),
+        "floor-tasks": markdown(summary.overview(records)),
+        "floor-trials": markdown(summary.trials(records)),
+        "floor-cnn": markdown(earlier.cnn(records.parent)),
+        "floor-language": markdown(earlier.language(records.parent)),
+        "floor-details": details(records),
+    }
+
+
+if __name__ == "__main__":
+    write(PAGE, blocks())

@@ -1,0 +1,50 @@
+"""The command: see the package's first lines."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import studies.floor
+from studies.floor import records, tables
+from studies.floor.methods import METHODS
+from studies.floor.tasks import TASKS
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing, and print the tables."""
+    cheap = [name for name, task in TASKS.items() if task.cheap]
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.floor",
+        description=studies.floor.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--trials", action="store_true", help="only try settings, on the task that is not judged")
+    parser.add_argument("--tasks", default=",".join(cheap), help=f"separated by commas; all: {', '.join(TASKS)}")
+    parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
+    parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
+    parser.add_argument("--records", type=Path, default=records.RECORDS)
+    parser.add_argument("--table", action="store_true", help="only print the tables of what is recorded")
+    options = parser.parse_args(arguments)
+    names, methods = options.tasks.split(","), options.methods.split(";")
+    for given, known in ((names, TASKS), (methods, METHODS)):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"no {unknown[0]!r}; there are {', '.join(known)}.")
+    if not options.table:
+        records.run_trials(options.records)
+        if options.trials:
+            return
+        for seed in map(int, options.seeds.split(",")):
+            for name in names:
+                for method in methods:
+                    setting = records.chosen(method, options.records)
+                    assert setting is not None  # all were tried
+                    records.run_missing(TASKS[name], method, setting, seed, options.records)
+    for name in names:
+        for row in tables.details(name, options.records):
+            print(f"{name:24}", *(f"{cell:>24}" for cell in row))
+
+
+if __name__ == "__main__":
+    main()
