@@ -45,7 +45,7 @@ def lloyd_max(count: int) -> npt.NDArray[np.float64]:
         centres = better
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=512)
 def step_means(step: float, count: int) -> npt.NDArray[np.float64]:
     """The means of N(0, 1) in the cells of width `step` around 0, step, 2 step, ..., count step.
 
@@ -76,3 +76,16 @@ def step_error(step: float) -> float:
         if share > 0:
             kept += share * cell_mean(a, b) ** 2
     return 1 / kept - 1 if kept > 0 else math.inf
+
+
+@lru_cache(maxsize=4096)
+def step_rate(step: float) -> float:
+    """The entropy of N(0, 1) in cells of width `step`, in bits per element: what an entropy coder takes.
+
+    >>> round(step_rate(1.0), 3), round(step_rate(6.0), 4)
+    (2.104, 0.0285)
+    """
+    shares = [math.erf(step / 2 / _ROOT2)]
+    for k in range(1, math.ceil(_REACH / step) + 2):
+        shares += [(math.erfc((k - 0.5) * step / _ROOT2) - math.erfc((k + 0.5) * step / _ROOT2)) / 2] * 2
+    return -sum(share * math.log2(share) for share in shares if share > 0)

@@ -1,0 +1,139 @@
+"""Which form of `mixed` is best for each block of an update: the one with the least squared error at equal bytes."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..threads import over_ranges
+from .base import MOST_BLOCK
+from .dithered import inverses, round_pieces
+from .forms import DITHERED, HEXAGON_ERROR, LATTICE, WIDTHS, Floats, as_sent, to_lattice, width
+from .gaussian import step_error, step_rate
+from .rotation import LARGEST_BLOCK, blocks
+from .segments import Segments
+from .streams import split_key
+from .vectors import largest, square_sums
+
+LEAST_BLOCK = 256  # elements of a rotated block; shorter segments are small
+MOST_LEVELS = 32_768
+_PEAK = 1 / 16  # of a block's energy that one element may have if it is to be rotated
+_FEWEST = 4.0  # levels that are not 0 in a rotated block, on average: with fewer the formulas are off
+_COARSE = 64.0  # rms: with steps from here on the scales of blocks of 2^16 elements would cost too much
+_SIDE_BITS = 72.0  # of a further segment: its scale, its form and its length
+_SMALL_SHARE = 1 / 32  # of the frame, for small segments
+_FINEST = 64.0  # times as fine as asked, at most
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An update in dithered levels, and what they cost in each unit: a block, or the rest of a segment."""
+
+    units: Segments
+    owner: npt.NDArray[np.int64]  # the segment of each unit
+    steps: Floats
+    values: npt.NDArray[np.int32]
+    spread: Floats  # the sum of p (1 - p) of each unit: see `dithered.py`
+    bits: Floats
+    forms: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(x: Vector, asked: Segments, steps: Floats, key: int) -> Trial:
+        """With these steps of the segments; small segments are quantized more finely."""
+        rms = np.sqrt(square_sums(x, asked) / asked.lengths)
+        units = _units(asked, MOST_BLOCK if (steps >= _COARSE * rms).any() else LARGEST_BLOCK)
+        owner = np.searchsorted(asked.offsets, units.offsets[:-1], side="right") - 1
+        trial, small = _dithered(x, units, owner, steps[owner], key), asked.lengths[owner] < LEAST_BLOCK
+        finer = _finer(x, asked, steps, float(trial.bits[~small].sum()))
+        if finer == 1.0:
+            return trial
+        return _dithered(x, units, owner, as_sent(np.where(small, trial.steps / finer, trial.steps)), key)
+
+    def with_forms(self, x: Vector, key: int) -> Trial:
+        """The best form of each unit; the levels and steps of those on the lattice."""
+        n, square = self.units.lengths, self.steps**2
+        errors, forms = square * (self.spread - 3 * self.spread**2 / n), np.full(len(n), DITHERED)
+        values, steps, hexagonal = self.values, self.steps, HEXAGON_ERROR * square * n
+        if (hexagonal < errors).any():
+            points, wider = to_lattice(x, self.units, key, self.steps)
+            bits = _entropies(points, self.units)
+            hexagonal *= 4.0 ** ((bits - self.bits) / n)  # a bit more per element is worth 6 dB
+            better = hexagonal < errors
+            forms[better], errors, steps = LATTICE, np.minimum(errors, hexagonal), np.where(better, wider, self.steps)
+            values = np.where(np.repeat(better, n), points, self.values)
+        energies, peaks = square_sums(x, self.units), largest(x, self.units).astype(np.float64) ** 2
+        for unit in np.flatnonzero((n >= LEAST_BLOCK) & (peaks <= _PEAK * energies)).tolist():
+            k = _widest(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
+            if k and step_error(width(k)) * energies[unit] < errors[unit]:
+                forms[unit] = -k
+        return replace(self, steps=steps, values=values, forms=forms)
+
+    def segment_starts(self) -> npt.NDArray[np.int64]:
+        """The units with which segments begin: neighbours of one segment become one, unless they are rotated."""
+        new = (np.diff(self.owner) != 0) | (np.diff(self.forms) != 0) | (self.forms[1:] < 0)
+        return np.flatnonzero(np.append(True, new))
+
+
+def _dithered(x: Vector, units: Segments, owner: npt.NDArray[np.int64], steps: Floats, key: int) -> Trial:
+    (low, high), bounds, each = split_key(key), units.offsets, np.arange(units.count)
+    values, spread = np.empty(len(x), dtype=np.int32), np.empty(units.count)
+    inverse, top = inverses(steps.astype(np.float32), 1), float(MOST_LEVELS)
+
+    def work(first: int, last: int) -> None:
+        round_pieces(x, bounds, each, inverse, top, low, high, values, spread, first, last)
+
+    over_ranges(work, units.count, smallest=4)
+    return Trial(units, owner, steps, values, spread, _entropies(values, units), np.zeros(units.count, dtype=np.int64))
+
+
+def _units(asked: Segments, longest: int) -> Segments:
+    """The segments, cut into blocks of 256 elements or more; the rest of a segment is one unit.
+
+    >>> _units(Segments.of([1000, 3], 1003), 512).lengths.tolist()
+    [512, 256, 232, 3]
+    """
+    cut = blocks(asked, longest).offsets
+    lengths = np.diff(cut)
+    keep = (lengths >= LEAST_BLOCK) | np.isin(cut[:-1], asked.offsets)
+    keep[1:] |= lengths[:-1] >= LEAST_BLOCK  # the first of the rest
+    return Segments(np.append(cut[:-1][keep], cut[-1]))
+
+
+def _finer(x: Vector, asked: Segments, steps: Floats, others: float) -> float:
+    """How many times as fine small segments can be quantized within their share; others: bits of the large ones."""
+    small = np.flatnonzero((asked.lengths < LEAST_BLOCK) & (steps > 0)).tolist()
+    if not small:
+        return 1.0
+    sizes = np.concatenate([np.abs(x[asked.offsets[j] : asked.offsets[j + 1]]) / steps[j] for j in small])
+    finer = 1.0
+    while finer < _FINEST and 2 * finer * sizes.max() < MOST_LEVELS:
+        if np.sum(1 + np.log2(1 + 4 * finer * sizes)) > _SMALL_SHARE * others:
+            break
+        finer *= 2
+    return finer
+
+
+def _widest(n: int, bits: float) -> int:
+    """The form -k of the finest rotated levels of n elements within these bits; 0 where there is none."""
+    place = bisect_left(WIDTHS, -bits / n, key=lambda k: -step_rate(width(k)))
+    if place == len(WIDTHS) or place == 0:
+        return 0
+    k = WIDTHS[place]
+    return k if n * math.erfc(width(k) / math.sqrt(8)) >= _FEWEST else 0
+
+
+def _entropies(values: npt.NDArray[np.int32], units: Segments) -> Floats:
+    """What an entropy coder takes for the levels of each unit, in bits."""
+    return np.array([_entropy(part) for part in np.split(values, units.offsets[1:-1])])
+
+
+def _entropy(values: npt.NDArray[np.int32]) -> float:
+    counts = np.bincount(values - values.min()) if len(values) > 4096 else np.unique(values, return_counts=True)[1]
+    counts = counts[counts > 0]
+    return float(len(values) * np.log2(len(values)) - np.sum(counts * np.log2(counts)))
