@@ -57,6 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "AdaQuantFL, s0 = 1": {"method": "adaquant", "s0": 1, "rounding": "power"},
     "AdaQuantFL, s0 = 2": {"method": "adaquant", "s0": 2, "rounding": "power"},
     "cost-aware, uniform": {"method": "cost-aware", "quantizer": "uniform"},
+    "cost-aware, mixed": {"method": "cost-aware", "quantizer": "mixed"},
 }
 OURS = "cost-aware, centroid"
 SHARES = (0.25, 0.75)  # of float32's rounds: the losses to which bytes are counted

@@ -26,7 +26,7 @@ from ..theory import MAX_LEVELS, adaptive_levels
 from .base import Rule, RuleState, Survey, Verdict
 from .checks import check_start
 
-SURVEY_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)  # powers of 2: s / 4 to 4 s is looked at
+SURVEY_STEPS = (-2.0, 0.0, 2.0)  # powers of 2: s / 4, s and 4 s are looked at, enough for a parabola
 LEAST_LEVELS = 1 / 64
 LEAST_ERROR = 0.05  # finer levels are never right: the mini-batches' own noise in an update is far larger
 UNMEASURED_START = 2.0  # where clients cannot measure harm, the rule is eq. 13 from here
@@ -37,7 +37,7 @@ CAUTION_LEFT = 0.9  # of the caution after a round that was taken back, one roun
 MOST_CAUTION = 64.0
 MOST_ROUNDS_TAKEN_BACK = 6  # rounds taken back in a row: with 64 times the levels it is not the noise
 SLOWEST, FASTEST = 0.05, 0.5  # of p, the power with which the loss falls
-FIRST_ROUNDS = 10  # that all have a survey: the loss changes its shape most at the start
+FIRST_GAP = 0.5  # of the rounds so far, between two surveys: the loss changes its shape most at the start
 FEWEST_ROUNDS = 3  # from which p can be told
 
 
@@ -46,7 +46,8 @@ class CostAware(Rule):
     """The cost-aware rule. It has nothing to set: s0 is only where the first round looks, and is soon forgotten.
 
     s0: levels of the first round, not necessarily whole; on average, since the rule gives small tensors more and large
-    ones fewer (`quantizers.balanced`). every: rounds from one survey to the next; sooner while s moves far. repair: T,
+    ones fewer (`quantizers.balanced`). every: rounds from one survey to the next, at most; sooner at the
+    start and while s moves far. repair: T,
     the rounds in which training repairs noise. harm: the most that a round's noise may add to the loss, as a share of
     it; a first round that would do more is taken back, and tried with finer levels. undo: a round whose clients saw
     this many times the usual loss, or none that is a number, is taken back with the one before it, whose noise they
@@ -93,12 +94,13 @@ class CostAware(Rule):
             "caution": 1.0,
             "undone": 0,
             "pressed": False,
+            "surveyed": 0,  # the last round with a survey
         }
         return RuleState(s=self.s0, memory=memory)
 
     def wants_survey(self, state: RuleState) -> bool:
-        round = state.memory["round"]  # counted by `plan`: 1 is the first
-        return bool(round <= FIRST_ROUNDS or round % self.every == 0 or state.memory["pressed"])
+        round, last = state.memory["round"], state.memory.get("surveyed", 0)  # counted by `plan`: 1 is the first
+        return bool(round - last >= min(max(1, int(FIRST_GAP * last)), self.every) or state.memory["pressed"])
 
     def candidates(self, s: float) -> tuple[float, ...]:
         return tuple(float(min(max(s * 2.0**step, LEAST_LEVELS), MAX_LEVELS)) for step in SURVEY_STEPS)
@@ -119,6 +121,7 @@ class CostAware(Rule):
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if survey is None or state.eta0 is None:
             return state
+        memory["surveyed"] = memory["round"] - 1
         curve = Curve.of(survey)
         if survey.harm == 0 and not memory["surveys"]:  # nobody measures it
             s = self._unmeasured(state, eta)
