@@ -37,11 +37,11 @@ Floats = npt.NDArray[np.float64]
 def width(k: Any) -> Any:
     """The step of rotated coordinates for the form -k, a number or an array, in units of the rms.
 
-    >>> width(1), width(385), width(2433)
-    (0.015625, 1.0, 16.0)
+    >>> width(np.array([1, 385, 2433])).tolist()
+    [0.015625, 1.0, 16.0]
     """
     above = k - 1 - 6 * FINE
-    return 2.0 ** (np.minimum(above, 0) / FINE + np.maximum(above, 0) / COARSE)
+    return np.exp2(np.minimum(above, 0) / FINE + np.maximum(above, 0) / COARSE)
 
 
 def as_sent(steps: Floats) -> Floats:

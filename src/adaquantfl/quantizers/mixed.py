@@ -8,9 +8,8 @@ and counts what the levels of each block cost by their entropy. A block has one 
 - rotated (`centroid.py`): at the step whose Gaussian levels have the same entropy; its error is a function of it.
 
 A block whose energy lies in few elements does not become Gaussian when it is rotated. Its rotated levels cost more than
-its own, and they are biased: element x of a vector of norm 1 comes back as x + b x^3 + ..., where b = (t^2 - 1) / 6 if
-only coordinates above t are sent. So a block is rotated only if no element has more than a sixteenth of its energy. The
-squared bias is then at most b^2 / 256 of the energy, which is below 1 % of the error at every step.
+its own, and they are biased: element x of a vector of norm 1 comes back as x + b x^3 (`gaussian.step_bias`). So a block
+is rotated only if 64 elements or more share its energy, and if the square of that bias is at most 1 % of its error.
 
 Segments of few elements are quantized as finely as a thirty-second of the frame allows: they cost next to nothing.
 """

@@ -13,16 +13,19 @@ from ..threads import over_ranges
 from .base import MOST_BLOCK
 from .dithered import inverses, round_pieces
 from .forms import DITHERED, HEXAGON_ERROR, LATTICE, WIDTHS, Floats, as_sent, to_lattice, width
-from .gaussian import step_error, step_rate
+from .gaussian import step_bias, step_error, step_rate
 from .rotation import LARGEST_BLOCK, blocks
 from .segments import Segments
 from .streams import split_key
-from .vectors import largest, square_sums
+from .vectors import square_sums
 
 LEAST_BLOCK = 256  # elements of a rotated block; shorter segments are small
 MOST_LEVELS = 32_768
-_PEAK = 1 / 16  # of a block's energy that one element may have if it is to be rotated
-_FEWEST = 4.0  # levels that are not 0 in a rotated block, on average: with fewer the formulas are off
+_LARGE = (
+    64.0  # elements that share a block's energy, at least, if it is to be rotated: the sum of fewer is not Gaussian
+)
+_FEWEST = 4.0  # coordinates that are not 0, of as many as there are large elements: with fewer the formulas are off
+_BIAS = 0.01  # of the error: the most that the square of the bias may be
 _COARSE = 64.0  # rms: with steps from here on the scales of blocks of 2^16 elements would cost too much
 _SIDE_BITS = 72.0  # of a further segment: its scale, its form and its length
 _SMALL_SHARE = 1 / 32  # of the frame, for small segments
@@ -67,11 +70,13 @@ class Trial:
             better = hexagonal < errors
             forms[better], errors, steps = LATTICE, np.minimum(errors, hexagonal), np.where(better, wider, self.steps)
             values = np.where(np.repeat(better, n), points, self.values)
-        energies, peaks = square_sums(x, self.units), largest(x, self.units).astype(np.float64) ** 2
-        for unit in np.flatnonzero((n >= LEAST_BLOCK) & (peaks <= _PEAK * energies)).tolist():
-            k = _widest(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
+        energies = square_sums(x, self.units)
+        for unit in np.flatnonzero((n >= LEAST_BLOCK) & (energies > 0)).tolist():
+            k = _finest_width(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
             if k and step_error(width(k)) * energies[unit] < errors[unit]:
-                forms[unit] = -k
+                here = slice(self.units.offsets[unit], self.units.offsets[unit + 1])
+                if _becomes_gaussian(x[here], float(energies[unit]), width(k)):
+                    forms[unit] = -k
         return replace(self, steps=steps, values=values, forms=forms)
 
     def segment_starts(self) -> npt.NDArray[np.int64]:
@@ -119,13 +124,19 @@ def _finer(x: Vector, asked: Segments, steps: Floats, others: float) -> float:
     return finer
 
 
-def _widest(n: int, bits: float) -> int:
-    """The form -k of the finest rotated levels of n elements within these bits; 0 where there is none."""
+def _finest_width(n: int, bits: float) -> int:
+    """k of the finest rotated levels of n elements within these bits; 0 where there are none."""
     place = bisect_left(WIDTHS, -bits / n, key=lambda k: -step_rate(width(k)))
-    if place == len(WIDTHS) or place == 0:
-        return 0
-    k = WIDTHS[place]
-    return k if n * math.erfc(width(k) / math.sqrt(8)) >= _FEWEST else 0
+    return WIDTHS[place] if 0 < place < len(WIDTHS) else 0
+
+
+def _becomes_gaussian(x: Vector, energy: float, step: float) -> bool:
+    """Whether a rotated block errs as the formulas say, and with next to no bias."""
+    shares = np.square(x, dtype=np.float64) / energy
+    squares = np.square(shares)
+    large, bias = 1 / float(squares.sum()), step_bias(step) ** 2 * float(np.dot(squares, shares))
+    enough = large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
+    return enough and bias <= _BIAS * step_error(step)
 
 
 def _entropies(values: npt.NDArray[np.int32], units: Segments) -> Floats:
