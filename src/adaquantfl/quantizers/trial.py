@@ -26,6 +26,7 @@ _LARGE = (
 )
 _FEWEST = 4.0  # coordinates that are not 0, of as many as there are large elements: with fewer the formulas are off
 _BIAS = 0.01  # of the error: the most that the square of the bias may be
+_LATTICE_BITS = 1.5  # per element: with fewer the lattice never was the best
 _COARSE = 64.0  # rms: with steps from here on the scales of blocks of 2^16 elements would cost too much
 _SIDE_BITS = 72.0  # of a further segment: its scale, its form and its length
 _SMALL_SHARE = 1 / 32  # of the frame, for small segments
@@ -63,12 +64,14 @@ class Trial:
         n, square = self.units.lengths, self.steps**2
         errors, forms = square * (self.spread - 3 * self.spread**2 / n), np.full(len(n), DITHERED)
         values, steps, hexagonal = self.values, self.steps, HEXAGON_ERROR * square * n
-        if (hexagonal < errors).any():
+        may_win = (hexagonal < errors) & (self.bits > _LATTICE_BITS * n)
+        if may_win.any():
             points, wider = to_lattice(x, self.units, key, self.steps)
             bits = _entropies(points, self.units)
             hexagonal *= 4.0 ** ((bits - self.bits) / n)  # a bit more per element is worth 6 dB
-            better = hexagonal < errors
-            forms[better], errors, steps = LATTICE, np.minimum(errors, hexagonal), np.where(better, wider, self.steps)
+            better = may_win & (hexagonal < errors)
+            forms[better], steps = LATTICE, np.where(better, wider, self.steps)
+            errors = np.where(better, hexagonal, errors)
             values = np.where(np.repeat(better, n), points, self.values)
         energies = square_sums(x, self.units)
         for unit in np.flatnonzero((n >= LEAST_BLOCK) & (energies > 0)).tolist():
@@ -132,9 +135,10 @@ def _finest_width(n: int, bits: float) -> int:
 
 def _becomes_gaussian(x: Vector, energy: float, step: float) -> bool:
     """Whether a rotated block errs as the formulas say, and with next to no bias."""
-    shares = np.square(x, dtype=np.float64) / energy
+    shares = np.square(x * np.float32(1 / math.sqrt(energy)))
     squares = np.square(shares)
-    large, bias = 1 / float(squares.sum()), step_bias(step) ** 2 * float(np.dot(squares, shares))
+    large, cubes = 1 / float(squares.sum(dtype=np.float64)), float((squares * shares).sum(dtype=np.float64))
+    bias = step_bias(step) ** 2 * cubes
     enough = large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
     return enough and bias <= _BIAS * step_error(step)
 
