@@ -61,7 +61,7 @@ def settings(name: str, fineness: float) -> tuple[int, float]:
     return whole_levels(fineness)
 
 
-RANGE = {"mixed": (1e-4, 32_000.0), "natural": (1.0, 126.0), "stc": (1 / 65_000, 1.0), "terngrad": (1e-4, 1.0)}
+RANGE = {"natural": (1.0, 126.0), "stc": (1 / 65_000, 1.0), "terngrad": (1e-4, 1.0)}
 
 
 def compress(vector: Vector, name: str, norm: str | None, s: int, stretch: float, draw: int) -> bytes:

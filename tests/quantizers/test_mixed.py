@@ -174,3 +174,10 @@ def test_it_goes_with_every_rule(rule: aq.Rule, rng: np.random.Generator) -> Non
     assert frame.quantizer == "mixed"
     with pytest.raises(aq.FrameError):
         aq.encode(replace(frame, numbers=np.full_like(frame.numbers, 99)))
+
+
+def test_the_finest_levels_fit_a_frame(rng: np.random.Generator) -> None:
+    x = rng.standard_normal(300).astype(np.float32)
+    levels = aq.quantize(x, 65_535, 1, quantizer="mixed")
+    assert aq.decode(aq.encode(levels)) == levels
+    np.testing.assert_allclose(levels.dequantize(), x, atol=np.linalg.norm(x) / 30_000)

@@ -49,7 +49,7 @@ _NORMED = {
     (STC,): Kind("stc"),
     (14,): Kind("nearest"),
     (15,): Kind("fitted"),
-    (MIXED,): Kind("mixed", most=32768, keyed=True, numbers="segment", number=("h", -2433, 127)),
+    (MIXED,): Kind("mixed", keyed=True, numbers="segment", number=("h", -2433, 127)),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 

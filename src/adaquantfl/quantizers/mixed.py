@@ -26,7 +26,7 @@ from .centroid import CLIP
 from .forms import DITHERED, GAIN_UNIT, LATTICE, MOST_GAIN, WIDTHS, as_sent, from_forms, to_rotated, width
 from .levels import Levels, level_dtype
 from .segments import Segments
-from .trial import LEAST_BLOCK, MOST_LEVELS, Trial
+from .trial import FINEST, LEAST_BLOCK, Trial
 from .vectors import FloatVector, Stretch, scaled
 
 
@@ -37,7 +37,6 @@ class Mixed(Quantizer):
     about = "ours: dithered, on a lattice or rotated, whichever errs least at equal bytes in each block"
     reference = "this software; dithered, lattice and centroid, chosen by their exact errors"
     tags: ClassVar = {NO_NORM: 16}
-    most = MOST_LEVELS
     keyed = True
     number = Number("form", per_segment=True, least=-WIDTHS[-1], most=LATTICE, wire="<i2")
     rotates = True  # some of its segments
@@ -50,7 +49,9 @@ class Mixed(Quantizer):
     ) -> Levels:
         """Levels that cost as much as s levels of `dithered`. The frame's s is the largest of them."""
         vector, asked, scales = scaled(x, segments, stretch, L2)
-        trial = Trial.of(vector, asked, as_sent(scales.astype(np.float64) / s), key).with_forms(vector, key)
+        trial = Trial.of(vector, asked, as_sent(scales.astype(np.float64) / min(s, FINEST)), key).with_forms(
+            vector, key
+        )
         starts = trial.segment_starts()
         parts = Segments(np.append(trial.units.offsets[starts], len(vector)))
         forms, steps, values = trial.forms[starts], trial.steps[starts], trial.values

@@ -20,7 +20,7 @@ from .streams import split_key
 from .vectors import square_sums
 
 LEAST_BLOCK = 256  # elements of a rotated block; shorter segments are small
-MOST_LEVELS = 32_768
+FINEST = 32_768  # levels of a norm: a point of the lattice may have a larger number than that
 _LARGE = (
     64.0  # elements that share a block's energy, at least, if it is to be rotated: the sum of fewer is not Gaussian
 )
@@ -30,7 +30,7 @@ _LATTICE_BITS = 1.5  # per element: with fewer the lattice never was the best
 _COARSE = 64.0  # rms: with steps from here on the scales of blocks of 2^16 elements would cost too much
 _SIDE_BITS = 72.0  # of a further segment: its scale, its form and its length
 _SMALL_SHARE = 1 / 32  # of the frame, for small segments
-_FINEST = 64.0  # times as fine as asked, at most
+_MOST_FINER = 64.0  # times as fine as asked
 
 Vector = npt.NDArray[np.float32]
 
@@ -91,7 +91,7 @@ class Trial:
 def _dithered(x: Vector, units: Segments, owner: npt.NDArray[np.int64], steps: Floats, key: int) -> Trial:
     (low, high), bounds, each = split_key(key), units.offsets, np.arange(units.count)
     values, spread = np.empty(len(x), dtype=np.int32), np.empty(units.count)
-    inverse, top = inverses(steps.astype(np.float32), 1), float(MOST_LEVELS)
+    inverse, top = inverses(steps.astype(np.float32), 1), float(FINEST)
 
     def work(first: int, last: int) -> None:
         round_pieces(x, bounds, each, inverse, top, low, high, values, spread, first, last)
@@ -120,7 +120,7 @@ def _finer(x: Vector, asked: Segments, steps: Floats, others: float) -> float:
         return 1.0
     sizes = np.concatenate([np.abs(x[asked.offsets[j] : asked.offsets[j + 1]]) / steps[j] for j in small])
     finer = 1.0
-    while finer < _FINEST and 2 * finer * sizes.max() < MOST_LEVELS:
+    while finer < _MOST_FINER and 2 * finer * sizes.max() < FINEST:
         if np.sum(1 + np.log2(1 + 4 * finer * sizes)) > _SMALL_SHARE * others:
             break
         finer *= 2
