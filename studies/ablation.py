@@ -60,11 +60,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "cost-aware, mixed": {"method": "cost-aware", "quantizer": "mixed"},
 }
 OURS = "cost-aware, centroid"
-# Records of `cost-aware` with surveys of five candidates, in each of the first ten rounds.
-EARLIER_SURVEYS = {
-    *((task, "cost-aware, uniform") for task in TASKS),
-    *((task, OURS) for task in ("CNN, 8 clients", "language model, 4 clients")),
-}
 SHARES = (0.25, 0.75)  # of float32's rounds: the losses to which bytes are counted
 
 
@@ -114,8 +109,7 @@ def table(records: Path, task: str) -> list[list[str]]:
             times = ratio(group, runs[OURS], one)
             cells += [f"{value / 1000:,.0f}" if value else "never", f"{times:.2f}" if times else "—"]
         diverged = sum(one.failed for one in group.values())
-        label = method + (" (more surveys)" if (task, method) in EARLIER_SURVEYS else "")
-        label += f" ({diverged} of {len(group)} diverged)" if diverged else ""
+        label = method + (f" ({diverged} of {len(group)} diverged)" if diverged else "")
         rows.append(([value or float("inf") for value in reversed(spent)], [label, *cells, str(len(group))]))
     return [[*header, "seeds"], *(row for _, row in sorted(rows, key=lambda one: one[0]))]
 

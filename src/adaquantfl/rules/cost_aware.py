@@ -27,15 +27,14 @@ from .base import Rule, RuleState, Survey, Verdict
 from .checks import check_start
 from .undo import WATCHED, relaxed, watched
 
-SURVEY_STEPS = (-2.0, 0.0, 2.0)  # powers of 2: s / 4, s and 4 s are looked at, enough for a parabola
-LEAST_DISTANCE = 0.01  # of two candidates, in the logarithm: closer ones are one
+SURVEY_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)  # powers of 2: s / 4 to 4 s is looked at
 LEAST_LEVELS = 1 / 64
 LEAST_ERROR = 0.05  # finer levels are never right: the mini-batches' own noise in an update is far larger
 UNMEASURED_START = 2.0  # where clients cannot measure harm, the rule is eq. 13 from here
 HARM_TARGET_SHARE = 0.7  # of the harm that is allowed: what the next try at a start is to do
 MEMORY = 0.6  # of an earlier survey's sharpness when the next one comes
 SLOWEST, FASTEST = 0.05, 0.5  # of p, the power with which the loss falls
-FIRST_GAP = 0.5  # of the rounds so far, between two surveys: the loss changes its shape most at the start
+FIRST_ROUNDS = 10  # that all have a survey: the loss changes its shape most at the start
 FEWEST_ROUNDS = 3  # from which p can be told
 
 
@@ -44,8 +43,7 @@ class CostAware(Rule):
     """The cost-aware rule. It has nothing to set: s0 is only where the first round looks, and is soon forgotten.
 
     s0: levels of the first round, not necessarily whole; on average, since the rule gives small tensors more and large
-    ones fewer (`quantizers.balanced`). every: rounds from one survey to the next, at most; sooner at the
-    start and while s moves far. repair: T,
+    ones fewer (`quantizers.balanced`). every: rounds from one survey to the next; sooner while s moves far. repair: T,
     the rounds in which training repairs noise. harm: the most that a round's noise may add to the loss, as a share of
     it; a first round that would do more is taken back, and tried with finer levels. undo: a round whose clients saw
     this many times the usual loss, or none that is a number, is taken back with the one before it, whose noise they
@@ -90,13 +88,12 @@ class CostAware(Rule):
             "trend": list(Trend().sums),
             **WATCHED,
             "pressed": False,
-            "surveyed": 0,  # the last round with a survey
         }
         return RuleState(s=self.s0, memory=memory)
 
     def wants_survey(self, state: RuleState) -> bool:
-        round, last = state.memory["round"], state.memory.get("surveyed", 0)  # counted by `plan`: 1 is the first
-        return bool(round - last >= min(max(1, int(FIRST_GAP * last)), self.every) or state.memory["pressed"])
+        round = state.memory["round"]  # counted by `plan`: 1 is the first
+        return bool(round <= FIRST_ROUNDS or round % self.every == 0 or state.memory["pressed"])
 
     def candidates(self, s: float) -> tuple[float, ...]:
         return tuple(float(min(max(s * 2.0**step, LEAST_LEVELS), MAX_LEVELS)) for step in SURVEY_STEPS)
@@ -117,7 +114,6 @@ class CostAware(Rule):
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if survey is None or state.eta0 is None:
             return state
-        memory["surveyed"] = memory["round"] - 1
         curve = Curve.of(survey)
         if survey.harm == 0 and not memory["surveys"]:  # nobody measures it
             s = self._unmeasured(state, eta)
@@ -218,7 +214,7 @@ class Curve:
     def of(survey: Survey) -> Curve:
         known = np.log(survey.levels)
         x = np.linspace(known[0], known[-1], 401)
-        degree = min(2, int(np.sum(np.diff(known) > LEAST_DISTANCE)))  # at an end of the range some are the same
+        degree = min(2, len(set(survey.levels)) - 1)
         costs, errors = (
             np.polyval(np.polyfit(known, np.log(np.maximum(values, 1e-30)), degree), x)
             for values in (survey.costs, survey.errors)
