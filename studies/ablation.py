@@ -106,7 +106,7 @@ def table(records: Path, task: str) -> list[list[str]]:
         spent = [mean(group, one) for one in levels]
         cells = []
         for value, one in zip(spent, levels, strict=True):
-            times = ratio(group, runs[OURS], one)
+            times = ratio(group, runs[OURS], one) if value else None
             cells += [f"{value / 1000:,.0f}" if value else "never", f"{times:.2f}" if times else "—"]
         diverged = sum(one.failed for one in group.values())
         label = method + (f" ({diverged} of {len(group)} diverged)" if diverged else "")
