@@ -16,9 +16,12 @@ import numpy as np
 import adaquantfl as aq
 
 
-def options(description: str) -> argparse.Namespace:
+def options(description: str, **further: str) -> argparse.Namespace:
+    """further: names of text options, and what they are for."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, help="also write the record to this JSON file")
+    for name, meaning in further.items():
+        parser.add_argument(f"--{name}", default="", help=meaning)
     return parser.parse_args()
 
 

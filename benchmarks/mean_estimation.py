@@ -4,11 +4,12 @@ Bits are those of whole frames, header and checksum included, written by `auto`.
 that a frame has the bits asked for. EDEN has whole bits only: it is measured where it comes out, and ours once more at
 exactly those bytes. Synthetic vectors have one scale, the CNN's updates one for each tensor.
 
-    python benchmarks/mean_estimation.py [--out results/benchmarks/mean_estimation.json]
+    python benchmarks/mean_estimation.py [--out results/benchmarks/mean_estimation.json] [--only mixed]
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -100,10 +101,10 @@ def row(vector: Vector, name: str, norm: str | None, s: int, stretch: float, wan
     return shown | {"bits": float(np.mean(sizes)), "error": float(np.mean(errors)), "errors": errors}
 
 
-def searched(vector: Vector, bits: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """Every quantizer but EDEN, at each of these bits that its frames can have."""
+def searched(vector: Vector, bits: Sequence[float], only: str = "") -> Iterator[dict[str, Any]]:
+    """Every quantizer but EDEN, or only this one, at each of these bits that its frames can have."""
     for name, norm in SEARCHED:
-        for wanted in bits:
+        for wanted in bits if only in ("", name) else ():
             if (found := search(vector, name, norm, wanted)) is not None:
                 yield row(vector, name, norm, *found, wanted)
 
@@ -119,9 +120,12 @@ def measure(vector: Vector) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    arguments = options(__doc__ or "")
+    arguments = options(__doc__ or "", only="one quantizer: its rows of the record are replaced, the others stay")
     rows = []
+    if arguments.only:
+        known = json.loads(arguments.out.read_text(encoding="utf-8"))["rows"]
+        rows = [one for one in known if one["quantizer"] != arguments.only]
     for vector in vectors():
         print(vector.kind, flush=True)
-        rows += measure(vector)
+        rows += searched(vector, BITS, arguments.only) if arguments.only else measure(vector)
     record(arguments.out, {"d": D, "draws": DRAWS, "rounds": list(ROUNDS), "rows": rows})

@@ -12,12 +12,15 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.codecs.dense_wide import TAG as WIDE
 from adaquantfl.codecs.varints import varint
+from adaquantfl.quantizers import Quantizer
 from adaquantfl.quantizers.registry import by_tag, find, names
 from support.frames import framed, wide_body
 
 FIXED_PART = struct.Struct("<4sBBBBIIQQ")
 CODECS = ("fixed", "sparse", "dense")
-TAGS = (*range(15), 15, 127, 128, 254, 255)
+MIXED = 16
+TAGS_OF_LEVELS = range(MIXED + 1)
+TAGS = (*TAGS_OF_LEVELS, 17, 127, 128, 254, 255)
 LEVELS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 126, 127, 128, 255, 256, 32767, 32768, 65534, 65535, 65536, 2**32 - 1)
 SIZES = (
     0,
@@ -102,10 +105,14 @@ def take_apart(frame: bytes) -> Parts:
     kind = None if quantizer == 255 else by_tag(quantizer)[0]
     lengths, scales = frame[start:place], frame[place : place + 4 * count]
     place += 4 * count
-    more = 4 * kind.numbers(count) if kind else 0
+    more = _number_size(kind) * kind.numbers(count) if kind else 0
     numbers, key = frame[place : place + more], frame[place + more : place + more + 8] if kind and kind.keyed else b""
     body = frame[len(frame) - 4 - size : -4]
     return Parts(quantizer, codec, layout, s, count, d, lengths, scales, numbers, key, body, version)
+
+
+def _number_size(kind: Quantizer) -> int:
+    return np.dtype(kind.number.wire).itemsize if kind.number else 0
 
 
 def seeds() -> list[Parts]:
@@ -125,6 +132,10 @@ def seeds() -> list[Parts]:
                             found.append(take_apart(frame))
         found += _wide_seeds(rng, d)
         found.append(take_apart(aq.encode_float32(x)))
+    x = rng.standard_normal(590).astype(np.float32)  # long enough for rotated blocks of mixed
+    found += [
+        take_apart(aq.compress(x, s, 1, codec, [580, 10], quantizer="mixed")) for s in (4, 40) for codec in CODECS
+    ]
     return found
 
 
@@ -190,11 +201,14 @@ class Mutator:
         parts.scales = self._floats(parts.scales)
 
     def _edit_numbers(self, parts: Parts) -> None:
-        parts.numbers = self._floats(parts.numbers)
+        if parts.quantizer == MIXED:
+            parts.numbers = _edited(parts.numbers, self.chance)
+        else:
+            parts.numbers = self._floats(parts.numbers)
 
     def _floats(self, data: bytes) -> bytes:
         chance = self.chance
-        if not data:
+        if len(data) < 4:
             return chance.choice(FLOATS)
         place = 4 * chance.randrange(len(data) // 4)
         one = chance.choice(FLOATS) if chance.random() < 0.7 else chance.getrandbits(32).to_bytes(4, "little")
@@ -258,7 +272,7 @@ class Mutator:
 
 def _repair(parts: Parts) -> None:
     """As many scales, numbers and keys as the header asks for, so that what lies behind it is reached."""
-    if parts.quantizer not in range(15):
+    if parts.quantizer not in TAGS_OF_LEVELS:
         return
     kind = by_tag(parts.quantizer)[0]
     parts.scales_count = max(1, len(parts.scales) // 4) if parts.layout == 2 else parts.scales_count
@@ -267,8 +281,8 @@ def _repair(parts: Parts) -> None:
     wanted = parts.scales_count
     if wanted < 5000:
         parts.scales = (parts.scales or FLOATS[5])[: 4 * wanted].ljust(4 * wanted, b"\0")
-        numbers = kind.numbers(wanted)
-        parts.numbers = parts.numbers[: 4 * numbers] + FLOATS[5] * (numbers - len(parts.numbers) // 4)
+        size = _number_size(kind) * kind.numbers(wanted)
+        parts.numbers = (parts.numbers + FLOATS[5] * (size // 4 + 1))[:size]
     parts.key = (parts.key or bytes(8)) if kind.keyed else b""
 
 

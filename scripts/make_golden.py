@@ -68,6 +68,16 @@ RIVALS: dict[str, tuple[str, str, str, int, list[int], list[float], list[int] | 
     "natural-linf": ("natural", "linf", "fixed", 127, [127, -126, 0, 1], [1.0], None, None),
     "stc": ("stc", "", "sparse", 400, [0] * 500 + [1, -1], [0.01], None, None),
     "nearest": ("nearest", "linf", "fixed", 127, [127, -126, 0, 1], [1.0, 0.5], [3, 1], None),
+    "mixed": (
+        "mixed",
+        "",
+        "sparse",
+        3,
+        [0, 1, -1, 2, 0, 3, -2, *[0] * 100, 1, -3, *[0] * 150, 2, 0, 0, 0],
+        [0.5, 0.25, 0.125],
+        [3, 4, 256],
+        [70, 127, -1400],
+    ),
     "fitted": ("fitted", "linf", "sparse", 3, [3, 0, 0, -1, 0, 2], [1.5, 0.75], [4, 2], None),
 }
 FLOAT32 = [0.0, 1.5, -2.0, 1e-45, -3.4028234663852886e38]

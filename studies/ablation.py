@@ -57,6 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "AdaQuantFL, s0 = 1": {"method": "adaquant", "s0": 1, "rounding": "power"},
     "AdaQuantFL, s0 = 2": {"method": "adaquant", "s0": 2, "rounding": "power"},
     "cost-aware, uniform": {"method": "cost-aware", "quantizer": "uniform"},
+    "cost-aware, mixed": {"method": "cost-aware", "quantizer": "mixed"},
 }
 OURS = "cost-aware, centroid"
 SHARES = (0.25, 0.75)  # of float32's rounds: the losses to which bytes are counted
@@ -104,8 +105,9 @@ def table(records: Path, task: str) -> list[list[str]]:
     for method, group in runs.items():
         spent = [mean(group, one) for one in levels]
         cells = []
-        for value, ours in zip(spent, (mean(runs[OURS], one) for one in levels), strict=True):
-            cells += [f"{value / 1000:,.0f}" if value else "never", f"{value / ours:.2f}" if value and ours else "—"]
+        for value, one in zip(spent, levels, strict=True):
+            times = ratio(group, runs[OURS], one) if value else None
+            cells += [f"{value / 1000:,.0f}" if value else "never", f"{times:.2f}" if times else "—"]
         diverged = sum(one.failed for one in group.values())
         label = method + (f" ({diverged} of {len(group)} diverged)" if diverged else "")
         rows.append(([value or float("inf") for value in reversed(spent)], [label, *cells, str(len(group))]))
@@ -118,14 +120,16 @@ def best_constant(records: Path, task: str, share: float) -> tuple[str, float] |
     runs = load(records, task)
     if "float32" not in runs or OURS not in runs:
         return None
-    goal = level(runs, share)
-    spent = {method: mean(group, goal) for method, group in runs.items() if method.startswith("s = ")}
+    goal = {seed: loss for seed, loss in level(runs, share).items() if seed in runs[OURS]}
+    constants = {
+        method: group for method, group in runs.items() if method.startswith("s = ") and goal.keys() <= {*group}
+    }
+    spent = {method: mean(group, goal) for method, group in constants.items()}
     known = {method: value for method, value in spent.items() if value}
-    ours = mean(runs[OURS], goal)
     if not known:
         return None
     best = min(known, key=lambda method: known[method])
-    return best, (ours or math.inf) / known[best]
+    return best, (mean(runs[OURS], goal) or math.inf) / known[best]
 
 
 def level(runs: dict[str, dict[int, Curve]], share: float) -> dict[int, float]:
@@ -138,6 +142,13 @@ def mean(group: dict[int, Curve], goal: dict[int, float]) -> float | None:
     found = [one.bytes_to(goal[seed]) for seed, one in group.items() if seed in goal]
     known = [value for value in found if value is not None]
     return fmean(known) if known and len(known) == len(found) else None
+
+
+def ratio(group: dict[int, Curve], ours: dict[int, Curve], goal: dict[int, float]) -> float | None:
+    """How many times the bytes of ours a method takes, over the seeds of both; None where one never got there."""
+    common = {seed: loss for seed, loss in goal.items() if seed in group and seed in ours}
+    theirs, own = mean(group, common), mean(ours, common)
+    return theirs / own if theirs and own else None
 
 
 def smoothed(losses: Sequence[float]) -> tuple[float, ...]:

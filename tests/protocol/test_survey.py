@@ -22,7 +22,8 @@ from adaquantfl.runs.link import ReplyTiming, time_price
 from support.rounds import EXAMPLES, federation
 
 LENGTHS = (3000, 1000)
-WITH_LEVELS = ["dithered", "rotated", "lattice", "eden", "centroid", "natural"]
+CANDIDATES = len(CostAware().candidates(1.0))
+WITH_LEVELS = ["dithered", "rotated", "lattice", "eden", "centroid", "natural", "mixed"]
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_harm_is_what_the_noise_of_all_clients_does_to_the_loss() -> None:
     for s in (0.05, 500.0):
         run = federation(2000, rule=CostAware(s0=s))
         run.play()
-        seen = [survey.read(Reply.unpack(reply).survey, 5) for reply in run.replies.values()]
+        seen = [survey.read(Reply.unpack(reply).survey, CANDIDATES) for reply in run.replies.values()]
         harms.append(np.mean([one.harm for one in seen]))
         losses.append([one.loss for one in seen])
     assert losses[0] == losses[1]
@@ -121,7 +122,7 @@ def test_harm_is_what_the_noise_of_all_clients_does_to_the_loss() -> None:
 def test_a_client_without_a_probe_reports_no_harm() -> None:
     server, client = aq.Server(np.zeros(9, np.float32), rule=CostAware()), aq.Client(0)
     reply = client.reply(client.open(server.open([0])[0]) + 1, loss=0.75)
-    seen = survey.read(Reply.unpack(reply).survey, 5)
+    seen = survey.read(Reply.unpack(reply).survey, CANDIDATES)
     assert (seen.loss, seen.harm) == (0.75, 0.0)
 
 
@@ -132,7 +133,7 @@ def test_a_round_costs_what_the_setting_counts(cost: Any, price: int) -> None:
     merged = run.server.current.survey
     assert merged is not None
     replies = [Reply.unpack(reply) for reply in run.replies.values()]
-    entries = np.array([survey.read(reply.survey, 5).entries["size"] for reply in replies])
+    entries = np.array([survey.read(reply.survey, CANDIDATES).entries["size"] for reply in replies])
     up = entries.mean(axis=0) + np.mean([reply.priced_bytes for reply in replies])
     if price == 2:
         orders = federation(downlink="model").server.open().values()

@@ -45,6 +45,7 @@ def test_tags_are_the_wire_formats() -> None:
         13: ("stc", ""),
         14: ("nearest", "linf"),
         15: ("fitted", "linf"),
+        16: ("mixed", ""),
     }
 
 
@@ -57,7 +58,7 @@ def test_every_codec_carries_every_quantizer(name: str, norm: str, segments: lis
         read = aq.decode(aq.encode(levels, codec), len(x))
         assert read == levels
         np.testing.assert_array_equal(read.dequantize(), levels.dequantize())
-    frame = aq.compress(x, levels.s, 7, "auto", segments, quantizer=name, norm=norm or None)
+    frame = aq.compress(x, LEVELS.get(name, 5), 7, "auto", segments, quantizer=name, norm=norm or None)
     assert frame == aq.encode(levels)
     assert name in describe(frame)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 HEADER = struct.Struct("<4s4B2I2Q")
 UNIFORM, FLOAT32 = 0, 255
-CENTROID, STC = 9, 13
+CENTROID, STC, MIXED = 9, 13, 16
 FIXED, SPARSE, DENSE, WIDE = 0, 1, 2, 3
 WHOLE, BUCKETS, LIST = 0, 1, 2
 
@@ -34,12 +34,13 @@ class Kind:
     keyed: bool = False
     rotated: bool = False
     numbers: str = ""  # for each "segment", or one for the "frame"
+    number: tuple[str, float, float] = ("f", 1.0, 2.0**20)  # its type, the least and the most
 
 
 _NORMED = {
     (0, 1): Kind("uniform"),
     (2, 3): Kind("rotated", keyed=True, rotated=True),
-    (4, 5): Kind("dithered", keyed=True, numbers="segment"),
+    (4, 5): Kind("dithered", keyed=True, numbers="segment", number=("f", 0.0, 1.5)),
     (6, 7): Kind("lattice", keyed=True),
     (8,): Kind("eden", most=16, keyed=True, rotated=True),
     (CENTROID,): Kind("centroid", keyed=True, rotated=True, numbers="frame"),
@@ -48,6 +49,7 @@ _NORMED = {
     (STC,): Kind("stc"),
     (14,): Kind("nearest"),
     (15,): Kind("fitted"),
+    (MIXED,): Kind("mixed", keyed=True, numbers="segment", number=("h", -2433, 127)),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 
@@ -139,9 +141,14 @@ def _further(
     powers = all(length & (length - 1) == 0 and length <= 1 << 20 for length in segments)
     _require(not kind.rotated or powers, "a segment has not 2^k elements")
     count = {"": 0, "segment": len(scales), "frame": 1}[kind.numbers]
-    numbers = struct.unpack(f"<{count}f", source.take(4 * count))
-    least, most = (0.0, 1.5) if kind.numbers == "segment" else (1.0, 2.0**20)
+    code, least, most = kind.number
+    numbers = struct.unpack(f"<{count}{code}", source.take(struct.calcsize(code) * count))
     _require(all(least <= number <= most for number in numbers), "a further number is out of its range")
+    if quantizer == MIXED:
+        for length, form in zip(segments, numbers, strict=True):
+            _require(form <= 96 or form == 127, f"form {form} means nothing")
+            block = length & (length - 1) == 0 and 256 <= length <= 1 << 20
+            _require(form >= 0 or block, "a rotated segment has not 2^k elements")
     return numbers, struct.unpack("<Q", source.take(8))[0] if kind.keyed else None
 
 
@@ -166,6 +173,14 @@ def _bound(frame: _Frame) -> float:
     elif kind.name == "centroid":
         growth = (_top(frame.quantizer, s, frame.numbers) + 1) * frame.numbers[0] / s
     longest = max(frame.segments or [frame.dimension])
+    if kind.name == "mixed":
+        from .reference_quantizers import width
+
+        segments = zip(frame.segments or [frame.dimension], frame.scales, frame.numbers, strict=True)
+        return max(
+            scale * ((16 + 2 * width(form)) * math.sqrt(length) if form < 0 else s + 2)
+            for length, scale, form in segments
+        )
     return max(frame.scales) * growth * (math.sqrt(longest) if kind.rotated else 1.0)
 
 

@@ -35,10 +35,28 @@ def _segment(frame: Decoded, j: int, start: int, levels: list[int]) -> list[floa
         return [step * (level - gain * (draw(start + i, key) - 0.5)) for i, level in enumerate(levels)]
     if name == "lattice":
         return _lattice(step, start, levels, key)
+    if name == "mixed":
+        return _mixed(scale, start, levels, key, int(frame.numbers[j]))
     if name == "rotated":
         return _back([step * level for level in levels], start, key)
     c = lloyd_max(s) if name == "eden" else _steps(frame.numbers[0] / s, max(map(abs, levels)))
     return _back([math.copysign(scale * c[abs(level)], level) for level in levels], start, key)
+
+
+def _mixed(scale: float, start: int, levels: list[int], key: int, form: int) -> list[float]:
+    if form == 127:
+        return _lattice(scale, start, levels, key)
+    if form >= 0:
+        return [scale * (level - form / 64 * (draw(start + i, key) - 0.5)) for i, level in enumerate(levels)]
+    top = math.ceil(16 / width(form))
+    c = _steps(width(form), top)
+    return _back([math.copysign(scale * c[min(abs(level), top)], level) for level in levels], start, key)
+
+
+def width(form: float) -> float:
+    """The step of rotated coordinates, in units of the rms."""
+    k = -form - 385
+    return 2 ** (k / 64) if k < 0 else 2 ** (k / 512)
 
 
 def draw(i: int, key: int) -> float:

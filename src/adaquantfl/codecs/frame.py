@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..memory import LARGE, as_bytes, empty_bytes
-from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer
-from ..quantizers.levels import Levels, bound
+from ..quantizers.base import LARGEST_FLOAT, Quantizer
+from ..quantizers.levels import Levels
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
@@ -81,7 +81,7 @@ class Header:
     @cached_property
     def bound(self) -> float:
         """What no element of a frame of levels can exceed in size."""
-        return bound(self.kind, self.s, self.scales, self.numbers, self.segments, self.dimension)
+        return self.kind.bound(self.s, self.scales, self.numbers, self.segments, self.dimension)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     numbers, key = None, None
     if kind and kind.number:
         count = kind.numbers(scales)
-        numbers, position = _read_floats(view, position, count), position + 4 * count
+        numbers = _read_floats(view, position, count, kind.number.wire)
+        position += count * np.dtype(kind.number.wire).itemsize
     if kind and kind.keyed:
         key, position = _read_key(view, position), position + _KEY.size
     header = Header(quantizer, codec, s, size, segments, values, numbers, key)
@@ -193,8 +194,8 @@ def check(header: Header) -> None:
         raise FrameError(f"A {kind.number.name} is outside {kind.number.least:g} to {kind.number.most:g}.")
     if kind.rotates:
         lengths = np.array([header.dimension]) if header.segments is None else header.segments
-        if (lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any():
-            raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
+        if reason := kind.refusal(lengths, numbers):
+            raise FrameError(reason)
     if header.bound > LARGEST_FLOAT:
         raise FrameError(
             f"With a scale of {scales.max():g}, an element could decode to {header.bound:g}, beyond {LARGEST_FLOAT:g}."
@@ -226,8 +227,8 @@ def _pack_header(header: Header, body_size: int) -> bytes:
         body_size,
     )
     head = fixed + lengths + header.scales.astype("<f4").tobytes()
-    if header.numbers is not None:
-        head += header.numbers.astype("<f4").tobytes()
+    if header.numbers is not None and header.kind.number is not None:
+        head += header.numbers.astype(header.kind.number.wire).tobytes()
     if header.key is not None:
         head += _KEY.pack(header.key)
     return head + bytes(_aligned(len(head)) - len(head))
@@ -262,10 +263,11 @@ def _read_segments(
     return lengths, position
 
 
-def _read_floats(view: memoryview, position: int, count: int) -> npt.NDArray[np.float32]:
-    if position + 4 * count > len(view) - _CRC.size:
+def _read_floats(view: memoryview, position: int, count: int, wire: str = "<f4") -> npt.NDArray[np.float32]:
+    end = position + count * np.dtype(wire).itemsize
+    if end > len(view) - _CRC.size:
         raise FrameError("Truncated: the header ends before its last scale.")
-    return np.frombuffer(view[position : position + 4 * count], dtype="<f4").astype(np.float32)
+    return np.frombuffer(view[position:end], dtype=wire).astype(np.float32)
 
 
 def _read_key(view: memoryview, position: int) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..codecs import registry as codecs
 from ..codecs.accumulator import Checked
@@ -108,13 +107,14 @@ class Uplink:
             if not least <= header.s <= most:
                 asked = f"s = {least}" if least == most else f"s from {least} to {most}"
                 raise FrameError(f"It has s = {header.s}, but the round's plan says {asked}.")
-        planned = self.quantizer.wire_segments(order.segments(lengths), header.dimension)
-        if not any(_same(header.segments, each) for each in planned):
+        if not self.quantizer.can_send(header.segments, order.segments(lengths), header.dimension):
             raise FrameError("Its segments are not those of the round's plan.")
 
     def _levels(self, order: Order, lengths: tuple[int, ...]) -> tuple[int, int]:
         """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
         assert order.s is not None
+        if self.quantizer.levels_by_update:
+            return 1, self.quantizer.most
         s, _ = levels_for(self.quantizer, order, order.s, lengths, None)
         return (s, s) if s is not None else balanced_range(order.s, max(lengths), self.quantizer.most)
 
@@ -161,9 +161,3 @@ def send(update: Vector, order: Order, lengths: tuple[int, ...], keep_levels: bo
 def counted_levels(s: float) -> int:
     """The levels that the paper's formula counts for a rule's s."""
     return whole_levels(s)[0]
-
-
-def _same(found: npt.NDArray[np.int64] | None, planned: npt.NDArray[np.int64] | None) -> bool:
-    if found is None or planned is None:
-        return (found is None) == (planned is None)
-    return np.array_equal(found, planned)

@@ -32,12 +32,13 @@ LARGEST_FLOAT = 2.0**127  # what a frame may decode to, at most: a little below 
 
 @dataclass(frozen=True)
 class Number:
-    """A float32 that a receiver needs besides the scales, one for each segment or one for the whole frame."""
+    """What a receiver needs besides the scales, one for each segment or for the frame; wire: its type in a frame."""
 
     name: str
     per_segment: bool
     least: float
     most: float
+    wire: str = "<f4"
 
 
 class Quantizer(ABC):
@@ -62,10 +63,11 @@ class Quantizer(ABC):
     divides: bool = True  # whether that step is scale / s, or the scale itself
     keyed: bool = False  # whether a receiver needs the stream key
     number: Number | None = None
-    rotates: bool = False  # whether a segment is a block of 2^k elements, rotated
+    rotates: bool = False  # whether segments are blocks of 2^k elements, rotated
     reach: tuple[int, int] = (1, 0)  # (a, b): the largest level is a s + b
     from_paper: bool = False  # whether it is the paper's Q_s, whose bits the formula C_s counts
     balanced_by_update: bool = True  # whether balanced levels depend on the update, so that a server cannot know them
+    levels_by_update: bool = False  # whether s of a frame does in every case: it is then only its largest level
 
     @abstractmethod
     def quantize(
@@ -180,22 +182,54 @@ class Quantizer(ABC):
         """
         return self.top(s, numbers) / (s if self.divides else 1)
 
-    def wire_segments(
-        self, segments: npt.NDArray[np.int64] | None, dimension: int
-    ) -> tuple[npt.NDArray[np.int64] | None, ...]:
-        """The segments that a frame can have, where these were asked for; rotation cuts them into blocks."""
+    def bound(
+        self,
+        s: int,
+        scales: npt.NDArray[np.float32],
+        numbers: npt.NDArray[np.float32] | None,
+        segments: npt.NDArray[np.int64] | None,
+        dimension: int,
+    ) -> float:
+        """What no element of a frame with these facts can exceed in size.
+
+        It is growth x scale. A rotation of n elements can put all of them into one, sqrt(n) times as large.
+        """
+        largest = float(scales.max()) * self.growth(s, numbers)
+        return largest * math.sqrt(dimension if segments is None else segments.max()) if self.rotates else largest
+
+    def refusal(self, lengths: npt.NDArray[np.int64], numbers: npt.NDArray[np.float32] | None) -> str:
+        """Why a frame cannot have segments of these lengths, as a sentence; empty if it can. Asked if it `rotates`."""
+        if not are_blocks(lengths):
+            return f"Every segment of {self.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not."
+        return ""
+
+    def can_send(
+        self, found: npt.NDArray[np.int64] | None, asked: npt.NDArray[np.int64] | None, dimension: int
+    ) -> bool:
+        """Whether a frame can have the segments `found` where `asked` were asked for; rotation cuts them into blocks.
+
+        >>> from adaquantfl.quantizers import find
+        >>> blocks, asked = np.array([8, 2]), np.array([10])
+        >>> [find(name).can_send(blocks, asked, 10) for name in ("uniform", "centroid")]
+        [False, True]
+        """
         if not self.rotates:
-            return (segments,)
+            return (found is None) == (asked is None) and np.array_equal(found, asked)  # type: ignore[arg-type]
         from .rotation import LARGEST_BLOCK, blocks  # with it come the kernels
 
-        cut = Segments.of(segments, dimension)
-        return tuple(blocks(cut, largest).lengths for largest in (LARGEST_BLOCK, MOST_BLOCK))
+        cut = Segments.of(asked, dimension)
+        return any(np.array_equal(found, blocks(cut, each).lengths) for each in (LARGEST_BLOCK, MOST_BLOCK))  # type: ignore[arg-type]
 
     def numbers(self, segments: int) -> int:
-        """How many further float32 numbers a frame of this many segments has."""
+        """How many further numbers a frame of this many segments has."""
         if self.number is None:
             return 0
         return segments if self.number.per_segment else 1
+
+
+def are_blocks(lengths: npt.NDArray[np.int64]) -> bool:
+    """Whether these are lengths that can be rotated: powers of two, 2^20 at most."""
+    return not ((lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any())
 
 
 def whole_levels(s: float, most: int = MAX_LEVELS) -> tuple[int, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,8 +82,7 @@ class Levels:
         >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).bound
         5.0
         """
-        kind = find(self.quantizer)
-        return bound(kind, self.s, self.scales, self.numbers, self.segments, self.dimension)
+        return find(self.quantizer).bound(self.s, self.scales, self.numbers, self.segments, self.dimension)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
         """The float32 vector that a receiver works with.
@@ -129,22 +127,6 @@ class Levels:
         return np.empty(0, dtype=np.float32) if self.numbers is None else self.numbers
 
     __hash__ = None  # type: ignore[assignment]  # holds arrays
-
-
-def bound(
-    kind: Quantizer,
-    s: int,
-    scales: npt.NDArray[np.float32],
-    numbers: npt.NDArray[np.float32] | None,
-    segments: npt.NDArray[np.int64] | None,
-    dimension: int,
-) -> float:
-    """What no element of a frame with these facts can exceed in size: growth x scale.
-
-    A rotation of n elements can put all of them into one, sqrt(n) times as large.
-    """
-    largest = float(scales[0] if len(scales) == 1 else scales.max()) * kind.growth(s, numbers)
-    return largest * math.sqrt(dimension if segments is None else segments.max()) if kind.rotates else largest
 
 
 def level_dtype(top: int) -> np.dtype[np.signedinteger]:

@@ -11,7 +11,7 @@ from .base import Quantizer
 
 BUILT_IN = (
     "uniform", "rotated", "dithered", "lattice", "eden", "centroid", "terngrad", "natural", "stc", "nearest",
-    "fitted",
+    "fitted", "mixed",
 )  # fmt: skip
 GROUP = "adaquantfl.quantizers"  # of the entry points of other packages
 FLOAT32_TAG = 255  # values that are not quantized

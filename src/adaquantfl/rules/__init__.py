@@ -8,6 +8,7 @@ from .cost_aware import CostAware
 from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
 from .resolution import FedDQ, FixedStep
+from .undo import Undo
 
 __all__ = [
     "ROUNDINGS",
@@ -25,5 +26,6 @@ __all__ = [
     "Rule",
     "RuleState",
     "Survey",
+    "Undo",
     "Verdict",
 ]

@@ -25,17 +25,14 @@ from ..errors import RuleError
 from ..theory import MAX_LEVELS, adaptive_levels
 from .base import Rule, RuleState, Survey, Verdict
 from .checks import check_start
+from .undo import WATCHED, relaxed, watched
 
 SURVEY_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)  # powers of 2: s / 4 to 4 s is looked at
 LEAST_LEVELS = 1 / 64
 LEAST_ERROR = 0.05  # finer levels are never right: the mini-batches' own noise in an update is far larger
 UNMEASURED_START = 2.0  # where clients cannot measure harm, the rule is eq. 13 from here
-LOSS_AVERAGE_WEIGHT = 0.3  # how much the last round counts in what a round's loss usually is
 HARM_TARGET_SHARE = 0.7  # of the harm that is allowed: what the next try at a start is to do
 MEMORY = 0.6  # of an earlier survey's sharpness when the next one comes
-CAUTION_LEFT = 0.9  # of the caution after a round that was taken back, one round later
-MOST_CAUTION = 64.0
-MOST_ROUNDS_TAKEN_BACK = 6  # rounds taken back in a row: with 64 times the levels it is not the noise
 SLOWEST, FASTEST = 0.05, 0.5  # of p, the power with which the loss falls
 FIRST_ROUNDS = 10  # that all have a survey: the loss changes its shape most at the start
 FEWEST_ROUNDS = 3  # from which p can be told
@@ -92,9 +89,7 @@ class CostAware(Rule):
             "sharpness": 0.0,  # the share of the loss that noise adds, per unit of error
             "surveys": 0.0,  # that it is the mean of
             "trend": list(Trend().sums),
-            "usual": None,
-            "caution": 1.0,
-            "undone": 0,
+            **WATCHED,
             "pressed": False,
         }
         return RuleState(s=self.s0, memory=memory)
@@ -118,7 +113,7 @@ class CostAware(Rule):
     ) -> RuleState:
         memory = {**self.init().memory, **state.memory}  # a state of an earlier version has fewer keys
         memory["round"] += 1
-        memory["caution"] = 1 + CAUTION_LEFT * (memory["caution"] - 1)
+        memory["caution"] = relaxed(memory["caution"])
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if survey is None or state.eta0 is None:
             return state
@@ -139,23 +134,17 @@ class CostAware(Rule):
         return replace(state, s=s)
 
     def judge(self, state: RuleState, round_loss: float, survey: Survey | None = None) -> tuple[RuleState, Verdict]:
-        memory = {**self.init().memory, **state.memory}
-        usual = memory["usual"]
-        if usual is None or round_loss <= self.undo * usual or memory["undone"] >= MOST_ROUNDS_TAKEN_BACK:
-            memory["undone"] = 0
-            if math.isfinite(round_loss):
-                memory["usual"] = round_loss if usual is None else usual + LOSS_AVERAGE_WEIGHT * (round_loss - usual)
-            if self._refuses(state, survey):
-                return replace(state, memory=memory), Verdict.REJECT
-            if 0 < round_loss < math.inf:
-                memory["trend"] = Trend(memory["trend"]).then(round_loss).sums
-                state = replace(state, f0=state.f0 or round_loss)
-            return replace(state, memory=memory), Verdict.KEEP
-        assert state.s is not None
-        memory["undone"] += 1
-        memory["caution"] = min(2 * memory["caution"], MOST_CAUTION)
-        memory["pressed"] = True  # look at once whether so many levels are right
-        return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory), Verdict.ROLL_BACK
+        memory, taken_back = watched({**self.init().memory, **state.memory}, round_loss, self.undo)
+        if taken_back:
+            assert state.s is not None
+            memory["pressed"] = True  # look at once whether so many levels are right
+            return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory), Verdict.ROLL_BACK
+        if self._refuses(state, survey):
+            return replace(state, memory=memory), Verdict.REJECT
+        if 0 < round_loss < math.inf:
+            memory["trend"] = Trend(memory["trend"]).then(round_loss).sums
+            state = replace(state, f0=state.f0 or round_loss)
+        return replace(state, memory=memory), Verdict.KEEP
 
     def _refuses(self, state: RuleState, survey: Survey | None) -> bool:
         """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""

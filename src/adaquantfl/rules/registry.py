@@ -20,6 +20,7 @@ from .cost_aware import CostAware
 from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
 from .resolution import FedDQ, FixedStep
+from .undo import Undo
 
 _HONIG = "Honig, Zhao, Mullins: DAdaQuant, ICML 2022"
 _JHUNJHUNWALA = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021"
@@ -93,7 +94,7 @@ _METHODS: dict[str, RuleEntry] = {
     **{name: _fixed(bits) for name, bits in BASELINES.items()},
     "fp32": RuleEntry(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
-_OURS = (AdaQuant, Auto, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision)
+_OURS = (AdaQuant, Auto, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision, Undo)
 RULES: Registry[type[Rule]] = Registry(
     "rule", "adaquantfl.rules", lambda: _OURS, named_class(Rule, RuleError), RuleError
 )
@@ -138,6 +139,8 @@ def describe(rule: Rule) -> dict[str, Any]:
     >>> describe(AdaQuant(s0=4))
     {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'nearest'}}
     """
+    if isinstance(rule, Undo):
+        return {"name": rule.name, "settings": {"rule": describe(rule.rule), "times": rule.times}}
     return open_registry.describe(RULES, rule)
 
 
@@ -146,5 +149,9 @@ def from_description(description: Mapping[str, Any]) -> Rule:
 
     >>> from_description(describe(Fixed(bits=3)))
     Fixed(bits=3)
+    >>> from_description(describe(Undo(Fixed(bits=3)))).rule
+    Fixed(bits=3)
     """
+    if description["name"] == Undo.name:
+        return Undo(from_description(description["settings"]["rule"]), description["settings"]["times"])
     return open_registry.rebuild(RULES, description, "rule")

@@ -71,7 +71,7 @@ _ALL = (
            section="`validation`", summary="final_validation_loss", initial="initial_validation_loss",
            scalar="loss/validation", label="Validation loss"),
     Column("undone", "True where the rule restored an earlier model and the round's update was dropped.",
-           section=_COST_AWARE, summary="undone_rounds", over_run="total"),
+           section=f"{_COST_AWARE} or `undo_always`", summary="undone_rounds", over_run="total"),
     Column("harm", "The share of the loss that the noise of the round adds, where it was surveyed.",
            unit="%", section=_COST_AWARE, scalar="quantization/harm", label="Harm of the noise", scale="linear"),
     Column("paper_bits", "Uplink bits of one client by the paper's formula, since the start.",

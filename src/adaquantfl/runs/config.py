@@ -16,7 +16,7 @@ from ..protocol.lossy import Lossy
 from ..protocol.stages import Price, Stages
 from ..protocol.step import STEPS, ServerStep
 from ..quantizers.base import Quantizer
-from ..rules import Rule
+from ..rules import Rule, Undo
 from .config_checks import OWN, check, check_type
 from .other_words import no_such_key
 from .own_files import names_task, settled
@@ -108,6 +108,7 @@ class Config:
     repair: float = 20.0  # rounds in which training repairs what noise has done, for "cost-aware"
     harm: float = 0.1  # the most that a round's noise may add to the loss with "cost-aware", as a share of it
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
+    undo_always: bool = False  # every rule does so, not only "cost-aware"
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
     # The downlink.
     downlink: str = ""  # "model"; "exact": what leads to the new one. "late": quantized; with "auto" on your own task
@@ -149,7 +150,8 @@ class Config:
         """The rule that `method` names."""
         entry = find_method(self.method, self.method_sha256)
         assert entry is not None  # it was checked
-        return entry.build(self)
+        rule = entry.build(self)
+        return Undo(rule, self.undo) if self.undo_always and not rule.rolls_back else rule
 
     @property
     def kind(self) -> Quantizer:
