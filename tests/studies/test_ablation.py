@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ablation_page
 import pytest
+from marked import written
 
 from studies import ablation
 
@@ -62,6 +63,5 @@ def test_every_run_can_be_set_up(method: str, tmp_path: Path) -> None:
 
 
 def test_the_page_shows_the_records() -> None:
-    page = ablation_page.PAGE.read_text()
-    for block in ablation_page.blocks().values():
-        assert block in page, "run: python scripts/ablation_page.py"
+    page = ablation_page.PAGE.read_text(encoding="utf-8")
+    assert written(page, ablation_page.blocks()) == page, "run: python scripts/ablation_page.py"

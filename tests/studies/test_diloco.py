@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from marked import written
 
 from studies import diloco
 from studies.diloco import Setting
@@ -16,7 +16,6 @@ from studies.senders import METHODS, sparse, two_bits
 from studies.tasks.gpt import GPT
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
 TINY = GPT(layers=1, heads=2, head=4, context=8)
 
 
@@ -24,7 +23,7 @@ def test_the_pages_show_the_records() -> None:
     import language_model_page
 
     page = language_model_page.PAGE.read_text()
-    assert all(text in page for text in language_model_page.blocks().values())
+    assert written(page, language_model_page.blocks()) == page, "run: python scripts/language_model_page.py"
     assert language_model_page.lora() in language_model_page.EXAMPLE.read_text()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import floor_page
 import numpy as np
 import pytest
+from marked import written
 
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
@@ -231,8 +232,7 @@ def test_a_difference_within_the_deviation_is_a_tie(tmp_path: Path) -> None:
 @pytest.mark.skipif(not (floor_page.ROOT / records.RECORDS).is_dir(), reason="a source distribution has no records")
 def test_the_page_shows_the_records() -> None:
     page = floor_page.PAGE.read_text(encoding="utf-8")
-    for block in floor_page.blocks().values():
-        assert block in page, "run python scripts/floor_page.py"
+    assert written(page, floor_page.blocks()) == page, "run python scripts/floor_page.py"
 
 
 def test_the_command_refuses_a_name_that_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from marked import written
 
 from studies import letter
 from studies.letter import Cell, Trace
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
 
 
 def trace(method: str, bits: float, seed: int = 0, lowest: float = 0.01) -> Trace:
@@ -49,8 +48,8 @@ def test_the_page_shows_the_records() -> None:
     import letter_page
 
     page = (ROOT / "docs" / "results.md").read_text()
-    for block in (*letter_page.blocks().values(), *crossing_page.blocks().values()):
-        assert block in page, "run: python scripts/letter_page.py scripts/crossing_page.py"
+    shown = written(page, {**letter_page.blocks(), **crossing_page.blocks()})
+    assert shown == page, "run: python scripts/letter_page.py; python scripts/crossing_page.py"
 
 
 def test_where_float32_diverges_too_nothing_is_said_about_levels() -> None:
