@@ -120,7 +120,7 @@ def test_levels_do_not_depend_on_the_threads(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(found[0].dequantize(), found[1].dequantize())
 
 
-@pytest.mark.parametrize("x", [[0.0] * 600, [3.0], [1e-38] * 600, [0.0] * 599 + [1.0]])
+@pytest.mark.parametrize("x", [[0.0] * 600, [3.0], [1e-38] * 600, [1e-44] * 600, [0.0] * 599 + [1.0]])
 def test_odd_vectors_survive(x: list[float]) -> None:
     vector = np.array(x, dtype=np.float32)
     levels = aq.quantize(vector, 50, 1, quantizer="mixed")

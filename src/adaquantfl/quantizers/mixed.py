@@ -49,9 +49,8 @@ class Mixed(Quantizer):
     ) -> Levels:
         """Levels that cost as much as s levels of `dithered`. The frame's s is the largest of them."""
         vector, asked, scales = scaled(x, segments, stretch, L2)
-        trial = Trial.of(vector, asked, as_sent(scales.astype(np.float64) / min(s, FINEST)), key).with_forms(
-            vector, key
-        )
+        wanted = as_sent(scales.astype(np.float64) / min(s, FINEST))
+        trial = Trial.of(vector, asked, wanted, key).with_forms(vector, key)
         starts = trial.segment_starts()
         parts = Segments(np.append(trial.units.offsets[starts], len(vector)))
         forms, steps, values = trial.forms[starts], trial.steps[starts], trial.values

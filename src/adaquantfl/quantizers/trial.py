@@ -21,9 +21,8 @@ from .vectors import square_sums
 
 LEAST_BLOCK = 256  # elements of a rotated block; shorter segments are small
 FINEST = 32_768  # levels of a norm: a point of the lattice may have a larger number than that
-_LARGE = (
-    64.0  # elements that share a block's energy, at least, if it is to be rotated: the sum of fewer is not Gaussian
-)
+_LARGE = 64.0  # elements that share a rotated block's energy, at least: sums of fewer are not Gaussian
+_TINY = 1e-60  # energy of a block below which its elements leave the range of float32 when they are scaled
 _FEWEST = 4.0  # coordinates that are not 0, of as many as there are large elements: with fewer the formulas are off
 _BIAS = 0.01  # of the error: the most that the square of the bias may be
 _LATTICE_BITS = 1.5  # per element: with fewer the lattice never was the best
@@ -74,7 +73,7 @@ class Trial:
             errors = np.where(better, hexagonal, errors)
             values = np.where(np.repeat(better, n), points, self.values)
         energies = square_sums(x, self.units)
-        for unit in np.flatnonzero((n >= LEAST_BLOCK) & (energies > 0)).tolist():
+        for unit in np.flatnonzero((n >= LEAST_BLOCK) & (energies > _TINY)).tolist():
             k = _finest_width(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
             if k and step_error(width(k)) * energies[unit] < errors[unit]:
                 here = slice(self.units.offsets[unit], self.units.offsets[unit + 1])
