@@ -29,7 +29,7 @@ def estimate_size(
 
 
 def estimate_even_size(magnitude_counts: npt.NDArray[np.int64], dimension: int) -> float:
-    """The same where the density is even over the whole vector: about the most that so many non-zeros can take."""
+    """The same where the density is even over the whole vector: about the most that this many non-zeros can take."""
     return _size(_even_bits(dimension, dimension - int(magnitude_counts[0])), magnitude_counts, dimension)
 
 

@@ -1,8 +1,10 @@
 """The forms of a segment of `mixed`, one number each: what its levels stand for, in both directions.
 
-0 to 96: dithered, with a gain of that many 64ths. 127: on the hexagonal lattice. -k: rotated, to the nearest multiple
-of a step of `width(k)` rms, put back at the mean of a Gaussian in its cell. The scale of a segment is its step if it is
-dithered or on the lattice, and EDEN's factor if it is rotated.
+- 0 to 96: dithered, with a gain of that many 64ths.
+- 127: on the hexagonal lattice.
+- -k: rotated, to the nearest multiple of a step of `width(k)` rms, put back at the mean of a Gaussian in its cell.
+
+The scale of a segment is its step if it is dithered or on the lattice, and EDEN's factor if it is rotated.
 """
 
 from __future__ import annotations

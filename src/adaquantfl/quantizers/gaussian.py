@@ -93,11 +93,11 @@ def step_rate(step: float) -> float:
 
 @lru_cache(maxsize=4096)
 def step_bias(step: float) -> float:
-    """b: element x of a vector of norm 1 comes back as x + b x^3 on average, up to higher powers, if a transform with
-    random signs takes the place of a random rotation; cells of width `step`.
+    """The bias b of cells of width `step`, where a transform with random signs replaces a random rotation.
 
-    Given the sign of the element, each coordinate has the mean x or -x. With a_1 and a_3 the coefficients of the cells'
-    means c(z) in Hermite polynomials, c then has the mean a_1 x + a_3 x^3 + ..., and the scale divides by a_1.
+    Element x of a vector of norm 1 comes back as x + b x^3 on average, up to higher powers. Given the sign of the
+    element, each coordinate has the mean x or -x. Let a_1 and a_3 be the coefficients of the cells' means c(z) in
+    Hermite polynomials. Then c has the mean a_1 x + a_3 x^3 + ..., and the scale divides by a_1.
 
     >>> round(step_bias(6.0), 2), round(step_bias(0.5), 3)  # (t^2 - 1) / 6 if all above t is one cell
     (1.33, 0.0)

@@ -1,15 +1,15 @@
 """Ours: each block of an update in the form that errs least there at equal bytes.
 
-The sender cuts segments into blocks of 2^k elements, quantizes all of them with dither at the step that was asked for,
-and counts what the levels of each block cost by their entropy. A block has one of three forms:
+The sender cuts segments into blocks of 2^k elements, and quantizes all of them with dither at the step that was asked
+for. It counts what the levels of each block cost by their entropy. A block has one of three forms:
 
 - dithered (`dithered.py`): its error is known exactly, and it is unbiased for every vector.
 - lattice (`lattice.py`): 0.17 dB less error at the same bytes, where levels are many.
 - rotated (`centroid.py`): at the step whose Gaussian levels have the same entropy; its error is a function of it.
 
 A block whose energy lies in few elements does not become Gaussian when it is rotated. Its rotated levels cost more than
-its own, and they are biased: element x of a vector of norm 1 comes back as x + b x^3 (`gaussian.step_bias`). So a block
-is rotated only if 64 elements or more share its energy, and if the square of that bias is at most 1 % of its error.
+its own, and they are biased. Element x of a vector of norm 1 comes back as x + b x^3 (`gaussian.step_bias`). So a block
+is rotated only if 64 elements or more share its energy. The square of that bias must be at most 1 % of its error too.
 
 Segments of few elements are quantized as finely as a thirty-second of the frame allows: they cost next to nothing.
 """

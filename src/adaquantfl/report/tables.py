@@ -241,8 +241,8 @@ def round_up(value: float) -> float:
 def told_apart(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float) -> bool:
     """Whether a ratio of two methods says something about their training.
 
-    They must solve the same problem, and must not be first seen at the level at the same evaluations: then the ratio
-    would only be that of what a round costs.
+    They must solve the same problem. They must not be first seen at the level at the same evaluations: the
+    ratio would then compare only the cost of a round.
     """
     if any(key in EXPERIMENT for key in differing_settings([*one, *other])):
         return False

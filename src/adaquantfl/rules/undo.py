@@ -49,9 +49,9 @@ def relaxed(caution: float) -> float:
 class Undo(Rule):
     """Any rule, with rounds taken back as cost-aware does it.
 
-    times: a round whose clients saw this many times the usual loss, or none that is finite, is taken back together with
-    the one before it, whose noise they trained on. The rule's s is doubled then; the factor wears off over the next
-    twenty rounds. Where clients choose s by themselves, only the model is restored.
+    times: a round is undone when its clients saw this many times the usual loss, or a loss that is not finite. The
+    round before it is undone too, since they trained on its noise. The rule's s is doubled then, and the factor decays
+    over the next twenty rounds. Where clients choose s by themselves, only the model is restored.
 
     >>> from adaquantfl import Fixed
     >>> rule = Undo(Fixed(bits=2))
