@@ -26,9 +26,9 @@ class Beside:
     tie: bool
     seeds: int
 
-    @property
-    def place(self) -> str:
-        return f"`{self.task}`" + (" (one seed)" if self.seeds == 1 else "")
+    def noted(self, name: str) -> str:
+        """A name, marked where there is one seed only."""
+        return name + (" (one seed)" if self.seeds == 1 else "")
 
     @property
     def ahead(self) -> bool:
@@ -96,13 +96,16 @@ def verdict(folder: Path = records.RECORDS) -> str:
     for method in METHODS:
         ahead = [one for one in pairs if one.method == method and one.ahead]
         if both := sorted(one.up for one in ahead if one.up):
-            names = ", ".join(one.place for one in ahead if one.up)
+            names = ", ".join(one.noted(f"`{one.task}`") for one in ahead if one.up)
             lines.append(
                 f"- **{method}** is ahead on {len(both)} of {len(tasks)} tasks ({_range(both)} of our bytes): {names}."
             )
     for task in tasks:
-        if there := [one.method for one in pairs if one.task == task and one.up == 0]:
+        if there := [one.noted(one.method) for one in pairs if one.task == task and one.up == 0]:
             lines.append(f"- On `{task}` ours did not get there with every seed. These did: {'; '.join(there)}.")
+    ours = {task: next(row.up for row in tables.rows(task, folder) if row.method == OURS) for task in tasks}
+    complete = sum(math.isfinite(cell.mean) for cell in ours.values())
+    lines.append(f"- Ours got there with every seed on {complete} of {len(tasks)} tasks.")
     behind = {one.task for one in pairs if one.method not in OWN and one.up < 1}
     lines.append(f"- On {len(tasks) - len(behind)} of {len(tasks)} tasks no rival needed fewer bytes up than ours.")
     means = [f"{row[0]} {row[4].split(' ')[0]}" for row in by_method(folder)[1:] if row[4] != "—"]

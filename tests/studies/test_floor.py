@@ -214,7 +214,8 @@ def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
     stuck = [runs[0], record([0.1] * 35), runs[2]]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in stuck))
     text = summary.verdict(tmp_path)
-    assert "On `mlp-iid` ours did not get there with every seed. These did: EDEN." in text
+    assert "On `mlp-iid` ours did not get there with every seed. These did: EDEN (one seed)." in text
+    assert "Ours got there with every seed on 0 of 1 tasks." in text
     assert "is ahead" not in text
 
 
