@@ -138,9 +138,10 @@ def misses(rows: list[dict], kernels: dict) -> str:
     loops = kernels["compiled_for"]["this processor"]
     least = min(row["wide_decode"] for row in loops if not row["pairs"])
     return f"""What limits the misses: from 4 bits per element on, `dense` looks up 64 bits for each level. That loop alone reads
-{least:.1f} G symbols/s (`benchmarks/dense.py`); adding and the rest share what is left. A short vector with s = 255 gets a
-dense table of its own, and planning the table takes most of the time. Two threads share the memory: copy itself is
-{copy:.1f} times as fast with two. A frame of a few kilobytes is read by one thread."""
+{least:.1f} G symbols/s (`benchmarks/dense.py`); adding and the rest share what is left. `fixed` compresses at the speed of
+its arithmetic: each element needs a random number, and each of those two multiplications. A short vector with s = 255
+gets a dense table of its own, and planning the table takes most of the time. Two threads share the memory: copy itself
+is {copy:.1f} times as fast with two. Other work shared both cores. A frame of a few kilobytes is read by one thread."""
 
 
 def sizes(rows: list[dict]) -> str:

@@ -78,9 +78,8 @@ class SymbolTable:
     def to_bytes(self, s: int) -> bytes:
         if not self.pairs:
             return LevelTable(self.lowest, self.widths, self.frequencies).to_bytes(s)
-        symbols = pair_symbols(self.pairs)
-        each = np.zeros(len(symbols), dtype=np.int64)
-        each[np.isin(symbols, self.lowest)] = self.frequencies
+        each = np.zeros(len(pair_symbols(self.pairs)), dtype=np.int64)
+        each[np.isin(pair_symbols(self.pairs), self.lowest)] = self.frequencies
         return varints(each)
 
     @staticmethod
