@@ -122,7 +122,7 @@ def rows(out: Path) -> list[Row]:
 
 
 def table(found: Sequence[Row]) -> str:
-    """For docs/results of the default, as Markdown."""
+    """For docs/theory.md, as Markdown."""
     lines = [
         "| task | d | measure | float32 | auto | behind, in deviations | seeds | bytes up | both ways |",
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",

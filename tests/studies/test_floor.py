@@ -209,7 +209,8 @@ def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
     assert "On 0 of 1 tasks no rival needed fewer bytes up than ours." in text
     assert "where both got there: EDEN 0.80; int8 4.00; float32 100.0." in text
     rows = {row[0]: row[1:] for row in summary.by_method(tmp_path)}
-    assert rows["int8"] == ["1 of 1", "0", "0", "4.00", "4.00"]
+    assert rows["EDEN"] == ["1 of 1", "0", "1", "0", "0.80", "0.80"]
+    assert rows["int8"] == ["1 of 1", "0", "0", "0", "4.00", "4.00"]
     assert rows["FedPAQ"][:2] == ["0 of 1", "0"]
     stuck = [runs[0], record([0.1] * 35), runs[2]]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in stuck))
@@ -217,6 +218,7 @@ def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
     assert "On `mlp-iid` ours did not get there with every seed. These did: EDEN (one seed)." in text
     assert "Ours got there with every seed on 0 of 1 tasks." in text
     assert "is ahead" not in text
+    assert {row[0]: row[1:4] for row in summary.by_method(tmp_path)}["EDEN"] == ["1 of 1", "1", "0"]
 
 
 def test_a_difference_within_the_deviation_is_a_tie(tmp_path: Path) -> None:
