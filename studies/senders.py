@@ -13,7 +13,7 @@ import numpy.typing as npt
 import adaquantfl as aq
 from adaquantfl.codecs.raw import encode_float32
 from adaquantfl.protocol.step import ServerStep
-from adaquantfl.torch.unbiased import within_bits, within_noise
+from adaquantfl.torch.noisy import within_bits, within_noise
 
 Vector = npt.NDArray[np.float32]
 DILOCO = aq.Nesterov(eta=0.7, beta=0.9)  # Douillard et al. 2023

@@ -12,8 +12,10 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 
+import adaquantfl as aq
 from adaquantfl.flower import AdaQuantStrategy
 from adaquantfl.flower.records import size_of
+from adaquantfl.rules import Undo
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
 INPUTS, HIDDEN, CLASSES, CLIENTS, ROUNDS = 24, 300, 6, 5, 12
@@ -135,3 +137,8 @@ def test_a_clients_context_holds_three_models_and_not_more() -> None:
     model = sum(array.nbytes for array in start().values())
     for context in grid.contexts:
         assert size_of(context.state) < 3.2 * model
+
+
+def test_a_rule_that_takes_rounds_back_has_the_downlink_of_the_rule_inside() -> None:
+    for rule, name in ((Undo(aq.Auto()), "late"), (Undo(aq.Fixed(bits=2)), "exact")):
+        assert AdaQuantStrategy(FedAvg(), rule=rule)._stages.downlink.name == name

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from torch import nn
 
 import adaquantfl as aq
 from adaquantfl.torch import GradientHook, OuterStep, quantize_hook
-from adaquantfl.torch.unbiased import within_bits, within_noise
+from adaquantfl.torch.noisy import within_bits, within_noise
+from support.processes import HANG_SECONDS
 
 
 @pytest.fixture
@@ -143,6 +146,10 @@ def test_a_budget_holds_with_tensors_of_zeros() -> None:
 def test_mistakes_get_a_sentence() -> None:
     with pytest.raises(aq.ConfigError, match=r"error = 1.5: it is a share"):
         GradientHook(error=1.5)
+    with pytest.raises(aq.ConfigError, match=r"error = 'x': it is a share"):
+        GradientHook(error="x")  # type: ignore[arg-type]  # what a user may write
+    with pytest.raises(aq.ConfigError, match=r"noise = True: it is a number"):
+        OuterStep(nn.Linear(2, 2).parameters(), noise=True)
     with pytest.raises(aq.ConfigError, match=r"bits = 0: it is a number above 0"):
         OuterStep(nn.Linear(2, 2).parameters(), bits=0)
     with pytest.raises(aq.ConfigError, match=r"noise = nan: it is a number above 0"):
@@ -157,6 +164,44 @@ def test_mistakes_get_a_sentence() -> None:
 def test_without_a_process_group_it_says_what_to_do(make: Any) -> None:
     with pytest.raises(aq.EngineError, match="init_process_group"):
         make()
+
+
+@pytest.mark.parametrize("lengths", [[64] * 40, [200_000], [5000] * 9, [1] * 100])
+def test_the_smallest_budget_that_fits_is_taken(lengths: list[int]) -> None:
+    vector = np.random.default_rng(0).standard_normal(sum(lengths)).astype(np.float32)
+    with pytest.raises(aq.ConfigError) as refused:
+        within_bits(vector, lengths, 1e-6, key=1)
+    least = float(str(refused.value).split(" take ")[1].split(" bits")[0])
+    for times in (1.01, 1.1, 1.3):
+        assert 8 * len(within_bits(vector, lengths, times * least, key=1)) <= times * least * len(vector)
+
+
+def failing(rank: int, store: str, answers: Any) -> None:
+    """A process that has NaN in its weights, and one that has not."""
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    net = nn.Linear(30, 2)
+    outer = OuterStep(net.parameters())
+    if rank == 1:
+        nn.init.constant_(net.weight, float("nan"))
+    try:
+        outer.step()
+    except aq.AdaQuantError as error:
+        answers.put((rank, str(error)))
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_where_one_process_cannot_send_all_of_them_say_so(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    processes = [context.Process(target=failing, args=(rank, str(tmp_path / "store"), answers)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    found = dict(answers.get(timeout=HANG_SECONDS) for _ in processes)
+    for process in processes:
+        process.join(HANG_SECONDS)
+    assert "Process 1 could not send its update" in found[0]
+    assert "NaN" in found[1]
 
 
 def test_a_budget_below_the_headers_is_refused_with_what_they_take() -> None:

@@ -151,12 +151,14 @@ def test_forms_that_mean_nothing_are_refused(forms: list[float], lengths: list[i
         aq.encode(hand_made(forms, lengths))
 
 
-def test_a_server_takes_any_cut_of_the_segments_that_it_asked_for_and_no_other(rng: np.random.Generator) -> None:
+def test_a_server_takes_the_cuts_that_a_sender_can_make_and_no_other(rng: np.random.Generator) -> None:
     kind, asked = find("mixed"), np.array([1000, 24])
     assert kind.can_send(np.array([512, 488, 24]), asked, 1024)
     assert kind.can_send(np.array([1024]), None, 1024)
     assert not kind.can_send(np.array([512, 512]), asked, 1024)
     assert not kind.can_send(None, asked, 1024)
+    assert not kind.can_send(np.array([500, 500, 24]), asked, 1024), "blocks have 2^k elements"
+    assert not kind.can_send(np.full(1024, 1), None, 1024), "many tiny segments take long to decode"
 
 
 @pytest.mark.parametrize("rule", [aq.AdaQuant(s0=2), Cosine(0.3, 2.0, 4), CostAware(), aq.Auto(), DAdaQuant()])

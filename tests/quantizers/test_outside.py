@@ -87,6 +87,16 @@ def test_a_quantizer_that_is_not_linear_is_added_up_from_its_floats(x: np.ndarra
         aq.quantize(x, s=20, key=3, quantizer=Shifted(), norm="l2")
 
 
+@pytest.mark.parametrize("codec", ["fixed", "sparse", "dense", "auto"])
+def test_levels_beyond_s_are_refused_before_a_kernel_sees_them(codec: str, x: np.ndarray) -> None:
+    class TooLarge(Shifted):
+        def quantize(self, x: Any, s: int, key: int, segments: Any, stretch: Any, norm: str) -> aq.Levels:
+            return aq.Levels(np.full(len(x), 100, dtype=np.int32), np.float32(1), s, None, self.name, norm, key)
+
+    with pytest.raises(aq.FrameError, match="The levels reach from 100 to 100"):
+        aq.compress(x, s=1, key=3, codec=codec, quantizer=TooLarge())
+
+
 def test_a_quantizer_that_says_nothing_of_its_floats_is_told_so(x: np.ndarray) -> None:
     class Silent(Shifted):
         dequantize = Quantizer.dequantize

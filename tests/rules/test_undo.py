@@ -81,6 +81,8 @@ def test_a_state_survives_being_written_down() -> None:
 @pytest.mark.parametrize(("make", "reason"), [
     (lambda: Undo(CostAware()), "by itself"),
     (lambda: Undo(aq.Fixed(bits=2), times=1.0), "above 1"),
+    (lambda: Undo(aq.Fixed(bits=2), times="3"), "above 1"),
+    (lambda: Undo("adaquant"), "expected a rule"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(make: object, reason: str) -> None:
     with pytest.raises(aq.RuleError, match=reason):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import FrameError
 from ..memory import Block, Memory
+from ..open_registry import OUTSIDE_TAGS
 from ..quantizers.base import Lengths, Quantizer
 from ..quantizers.levels import Levels, level_dtype, quantize
 from ..quantizers.registry import find
@@ -66,7 +67,9 @@ def _compress(
 ) -> bytes:
     ready = kind.prepare(x, s, segments, stretch, kind.norm(norm))
     if ready is None:
-        return writer.encode(quantize(x, s, key, segments, stretch, kind, norm))
+        levels = quantize(x, s, key, segments, stretch, kind, norm)
+        outside = any(tag in OUTSIDE_TAGS for tag in kind.tags.values())  # kernels do not look at what they are given
+        return writer.encode(_checked(levels) if outside else levels)
     low, high = split_key(key)
     lengths = None if segments is None else ready.segments.lengths
     return writer.compress(ready, int(s), low, high, lengths)

@@ -105,7 +105,7 @@ class AdaQuantStrategy(Strategy):
         if isinstance(rule, str):
             rule = Config(method=rule, norm=settings.get("norm", "")).rule()
         mean = is_mean(strategy) if averages is None else averages
-        downlink = downlink or ("late" if isinstance(rule, Auto) else "exact")
+        downlink = downlink or ("late" if isinstance(getattr(rule, "rule", rule), Auto) else "exact")
         self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)

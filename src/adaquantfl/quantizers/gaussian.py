@@ -45,7 +45,7 @@ def lloyd_max(count: int) -> npt.NDArray[np.float64]:
         centres = better
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def step_means(step: float, count: int) -> npt.NDArray[np.float64]:
     """The means of N(0, 1) in the cells of width `step` around 0, step, 2 step, ..., count step.
 

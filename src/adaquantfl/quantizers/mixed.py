@@ -25,8 +25,9 @@ from .base import L2, MOST_BLOCK, NO_NORM, Lengths, Number, Quantizer, are_block
 from .centroid import CLIP
 from .forms import DITHERED, GAIN_UNIT, LATTICE, MOST_GAIN, WIDTHS, as_sent, from_forms, to_rotated, width
 from .levels import Levels, level_dtype
+from .rotation import LARGEST_BLOCK
 from .segments import Segments
-from .trial import FINEST, LEAST_BLOCK, Trial
+from .trial import FINEST, LEAST_BLOCK, Trial, units_of
 from .vectors import FloatVector, Stretch, scaled
 
 
@@ -92,9 +93,9 @@ class Mixed(Quantizer):
     def can_send(
         self, found: npt.NDArray[np.int64] | None, asked: npt.NDArray[np.int64] | None, dimension: int
     ) -> bool:
-        """Segments may be cut anywhere: a sender decides by its update."""
-        wanted, cut = Segments.of(asked, dimension).offsets, Segments.of(found, dimension).offsets
-        return bool(np.isin(wanted, cut).all())
+        """A sender decides by its update which blocks it joins: cuts are those of segments, or of their blocks."""
+        wanted, cut = Segments.of(asked, dimension), Segments.of(found, dimension).offsets
+        return bool(np.isin(wanted.offsets, cut).all() and np.isin(cut, units_of(wanted, LARGEST_BLOCK).offsets).all())
 
 
 QUANTIZER = Mixed()

@@ -50,7 +50,7 @@ class Trial:
     def of(x: Vector, asked: Segments, steps: Floats, key: int) -> Trial:
         """With these steps of the segments; small segments are quantized more finely."""
         rms = np.sqrt(square_sums(x, asked) / asked.lengths)
-        units = _units(asked, MOST_BLOCK if (steps >= _COARSE * rms).any() else LARGEST_BLOCK)
+        units = units_of(asked, MOST_BLOCK if (steps >= _COARSE * rms).any() else LARGEST_BLOCK)
         owner = np.searchsorted(asked.offsets, units.offsets[:-1], side="right") - 1
         trial, small = _dithered(x, units, owner, steps[owner], key), asked.lengths[owner] < LEAST_BLOCK
         finer = _finer(x, asked, steps, float(trial.bits[~small].sum()))
@@ -99,10 +99,10 @@ def _dithered(x: Vector, units: Segments, owner: npt.NDArray[np.int64], steps: F
     return Trial(units, owner, steps, values, spread, _entropies(values, units), np.zeros(units.count, dtype=np.int64))
 
 
-def _units(asked: Segments, longest: int) -> Segments:
+def units_of(asked: Segments, longest: int) -> Segments:
     """The segments, cut into blocks of 256 elements or more; the rest of a segment is one unit.
 
-    >>> _units(Segments.of([1000, 3], 1003), 512).lengths.tolist()
+    >>> units_of(Segments.of([1000, 3], 1003), 512).lengths.tolist()
     [512, 256, 232, 3]
     """
     cut = blocks(asked, longest).offsets

@@ -65,8 +65,8 @@ def _verdict(
         text += f", {times(sent[other] / sent[cheapest])} as much."
     else:
         text += ". Both were first seen there at the same evaluation, so that no ratio is given."
-    if further := {name for lower, those in reached.items() if lower < level for name in those}:
-        text += f" Only {' and '.join(sorted(further))} reached loss {min(lv for lv in reached if reached[lv]):g}."
+    if (lowest := min(lower for lower, those in reached.items() if those)) < level:
+        text += f" Only {' and '.join(sorted(reached[lowest]))} reached loss {lowest:g}."
     return text
 
 

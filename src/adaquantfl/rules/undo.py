@@ -68,9 +68,11 @@ class Undo(Rule):
     rolls_back = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise RuleError(f"Undo({self.rule!r}): expected a rule, such as Fixed(bits=2).")
         if self.rule.rolls_back:
             raise RuleError(f"The rule {self.rule.name!r} takes rounds back by itself: use it without Undo.")
-        if not self.times > 1:
+        if isinstance(self.times, bool) or not isinstance(self.times, int | float) or not self.times > 1:
             raise RuleError(f"times = {self.times!r}: expected a number above 1, of times the usual loss.")
         for fact in ("balanced", "negative_loss", "round_loss", "usual_quantizer"):
             object.__setattr__(self, fact, getattr(self.rule, fact))

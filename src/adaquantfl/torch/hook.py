@@ -1,8 +1,6 @@
 """A communication hook for DistributedDataParallel: gradients travel as frames, with error feedback."""
 
 # Not `from __future__ import annotations`: PyTorch looks at the annotations of a hook.
-import math
-
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -13,7 +11,7 @@ from ..protocol.arrays import Vector
 from ..quantizers.choice import levels_for_error
 from ..quantizers.levels import quantize
 from ..quantizers.registry import find
-from .exchange import check_group, mean
+from .exchange import check_group, is_number, mean
 
 QUANTIZER = find("fitted")  # nearest levels with a least-squares step: made for error feedback
 NO_KEY = 0  # it draws nothing at random
@@ -37,7 +35,7 @@ class GradientHook:
     """
 
     def __init__(self, error: float = 0.2, group: dist.ProcessGroup | None = None) -> None:
-        if not (math.isfinite(error) and 0 < error < 1):
+        if not is_number(error) or not 0 < error < 1:
             raise ConfigError(f"error = {error!r}: it is a share of a gradient's energy, between 0 and 1.")
         check_group()
         self.bytes_sent = 0
@@ -53,15 +51,21 @@ class GradientHook:
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             if p in self._left_out:
                 vector[start:stop] += self._left_out[p]
-        segments = np.array(lengths)
-        s = levels_for_error(QUANTIZER, vector, self._error, NO_KEY, segments)
-        whole, stretch = QUANTIZER.levels_for(s, segments)
-        levels = quantize(vector, whole, NO_KEY, segments, stretch, QUANTIZER)
-        frame, left_out = encode(levels), levels.remainder(vector)
-        self.bytes_sent += len(frame)
+        segments, left_out = np.array(lengths), vector
+
+        def frame() -> bytes:
+            nonlocal left_out
+            s = levels_for_error(QUANTIZER, vector, self._error, NO_KEY, segments)
+            whole, stretch = QUANTIZER.levels_for(s, segments)
+            levels = quantize(vector, whole, NO_KEY, segments, stretch, QUANTIZER)
+            left_out = levels.remainder(vector)
+            return encode(levels)
+
+        average, size = mean(frame, len(vector), self._group)
+        self.bytes_sent += size
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             self._left_out[p] = left_out[start:stop]
-        return buffer.copy_(torch.from_numpy(mean(frame, len(vector), self._group)))
+        return buffer.copy_(torch.from_numpy(average))
 
 
 def quantize_hook(state: GradientHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,17 +14,17 @@ from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from ..protocol.step import STEPS, ServerStep
 from ..quantizers.streams import stream_key
-from .exchange import check_group, mean
-from .unbiased import within_bits, within_noise
+from .exchange import check_group, is_number, mean
+from .noisy import within_bits, within_noise
 
 
 class OuterStep:
     """Every process trains with an optimizer of its own; `step()` makes one model of all of them.
 
-    What a process has moved since the last step is quantized at random, without bias. The mean over the processes is
-    the gradient of an outer optimizer. Noise averages out over processes and steps, so the outer optimizer stays as it
-    is without quantization. All processes must call `step()` equally often. They end it with the same weights, bit for
-    bit.
+    What a process has moved since the last step is rotated at random and quantized, nearly without bias. The mean over
+    the processes is the gradient of an outer optimizer. Noise averages out over processes and steps, so the outer
+    optimizer stays as it is without quantization. All processes must call `step()` equally often. They end it with the
+    same weights, bit for bit. Where one cannot send its update, all of them raise, and the step is not taken.
 
     parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as in
     DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. noise: energy
@@ -52,7 +51,7 @@ class OuterStep:
         group: dist.ProcessGroup | None = None,
     ) -> None:
         for name, value in (("noise", noise), ("bits", bits)):
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is not None and not (is_number(value) and value > 0):
                 raise ConfigError(f"{name} = {value!r}: it is a number above 0.")
         check_group()
         self._parameters = [p for p in parameters if p.requires_grad]
@@ -73,11 +72,12 @@ class OuterStep:
     @torch.no_grad()
     def step(self) -> int:
         """Take the step together; returns the bytes that this process sent."""
-        frame = self._frame(self._weights() - self._start)
-        update, self._state = self._outer.apply(mean(frame, len(self._start), self._group), self._state)
+        moved = self._weights() - self._start
+        average, size = mean(lambda: self._frame(moved), len(moved), self._group)
+        update, self._state = self._outer.apply(average, self._state)
         self._start, self._steps = self._start + update, self._steps + 1
         nn.utils.vector_to_parameters(torch.from_numpy(self._start.copy()).to(self._device), self._parameters)
-        return len(frame)
+        return size
 
     def _frame(self, moved: Vector) -> bytes:
         lengths = [p.numel() for p in self._parameters]
@@ -94,7 +94,7 @@ class OuterStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The way back."""
-        arrays = {name: value.numpy().copy() for name, value in state.items()}
+        arrays = {name: value.cpu().numpy().copy() for name, value in state.items()}
         sizes, expected = ({name: len(value) for name, value in one.items()} for one in (arrays, self.state_dict()))
         if sizes != expected:
             raise ConfigError("The state belongs to another model or another outer optimizer.")
@@ -106,5 +106,5 @@ class OuterStep:
         return self._parameters[0].device
 
     def _weights(self) -> Vector:
-        flat = nn.utils.parameters_to_vector(self._parameters).detach().cpu().numpy()
-        return np.array(flat, dtype=np.float32)
+        flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        return np.array(flat.cpu().numpy(), dtype=np.float32)
