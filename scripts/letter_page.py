@@ -79,16 +79,18 @@ def draw(records: Path, path: Path) -> None:
     panels = load(records)
     figure, axes = plt.subplots(1, len(panels), figsize=(6.4 * len(panels), 4.2), squeeze=False)
     for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
-        for number, (method, traces) in enumerate(panel.items()):
+        for method, traces in panel.items():
+            number = list(letter.METHODS).index(method)  # one colour for one method
             for one in traces:
                 label = letter.METHODS[method].replace("`", "") if one is traces[0] else None
                 spent = [bits / one.dimension for bits in one.paper_bits]
                 axis.plot(spent, one.losses, color=f"C{number}", lw=2 if method == "adaquant" else 1, label=label)
                 if one.failure:
                     axis.plot(spent[-1], one.losses[-1], "x", color=f"C{number}")
-        axis.set(
-            yscale="log", xlabel="bits of one client / d (paper's formula)", ylabel="training loss", ylim=(0.015, 3)
-        )
+        # float32's bits would squeeze the other lines: its line leaves the figure
+        widest = max(one.paper_bits[-1] / one.dimension for name in panel if name != "fp32" for one in panel[name])
+        axis.set(yscale="log", ylabel="training loss", ylim=(0.015, 3), xlim=(0, 1.05 * widest))
+        axis.set_xlabel("bits of one client / d (paper's formula)")
         axis.set_title(letter.PANELS[name], fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)

@@ -107,7 +107,7 @@ def draw() -> None:
                 color=style.colour, fontweight="bold",
             )  # fmt: skip
         axes.axhline(level, color="#9aa1ab", lw=0.8, zorder=0)
-        axes.set(xscale="log", yscale="log", ylabel="Training loss", xlabel="Bytes sent by 8 clients, all in all")
+        axes.set(xscale="log", yscale="log", ylabel="Training loss", xlabel="Bytes sent by 8 clients, together")
         axes.set_yticks([0.4, 0.6, 1, 1.5])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.minorticks_off()
