@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,6 +20,7 @@ Panels = dict[str, dict[str, list[letter.Trace]]]
 PAGE = ROOT / "docs" / "results.md"
 FIGURE = ROOT / "docs" / "figures" / "letter.svg"
 SHOWN = (0.1, 0.05, 0.02)
+TRIAL_SHOWN = (2.0, 1.5, 1.2)
 
 
 def cell(found: letter.Cell, ours: letter.Cell) -> str:
@@ -31,23 +33,25 @@ def cell(found: letter.Cell, ours: letter.Cell) -> str:
     return text + (f" ({found.mean / ours.mean:.2f}x)" if ours.mean else "")
 
 
-def table(panels: Panels, measure: str) -> str:
+def table(panels: Panels, measure: str, levels: Sequence[float] = SHOWN) -> str:
     """Panels and methods down, losses across."""
     rows = [
-        f"| data and rate | method | seeds | {' | '.join(f'loss {level:g}' for level in SHOWN)} | lowest loss |",
-        "| --- | --- | ---: |" + " ---: |" * (len(SHOWN) + 1),
+        f"| data and rate | method | seeds | {' | '.join(f'loss {level:g}' for level in levels)} | lowest loss |",
+        "| --- | --- | ---: |" + " ---: |" * (len(levels) + 1),
     ]
     for name, panel in panels.items():
-        ours = letter.cells(panel["adaquant"], measure)
+        ours = letter.cells(panel["adaquant"], measure, levels)
         for method, traces in panel.items():
-            found = letter.cells(traces, measure)
+            found = letter.cells(traces, measure, levels)
             low = f"{min(one.lowest for one in traces):.3g}"
             if failed := sum(bool(one.failure) for one in traces):
                 low += f", {failed} of {len(traces)} diverged"
-            shown = [cell(found[level], ours[level]) for level in SHOWN]
+            shown = [cell(found[level], ours[level]) for level in levels]
             label = letter.METHODS[method]
             label = f"**{label}**" if method == "adaquant" else label
-            rows.append(f"| {letter.PANELS[name]} | {label} | {len(traces)} | {' | '.join(shown)} | {low} |")
+            rows.append(
+                f"| {(letter.PANELS | letter.TRIALS)[name]} | {label} | {len(traces)} | {' | '.join(shown)} | {low} |"
+            )
     return "\n".join(rows)
 
 
@@ -69,9 +73,9 @@ def headlines(panels: Panels) -> str:
     )
 
 
-def load(records: Path) -> Panels:
+def load(records: Path, names: Iterable[str] = letter.PANELS) -> Panels:
     """The panels that have AdaQuantFL."""
-    return {name: panel for name in letter.PANELS if "adaquant" in (panel := letter.load(records / name))}
+    return {name: panel for name in names if "adaquant" in (panel := letter.load(records / name))}
 
 
 def draw(records: Path, path: Path) -> None:
@@ -107,6 +111,7 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
         "letter-verdicts": summary(panels),
         "letter-headlines": headlines(panels),
         "letter-bytes": table(panels, "bytes_up"),
+        "letter-resnet": table(load(records, letter.TRIALS), "paper_bits", TRIAL_SHOWN),
     }
 
 

@@ -24,6 +24,7 @@ PANELS = {  # all on the bundled sample
     "fmnist-sample-cnn-decay": "i.i.d., variable rate",
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
+TRIALS = {"cifar-part-resnet18-iid": "ResNet-18, i.i.d."}  # too short for a verdict
 METHODS = {
     "adaquant": "AdaQuantFL",
     "adaquant-nearest": "AdaQuantFL, `nearest`",
