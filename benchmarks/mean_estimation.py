@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,10 @@ if __name__ == "__main__":
     arguments = options(__doc__ or "", only="one quantizer: its rows of the record are replaced, the others stay")
     rows = []
     if arguments.only:
+        # EDEN, and ours at EDEN's bits, are measured together: only a run without --only makes them
+        replaceable = {name for name, _ in SEARCHED} - set(OURS)
+        if arguments.only not in replaceable or not arguments.out:
+            sys.exit(f"--only needs --out and one of {', '.join(sorted(replaceable))}.")
         known = json.loads(arguments.out.read_text(encoding="utf-8"))["rows"]
         rows = [one for one in known if one["quantizer"] != arguments.only]
     for vector in vectors():
