@@ -21,7 +21,7 @@ from ..protocol.server import SETTINGS, Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
-from ..rules import Auto, Rule
+from ..rules import Auto, Rule, Undo
 from ..runs.config import Config
 from .averaging import averages as is_mean
 from .evaluation import seen, show
@@ -105,7 +105,8 @@ class AdaQuantStrategy(Strategy):
         if isinstance(rule, str):
             rule = Config(method=rule, norm=settings.get("norm", "")).rule()
         mean = is_mean(strategy) if averages is None else averages
-        downlink = downlink or ("late" if isinstance(getattr(rule, "rule", rule), Auto) else "exact")
+        inside = rule.rule if isinstance(rule, Undo) else rule
+        downlink = downlink or ("late" if isinstance(inside, Auto) else "exact")
         self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)

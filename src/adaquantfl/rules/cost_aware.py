@@ -137,7 +137,7 @@ class CostAware(Rule):
         memory, taken_back = watched({**self.init().memory, **state.memory}, round_loss, self.undo)
         if taken_back:
             assert state.s is not None
-            memory["pressed"] = True  # look at once whether so many levels are right
+            memory["pressed"] = True  # survey at once whether that number of levels is right
             return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory), Verdict.ROLL_BACK
         if self._refuses(state, survey):
             return replace(state, memory=memory), Verdict.REJECT

@@ -50,8 +50,8 @@ class OuterStep:
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        for name, value in (("noise", noise), ("bits", bits)):
-            if value is not None and not (is_number(value) and value > 0):
+        for name, value in (("noise", noise), ("bits", 1.0 if bits is None else bits)):
+            if not (is_number(value) and value > 0):
                 raise ConfigError(f"{name} = {value!r}: it is a number above 0.")
         check_group()
         self._parameters = [p for p in parameters if p.requires_grad]

@@ -11,7 +11,7 @@ function unitOf(value, symbol) {
   return found ? [found[0], found[1] + symbol] : [1, symbol];
 }
 
-/** Up to so many significant digits, without an exponent where a reader can do without. */
+/** Up to this number of significant digits, without an exponent where the number is short. */
 function plain(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
