@@ -65,16 +65,17 @@ class ResidualBlock(nn.Module):
         return torch.relu(cast(Tensor, self.body(x)) + self.shortcut(x))
 
 
-def _resnet18() -> nn.Module:
+def resnet18(width: int = 64) -> nn.Module:
+    """ResNet-18 from the global random state; `width`: channels of its first stage, doubled from stage to stage."""
     # He et al. 2016, table 1: a 7x7 stem, then four stages of two blocks.
     stages: list[nn.Module] = []
-    channels = 64
-    for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        stages += [ResidualBlock(channels, width, stride), ResidualBlock(width, width, 1)]
-        channels = width
+    channels = width
+    for wider, stride in ((1, 1), (2, 2), (4, 2), (8, 2)):
+        stages += [ResidualBlock(channels, wider * width, stride), ResidualBlock(wider * width, wider * width, 1)]
+        channels = wider * width
     model = nn.Sequential(
-        nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
-        nn.BatchNorm2d(64),
+        nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(width),
         nn.ReLU(),
         nn.MaxPool2d(3, stride=2, padding=1),
         *stages,
@@ -89,4 +90,4 @@ def _resnet18() -> nn.Module:
     return model
 
 
-_MAKERS: dict[str, Callable[[], nn.Module]] = {"cnn": _cnn, "resnet18": _resnet18, "mlp": _mlp}
+_MAKERS: dict[str, Callable[[], nn.Module]] = {"cnn": _cnn, "resnet18": resnet18, "mlp": _mlp}
