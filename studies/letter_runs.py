@@ -47,12 +47,19 @@ def job(panel: str, method: str, seed: int, work: Path = WORK) -> Job:
     return Job(load_config(source, settings), work / panel / method / f"seed-{seed}")
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected whole numbers separated by commas, got {text!r}") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("panels", nargs="*", help=f"one or more of: {', '.join(PANELS)} (default: all)")
     parser.add_argument("--methods", default=",".join(METHODS), help="separated by commas (default: %(default)s)")
-    parser.add_argument("--seeds", default="0,1,2", help="separated by commas (default: %(default)s)")
+    parser.add_argument("--seeds", type=_numbers, default=(0, 1, 2), help="separated by commas (default: 0,1,2)")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--work", type=Path, default=WORK)
     options = parser.parse_args(arguments)
@@ -62,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if name not in known:
                 parser.error(unknown(word, name, tuple(known)))
     for panel in options.panels or PANELS:
-        for seed in map(int, options.seeds.split(",")):
+        for seed in options.seeds:
             for method in methods:
                 reproduce.carry_out_to_any_end(job(panel, method, seed, options.work), options.records, options.work)
 
