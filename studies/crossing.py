@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from adaquantfl.names import unknown
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.jobs import Job
 from studies import reproduce
@@ -95,15 +96,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", default="10,32,64", help="separated by commas")
+    parser.add_argument("--methods", default=",".join(COMPARED), help="separated by commas (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--work", type=Path, default=WORK)
     parser.add_argument("--table", action="store_true", help="only print the table of what is recorded")
     options = parser.parse_args(arguments)
+    for method in options.methods.split(","):
+        if method not in COMPARED:
+            parser.error(unknown("method", method, COMPARED))
     if not options.table:
         for seed in range(options.seeds):
             for place in places([int(batch) for batch in options.batches.split(",")]):
-                for method in COMPARED:
+                for method in options.methods.split(","):
                     reproduce.carry_out_to_any_end(
                         job(place, method, seed, options.work), options.records, options.work
                     )
