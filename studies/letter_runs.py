@@ -22,7 +22,7 @@ from studies.letter import METHODS, RECORDS
 WORK = Path("runs") / "letter"
 SAMPLE = {"dataset": "fashion-mnist-sample"}
 NARROW = {
-    "scope": "whole", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1, "s0": 2,
+    "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1, "s0": 2,
     "batch_size": 10, "evaluate_every": 10, "downlink": "model", "loss_samples": 0,
 }  # fmt: skip
 DECAY = {"eta_decay": 0.9, "eta_decay_every": 100}
@@ -33,9 +33,10 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
     "fmnist-sample-cnn-sorted": ("fmnist-cnn-letter-sorted", SAMPLE),
     "fmnist-sample-cnn-sorted-slow": ("fmnist-cnn-letter-sorted", {**SAMPLE, "eta": 0.03, "rounds": 1200}),
     "fmnist-cnn-iid": ("fmnist-cnn-letter-iid", {"loss_samples": 1000, "rounds": 2000}),
-    "cifar-part-narrow-resnet18-iid": (f"{_RESNET}:group_norm", NARROW),
-    "cifar-part-narrow-resnet18-decay": (f"{_RESNET}:group_norm", {**NARROW, **DECAY}),
-    "cifar-part-narrow-resnet18-sorted": (f"{_RESNET}:group_norm_sorted", NARROW),
+    "cifar-part-narrow-resnet18-iid": (f"{_RESNET}:batch_norm", NARROW),
+    "cifar-part-narrow-resnet18-decay": (f"{_RESNET}:batch_norm", {**NARROW, **DECAY}),
+    "cifar-part-narrow-resnet18-sorted": (f"{_RESNET}:batch_norm_sorted", NARROW),
+    "cifar-part-narrow-resnet18-one-norm": (f"{_RESNET}:group_norm", {**NARROW, "scope": "whole"}),
 }
 
 
