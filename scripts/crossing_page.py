@@ -29,7 +29,7 @@ def draw(records: Path, path: Path) -> None:
             for one in letter.load(records / place.folder).get(method, []):
                 spent = [bits / one.dimension for bits in one.paper_bits]
                 axis.plot(spent, one.losses, color=f"C{number}", label=letter.METHODS[method].replace("`", ""))
-        axis.set(yscale="log", ylim=(0.18, 1.2))
+        axis.set(yscale="log", ylim=(0.13, 1.2))
         axis.set_title(place.title, fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)

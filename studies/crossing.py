@@ -26,7 +26,7 @@ TASK = f"{Path(__file__).parent / 'tasks' / 'small_cnn.py'}:task"
 RECORDS, WORK = Path("results") / "crossing", Path("runs") / "crossing"
 BATCHES, SCOPES = (10, 32, 64), ("whole", "tensor")
 COMPARED = ("adaquant", "adaquant-nearest", "2bit", "4bit")
-SHOWN = (0.4, 0.3, 0.25)
+SHOWN = (0.4, 0.3, 0.25, 0.15)
 SETTINGS = {
     "clients": 8, "rounds": 300, "target_loss": 0.05, "tau": 10, "eta": 0.1, "s0": 2, "downlink": "model",
     "evaluate_every": 10, "loss_samples": 0, "workers": 1,
@@ -88,7 +88,7 @@ def table(records: Path) -> str:
 def _cell(runs: dict[str, list[Trace]], method: str, level: float) -> str:
     bits, ours = price(runs[method], level), price(runs.get("adaquant", []), level)
     if bits is None:
-        return "never"
+        return "not reached"
     return f"{bits:.0f}" + (f" ({bits / ours:.2f}x)" if ours else "")
 
 
