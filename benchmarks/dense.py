@@ -60,7 +60,7 @@ def wide(values: np.ndarray, table: dense_wide.SymbolTable) -> dict[str, float]:
 def narrow(levels: Any, census: dense_wide.Census) -> dict[str, float]:
     values, (table, _) = levels.values[:SYMBOLS], LevelTable.of(census.counts)
     states, words = np.empty(dense.LANES, np.uint64), np.zeros(SYMBOLS + dense.STATE_WORDS + 1, np.uint32)
-    write = partial(dense.encode_tile, values, *table.for_writing(), states, words)
+    write = partial(dense.encode_tile, values, *table.for_writing(levels.s)[1:], states, words)
     sent = np.append(words[write() :], np.zeros(dense.LANES, np.uint32))
     out = np.empty_like(values)
     read = partial(dense.decode_tile, sent, 0, table.for_reading(), states, out)

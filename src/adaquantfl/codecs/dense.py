@@ -72,7 +72,7 @@ def encode(levels: Levels, how: Plan | None = None) -> bytes:
 
 def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, table: LevelTable) -> list[Part]:
     """The parts of a body with four states: the smallest for few elements, and for levels with long tails."""
-    lowest, index, rows = table.for_writing()
+    head, lowest, index, rows = table.for_writing(top)
     tiles = -(-len(values) // TILE)
     streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
 
@@ -86,7 +86,7 @@ def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, table: Level
         done(scratch)
 
     over_ranges(work, tiles, TILES_EACH)
-    head = table.to_bytes(top) + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
+    head += b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
     head += bytes(-len(head) % 4)
     return [head, *(stream.view(np.uint8) for stream in streams)]
 

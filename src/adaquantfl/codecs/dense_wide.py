@@ -18,7 +18,7 @@ from ..errors import FrameError
 from ..memory import done, empty
 from ..quantizers.levels import level_dtype
 from ..threads import over_ranges
-from .dense_table import TILES_EACH, Counts, LevelTable, Reader, entropy_bytes, histogram, shares, varints
+from .dense_table import TILES_EACH, Counts, LevelTable, Reader, entropy_bytes, histogram, shares, slots, varints
 from .frame import TILE, Frame, Part
 from .kernels import rans
 from .kernels.rans import MOST_WIDTH, STATE_WORDS
@@ -66,9 +66,9 @@ class SymbolTable:
     def of_pairs(counts: Counts, largest: int) -> tuple[SymbolTable, float]:
         """The same for a histogram of pairs, in the order of `pair_symbols`."""
         symbols, used = pair_symbols(largest), np.flatnonzero(counts)
-        frequencies = shares(counts[used])
-        content = float((counts[used] * (SCALE_BITS - np.log2(frequencies))).sum())
-        return SymbolTable(symbols[used], np.zeros_like(used), frequencies, largest), content
+        widths = np.zeros_like(used)
+        frequencies, content = shares(counts[used], widths)
+        return SymbolTable(symbols[used], widths, frequencies, largest), content
 
     @property
     def largest(self) -> int:
@@ -117,11 +117,7 @@ class SymbolTable:
 
     def for_reading(self) -> npt.NDArray[np.uint64]:
         """Each slot's frequency, its place among its interval's, and the interval, as decode_chunk takes them."""
-        starts = np.cumsum(self.frequencies) - self.frequencies
-        places = np.arange(_SLOTS) - np.repeat(starts, self.frequencies)
-        each = self.frequencies | (self.lowest << WIDTH_BITS | self.widths) << 32
-        slots: npt.NDArray[np.uint64] = (np.repeat(each, self.frequencies) | places << 16).astype(np.uint64)
-        return slots
+        return slots(self.lowest, self.widths, self.frequencies, WIDTH_BITS)
 
 
 @lru_cache
