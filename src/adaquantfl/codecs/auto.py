@@ -11,6 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from ..quantizers.base import L2
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
@@ -18,12 +19,13 @@ from .dense_table import Counts, entropy_bytes, histogram
 from .dense_wide import Census
 from .frame import TILE, Header, payload_size
 from .kernels.dense import STATE_WORDS
-from .sparse_size import ESTIMATE_BLOCK, estimate_even_size, estimate_size
+from .sparse_size import ESTIMATE_BLOCK, estimate_even_size, estimate_size, least_size
 
 NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _LEAST_TABLE = 6  # bytes in front of a dense body's streams
 _LISTED = 0.05  # share of non-zeros up to which a list of them takes less time than all levels
+_LONG_LIST = 4  # s from which most levels of a maximum norm are non-zero
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which `sparse` can be the smallest
 _SAMPLE, _BLOCK = 64, 128  # blocks that are looked at to guess that share, and their elements
 _FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
@@ -34,7 +36,7 @@ def encode(levels: Levels) -> bytes:
     """Levels to the smallest frame."""
     d, top = levels.dimension, levels.top
     if d <= _SHORT:
-        return _shortest(levels, sparse.encode(levels))
+        return _shortest(levels)
     census = Census.of(levels.values, top)
     counts = census.counts
     if _surely_sparse(counts, d):
@@ -55,7 +57,7 @@ def encode(levels: Levels) -> bytes:
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to the frame that `encode` gives for the levels of `quantize`."""
     d = ready.segments.dimension
-    if d > _SHORT and _guess_density(ready) > _LISTED:
+    if _many_nonzeros(ready, s) if d <= _SHORT else _guess_density(ready) > _LISTED:
         return encode(ready.as_levels(ready.levels(0, d, s, low, high), s, segments))
     found = sparse.Nonzeros.of_floats(ready, s, low, high)
     header = Header(ready.tag, sparse.TAG, s, d, segments, ready.scales)
@@ -71,15 +73,29 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     return encode(ready.as_levels(found.values(d, s), s, segments))
 
 
-def _shortest(levels: Levels, by_sparse: bytes) -> bytes:
-    """The smallest frame of a short vector."""
-    least, size = by_sparse, fixed.body_size(levels.dimension, levels.top)
-    if size <= payload_size(by_sparse):
-        least = fixed.encode(levels)
-    counts = histogram(np.ascontiguousarray(levels.values), levels.top)
-    if _least_dense(entropy_bytes(counts)) < payload_size(least):
-        least = min(least, dense.encode(levels, dense.plan(Census(counts), levels.dimension)), key=len)
-    return least
+def _shortest(levels: Levels, by_sparse: bytes | None = None) -> bytes:
+    """The smallest frame of a short vector. by_sparse: the frame of `sparse`, where there is one already.
+
+    Each codec has a size that it cannot be below. The one with the least is written, and its size is then exact. When
+    that of a written frame is the least, no other can be smaller.
+    """
+    values = np.ascontiguousarray(levels.values)
+    counts = histogram(values, levels.top)
+    frames = {} if by_sparse is None else {sparse.NAME: by_sparse}
+    sizes: dict[str, float] = {
+        fixed.NAME: fixed.body_size(levels.dimension, levels.top),
+        sparse.NAME: least_size(values, counts) if by_sparse is None else payload_size(by_sparse),
+        dense.NAME: _least_dense(entropy_bytes(counts)),
+    }
+    while True:
+        name = min(sizes, key=lambda name: sizes[name])
+        if name in frames:
+            return frames[name]
+        if name == dense.NAME:
+            frames[name] = dense.encode(levels, dense.plan(Census(counts), levels.dimension))
+        else:
+            frames[name] = fixed.encode(levels) if name == fixed.NAME else sparse.encode(levels)
+        sizes[name] = payload_size(frames[name])
 
 
 def _least_dense(entropy: float) -> float:
@@ -126,6 +142,11 @@ def _nonzeros_per_block(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np
     ones[: -(-len(values) // 8)] = _ONES[np.packbits(values != 0)]
     counts: npt.NDArray[np.int64] = ones.reshape(-1, bytes_each).sum(axis=1, dtype=np.int64)
     return counts
+
+
+def _many_nonzeros(ready: Prepared, s: int) -> bool:
+    """Whether a list of a short vector's non-zeros is likely to be long: by the norm alone, without a look at it."""
+    return s * s * ready.segments.count > ready.segments.dimension if ready.norm == L2 else s > _LONG_LIST
 
 
 def _guess_density(ready: Prepared) -> float:

@@ -7,6 +7,7 @@ the shapes that the kernels take.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,15 @@ _WIDTH_BITS = 5  # of what is packed into a SLOT
 Counts = npt.NDArray[np.int64]
 
 
+class Writing(NamedTuple):
+    """The bytes of a table, its lowest level, the interval of each level from there on, and each interval's ROW."""
+
+    head: bytes
+    lowest: int
+    index: npt.NDArray[np.uint16]
+    rows: npt.NDArray[np.void]
+
+
 def histogram(values: npt.NDArray[np.signedinteger], s: int) -> Counts:
     """How often each level occurs: element l + s counts level l. No level may be outside -s to s.
 
@@ -37,20 +47,17 @@ def histogram(values: npt.NDArray[np.signedinteger], s: int) -> Counts:
     parts: list[Counts] = []
 
     def work(first: int, last: int) -> None:
-        mine = values[first * TILE : last * TILE]
-        counts = np.zeros((4 if len(mine) > 4 * s else 1, 2 * s + 1), dtype=np.uint32)
-        count(mine, s, counts)
-        parts.append(counts.sum(axis=0, dtype=np.int64))
+        mine, total = values[first * TILE : last * TILE], np.empty(2 * s + 1, dtype=np.int64)
+        count(mine, s, np.zeros((4 if len(mine) > 4 * s else 1, 2 * s + 1), dtype=np.uint32), total)
+        parts.append(total)
 
     over_ranges(work, -(-len(values) // TILE), TILES_EACH)
-    total: Counts = np.sum(parts, axis=0)
-    return total
+    return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
 def entropy_bytes(counts: Counts) -> float:
     """The entropy of levels with this histogram."""
-    present = counts[counts > 0]
-    return float(-np.sum(present * np.log2(present / present.sum()))) / 8
+    return float(kernels.entropy(counts)) / 8
 
 
 @dataclass(frozen=True)
@@ -79,16 +86,16 @@ class LevelTable:
 
     def to_bytes(self, s: int) -> bytes:
         """Runs of adjacent intervals of one width: levels skipped, width, how many, their frequencies."""
-        return self.for_writing(s)[0]
+        return self.for_writing(s).head
 
-    def for_writing(self, s: int) -> tuple[bytes, int, npt.NDArray[np.uint16], npt.NDArray[np.void]]:
-        """The table's bytes, the lowest level, the interval of each level from there on, and each interval's ROW."""
+    def for_writing(self, s: int) -> Writing:
+        """What a narrow body with this table begins with, and what its levels are written with."""
         count, lowest = len(self.lowest), int(self.lowest[0])
         end = int(self.lowest[-1]) + (1 << int(self.widths[-1]))
         out, rows = np.empty(kernels.MOST_BYTES * count, np.uint8), np.empty(count, ROW)
         index = np.empty(end - lowest, np.uint16)
         size = kernels.write(self.lowest, self.widths, self.frequencies, s, out, index, rows)
-        return out[:size].tobytes(), lowest, index, rows
+        return Writing(out[:size].tobytes(), lowest, index, rows)
 
     @staticmethod
     def read(reader: Reader, s: int, widest: int = MOST_WIDTH) -> LevelTable:
@@ -144,12 +151,13 @@ class Reader:
 
     def __init__(self, body: npt.NDArray[np.uint8]) -> None:
         self.body, self.position = body, 0
+        self._bytes = body.data
 
     def byte(self) -> int:
-        if self.position >= len(self.body):
+        if self.position >= len(self._bytes):
             raise FrameError("Truncated: the body ends within its table.")
         self.position += 1
-        return int(self.body[self.position - 1])
+        return self._bytes[self.position - 1]
 
     def varint(self) -> int:
         """A number below 2^21, in as few bytes as it needs."""
@@ -167,7 +175,7 @@ class Reader:
         """Several of them; many are read together."""
         if count <= _FEW:
             return [self.varint() for _ in range(count)]
-        numbers, self.position = read_varints(self.body.data, self.position, count)
+        numbers, self.position = read_varints(self._bytes, self.position, count)
         if numbers.max() >= 1 << 21:
             raise FrameError("A number of the table is not written in one to three bytes, as few as it needs.")
         found: list[int] = numbers.tolist()

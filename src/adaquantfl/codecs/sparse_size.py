@@ -8,10 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .frame import TILE
+from .kernels import sparse as kernels
 
 ESTIMATE_BLOCK = 256
 LEAST_SHIFT = TILE.bit_length() - 1
 _FILLED = 4096  # non-zeros in a chunk at least, on average: the directory then takes 0.1 % of the body
+
+
+def least_size(values: npt.NDArray[np.signedinteger], counts: npt.NDArray[np.int64]) -> int:
+    """Bytes that the body of a vector of one chunk has at the very least; counts: the histogram of its levels."""
+    return 2 - int(-kernels.least_bits(values, counts) // 8)
 
 
 def estimate_size(

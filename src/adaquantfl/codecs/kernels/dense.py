@@ -38,8 +38,8 @@ _HISTOGRAMS = 4  # equal neighbours would otherwise wait for each other's store
 
 
 @kernel
-def histogram(values, s, counts):
-    """counts[level + s] += its number in values; counts has shape (4, 2s + 1) or (1, 2s + 1). Levels are -s to s."""
+def histogram(values, s, counts, total):
+    """total[level + s] = its number in values. Levels are -s to s. counts: zeros, of shape (4 or 1, 2 s + 1)."""
     whole = 0
     if len(counts) == _HISTOGRAMS:
         whole = len(values) // _HISTOGRAMS
@@ -52,6 +52,10 @@ def histogram(values, s, counts):
             d[np.uint64(np.int64(four[3]) + s)] += np.uint32(1)
     for value in values[_HISTOGRAMS * whole :]:
         counts[0, np.uint64(np.int64(value) + s)] += np.uint32(1)
+    for i in range(len(total)):
+        total[i] = counts[0, i]
+        for j in range(1, len(counts)):
+            total[i] += counts[j, i]
 
 
 @inline

@@ -173,6 +173,26 @@ def encode_chunk(index, level, start, size, places, words):
 
 
 @kernel
+def least_bits(values, counts):
+    """Bits that a chunk of these levels takes at least; counts[l + s]: how often level l occurs.
+
+    A gap takes one bit, and two where it is not 0. That it surely is where the element before has a magnitude of less
+    than 3, and this one a larger one: it stands first in the list of the next step, and is left out there.
+    """
+    s, bits, larger = len(counts) // 2, np.int64(0), np.int64(0)
+    for reach in range(1, s + 1):
+        here = counts[s + reach] + counts[s - reach]
+        bits += here * ((reach if reach < 3 else 3) + 1)
+        if reach > 2:
+            bits += here * (2 * floor_log2(np.int64(reach - 2)) + 1)
+    before, after = values[: len(values) - 1], values[1:]
+    for i in range(len(before)):
+        left, right = abs(before[i]), abs(after[i])
+        larger += np.int64((left < 3) & (right > left))
+    return bits + larger
+
+
+@kernel
 def decode_chunk(words, begin, end, start, size, s, places, index, level):
     """Fill `index` and `level`, whose length is the chunk's count, from the bits begin to end. Returns what is wrong.
 

@@ -20,6 +20,18 @@ _TOP = np.uint64(1 << 63)
 TRUNCATED, NUMBER, WIDTH, COUNT, FREQUENCY = -1, -2, -3, -4, -5
 
 
+@kernel
+def entropy(counts):
+    """The entropy of levels with this histogram, in bits."""
+    total, bits = np.int64(0), 0.0
+    for i in range(len(counts)):
+        total += counts[i]
+    for i in range(len(counts)):
+        if counts[i]:
+            bits += counts[i] * math.log2(total / counts[i])
+    return bits
+
+
 @inline
 def _cost(elements, e, total, price):
     """Bits that an interval of 2^e levels costs. A rare one has a slot of its own too, which the others then lack."""
