@@ -88,7 +88,7 @@ def _shortest(levels: Levels, by_sparse: bytes | None = None) -> bytes:
         dense.NAME: _least_dense(entropy_bytes(counts)),
     }
     while True:
-        name = min(sizes, key=lambda name: sizes[name])
+        name = min(sizes, key=sizes.__getitem__)
         if name in frames:
             return frames[name]
         if name == dense.NAME:

@@ -74,23 +74,24 @@ def encode(levels: Levels, how: Plan | None = None) -> bytes:
 
 def _encode_narrow(values: npt.NDArray[np.signedinteger], how: Writing) -> list[Part]:
     """The parts of a body with four states: the smallest for few elements, and for levels with long tails."""
-    head, lowest, index, rows = how
     tiles = -(-len(values) // TILE)
-    streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
+    streams: list[Part] = [b""] * tiles
 
     def work(first: int, last: int) -> None:
         scratch = empty(min(len(values), TILE) + STATE_WORDS + 1, np.uint32)
         states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
-            start = kernels.encode_tile(values[tile * TILE : (tile + 1) * TILE], lowest, index, rows, states, scratch)
-            streams[tile] = empty(len(scratch) - start, np.uint32)
-            streams[tile][:] = scratch[start:]
-        done(scratch)
+            here = values[tile * TILE : (tile + 1) * TILE]
+            start = kernels.encode_tile(here, how.lowest, how.index, how.rows, states, scratch)
+            stream = scratch[start:].view(np.uint8)
+            if tile < last - 1:  # the scratch is used again
+                stream = empty(len(stream), np.uint8)
+                stream[:] = scratch[start:].view(np.uint8)
+            streams[tile] = stream
 
     over_ranges(work, tiles, TILES_EACH)
-    head += b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
-    head += bytes(-len(head) % 4)
-    return [head, *(stream.view(np.uint8) for stream in streams)]
+    head = how.head + b"".join([varint(len(stream) // 4 - STATE_WORDS) for stream in streams])
+    return [head + bytes(-len(head) % 4), *streams]
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:

@@ -64,25 +64,23 @@ def entropy_bytes(counts: Counts) -> float:
 class LevelTable:
     """Disjoint intervals of levels, ascending: `lowest` up to lowest + 2^width - 1 has `frequency` of the slots."""
 
-    lowest: npt.NDArray[np.int64]
-    widths: npt.NDArray[np.int64]
-    frequencies: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]  # lowest levels, widths, frequencies
 
     @staticmethod
     def of(counts: Counts, widest: int = MOST_WIDTH) -> tuple[LevelTable, float]:
         """The table for a histogram, and the bits that the histogram's levels take with it."""
-        size, most = 2 * len(counts), min(len(counts), SLOTS)
-        inside, costs, best = np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8)
-        table = np.empty((3, most), dtype=np.int64)
-        found = kernels.intervals(counts, widest, inside, costs, best, table)
-        lowest, widths, elements = table[:, :found]
-        frequencies, content = shares(elements, widths)
-        return LevelTable(lowest, widths, frequencies), content
+        table = np.empty((5, min(len(counts), SLOTS)), dtype=np.int64)
+        found, content = kernels.choose(counts, widest, np.empty((3, 2 * len(counts))), table)
+        return LevelTable(table[:3, :found]), content
 
     @property
     def largest(self) -> int:
         """The largest magnitude of a level that the table can express, at least 1."""
-        return max(1, -int(self.lowest[0]), int(self.lowest[-1]) + (1 << int(self.widths[-1])) - 1)
+        return max(1, -int(self.columns[0, 0]), self._end - 1)
+
+    @property
+    def _end(self) -> int:
+        return int(self.columns[0, -1]) + (1 << int(self.columns[1, -1]))
 
     def to_bytes(self, s: int) -> bytes:
         """Runs of adjacent intervals of one width: levels skipped, width, how many, their frequencies."""
@@ -90,17 +88,16 @@ class LevelTable:
 
     def for_writing(self, s: int) -> Writing:
         """What a narrow body with this table begins with, and what its levels are written with."""
-        count, lowest = len(self.lowest), int(self.lowest[0])
-        end = int(self.lowest[-1]) + (1 << int(self.widths[-1]))
+        count, lowest = self.columns.shape[1], int(self.columns[0, 0])
         out, rows = np.empty(kernels.MOST_BYTES * count, np.uint8), np.empty(count, ROW)
-        index = np.empty(end - lowest, np.uint16)
-        size = kernels.write(self.lowest, self.widths, self.frequencies, s, out, index, rows)
+        index = np.empty(self._end - lowest, np.uint16)
+        size = kernels.write(self.columns, s, out, index, rows)
         return Writing(out[:size].tobytes(), lowest, index, rows)
 
     @staticmethod
     def read(reader: Reader, s: int, widest: int = MOST_WIDTH) -> LevelTable:
         """The reverse of to_bytes; the table ends where the frequencies add up to 4096."""
-        table, seen = np.empty((3, SLOTS), dtype=np.int64), np.array([reader.position, 0, 0, 0])
+        table, seen = np.empty((3, min(2 * s + 1, SLOTS)), dtype=np.int64), np.array([reader.position, 0, 0, 0])
         found = kernels.read(reader.body, s, widest, seen, table)
         reader.position, width, count, level = seen.tolist()
         if found == kernels.TRUNCATED:
@@ -113,17 +110,17 @@ class LevelTable:
             raise FrameError(f"The table has {count:,} intervals of 2^{width} levels at {level}, with s = {s}.")
         if found == kernels.FREQUENCY:
             raise FrameError(f"The table's frequencies have a zero or add up to more than {SLOTS}.")
-        return LevelTable(*table[:, :found])
+        return LevelTable(table[:, :found])
 
     def for_reading(self) -> npt.NDArray[np.void]:
         """Each slot's interval, as decode_tile takes it."""
-        return slots(self.lowest, self.widths, self.frequencies, _WIDTH_BITS).view(SLOT)
+        return slots(self.columns, _WIDTH_BITS).view(SLOT)
 
 
-def slots(lowest: Counts, widths: Counts, frequencies: Counts, width_bits: int) -> npt.NDArray[np.uint64]:
+def slots(columns: npt.NDArray[np.int64], width_bits: int) -> npt.NDArray[np.uint64]:
     """Each slot's frequency, its place among its interval's, and the interval: lowest 2^width_bits + width."""
     out = np.empty(SLOTS, np.uint64)
-    kernels.slots(lowest, widths, frequencies, width_bits, out)
+    kernels.slots(columns, width_bits, out)
     return out
 
 

@@ -46,9 +46,7 @@ class SymbolTable:
     The symbol of a pair is its two bytes, the first element's first: reading writes both at once.
     """
 
-    lowest: npt.NDArray[np.int64]
-    widths: npt.NDArray[np.int64]
-    frequencies: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]  # lowest symbols, widths, frequencies
     pairs: int = 0
 
     @staticmethod
@@ -60,7 +58,7 @@ class SymbolTable:
         table, content = LevelTable.of(counts, MOST_WIDTH)
         if table.largest >= 2**15:  # an interval may begin below the lowest level
             return None
-        return SymbolTable(table.lowest, table.widths, table.frequencies), content
+        return SymbolTable(table.columns), content
 
     @staticmethod
     def of_pairs(counts: Counts, largest: int) -> tuple[SymbolTable, float]:
@@ -68,18 +66,18 @@ class SymbolTable:
         symbols, used = pair_symbols(largest), np.flatnonzero(counts)
         widths = np.zeros_like(used)
         frequencies, content = shares(counts[used], widths)
-        return SymbolTable(symbols[used], widths, frequencies, largest), content
+        return SymbolTable(np.stack([symbols[used], widths, frequencies]), largest), content
 
     @property
     def largest(self) -> int:
         """The largest magnitude of a level that the table can express, at least 1."""
-        return self.pairs or max(1, -int(self.lowest[0]), int(self.lowest[-1]) + (1 << int(self.widths[-1])) - 1)
+        return self.pairs or LevelTable(self.columns).largest
 
     def to_bytes(self, s: int) -> bytes:
         if not self.pairs:
-            return LevelTable(self.lowest, self.widths, self.frequencies).to_bytes(s)
+            return LevelTable(self.columns).to_bytes(s)
         each = np.zeros(len(pair_symbols(self.pairs)), dtype=np.int64)
-        each[np.isin(pair_symbols(self.pairs), self.lowest)] = self.frequencies
+        each[np.isin(pair_symbols(self.pairs), self.columns[0])] = self.columns[2]
         return varints(each)
 
     @staticmethod
@@ -89,7 +87,7 @@ class SymbolTable:
             table = LevelTable.read(reader, s, MOST_WIDTH)
             if table.largest >= 2**15:
                 raise FrameError(f"The table of a wide body reaches {table.largest:,}; 32,767 is the limit.")
-            return SymbolTable(table.lowest, table.widths, table.frequencies)
+            return SymbolTable(table.columns)
         if pairs > min(s, LARGEST_OF_PAIR):
             raise FrameError(f"Pairs of levels up to {pairs} with s = {s}; {LARGEST_OF_PAIR} is the limit.")
         symbols = pair_symbols(pairs)
@@ -97,27 +95,25 @@ class SymbolTable:
         if each.sum() != _SLOTS:
             raise FrameError(f"The frequencies of the pairs add up to {each.sum():,} instead of {_SLOTS:,}.")
         used = np.flatnonzero(each)
-        return SymbolTable(symbols[used], np.zeros_like(used), each[used], pairs)
+        return SymbolTable(np.stack([symbols[used], np.zeros_like(used), each[used]]), pairs)
 
     def for_writing(self) -> tuple[int, npt.NDArray[np.uint64]]:
         """The lowest symbol, and what encode_chunk takes for each symbol from there on."""
-        base = int(self.lowest.min())
-        end = int((self.lowest + (1 << self.widths)).max())
+        lowest, widths, frequencies = self.columns
+        base, end = int(lowest.min()), int((lowest + (1 << widths)).max())
         rows = np.zeros(end - base, dtype=np.uint64)
-        starts = np.cumsum(self.frequencies) - self.frequencies
-        reciprocals = (np.float32(1) / self.frequencies.astype(np.float32) * _ROUNDED_DOWN).view(np.uint32)
-        common = (
-            reciprocals.astype(np.int64) | (self.frequencies - 1) << 32 | self.widths << 32 + FREQUENCY_BITS + BIAS_BITS
-        )
-        for raw in range(1 << int(self.widths.max())):
-            here = self.widths >= raw.bit_length()
+        starts = np.cumsum(frequencies) - frequencies
+        reciprocals = (np.float32(1) / frequencies.astype(np.float32) * _ROUNDED_DOWN).view(np.uint32)
+        common = reciprocals.astype(np.int64) | (frequencies - 1) << 32 | widths << 32 + FREQUENCY_BITS + BIAS_BITS
+        for raw in range(1 << int(widths.max())):
+            here = widths >= raw.bit_length()
             bias = starts[here] + (raw << SCALE_BITS)
-            rows[self.lowest[here] + raw - base] = (common[here] | bias << 32 + FREQUENCY_BITS).astype(np.uint64)
+            rows[lowest[here] + raw - base] = (common[here] | bias << 32 + FREQUENCY_BITS).astype(np.uint64)
         return base, rows
 
     def for_reading(self) -> npt.NDArray[np.uint64]:
         """Each slot's frequency, its place among its interval's, and the interval, as decode_chunk takes them."""
-        return slots(self.lowest, self.widths, self.frequencies, WIDTH_BITS)
+        return slots(self.columns, WIDTH_BITS)
 
 
 @lru_cache

@@ -42,61 +42,8 @@ def _cost(elements, e, total, price):
     return some * (e + math.log2(total / large)) + price * (_ENTRY_BITS + (large - some) / math.log(2.0))
 
 
-@kernel
-def intervals(counts, widest, inside, costs, best, table):
-    """Cut the levels into aligned intervals of 2^e. table[:, i]: lowest level, width e, elements; returns how many.
-
-    An interval costs its elements' bits and its place in the table. From single levels upwards, two neighbours become
-    one interval where that is cheaper. Where there are too many for the slots, places become dearer. inside, costs,
-    best: scratch for 4 s + 2 numbers each.
-    """
-    s, total, first, last = len(counts) // 2, np.int64(0), np.int64(len(counts)), np.int64(0)
-    for i in range(len(counts)):
-        if counts[i] > 0:
-            first, last, total = (i if i < first else first), i, total + counts[i]
-    half, price, found = np.int64(1), 1.0, SLOTS + 1
-    while half <= s - first or half <= last - s:
-        half *= 2
-    while found > SLOTS:
-        low, high = first - s + half, last - s + half
-        for i in range(2 * half):
-            best[i] = -1  # no interval begins here
-        for i in range(low, high + 1):
-            inside[i] = counts[i + s - half]
-            costs[i] = _cost(inside[i], 0, total, price)
-            best[i] = 0 if inside[i] else -1
-        for e in range(1, widest + 1):
-            if 1 << e > 2 * half:
-                break
-            for i in range(low >> 1, (high >> 1) + 1):  # in place: 2 i is not before i
-                elements, least = np.int64(0), 0.0
-                for j in range(2 * i, 2 * i + 2):
-                    if low <= j <= high:
-                        elements += inside[j]
-                        least += costs[j]
-                whole, lowest = _cost(elements, e, total, price), (i << e) - half
-                if whole < least and lowest >= -s and lowest + (1 << e) <= s + 1:
-                    best[lowest + half] = e  # what begins within it is passed over below
-                    least = whole
-                inside[i], costs[i] = elements, least
-            low, high = low >> 1, high >> 1
-        found, i = 0, np.int64(0)
-        while i < 2 * half and found <= SLOTS:
-            size = 1
-            if best[i] >= 0:
-                size = 1 << best[i]
-                if found < SLOTS:
-                    table[0, found], table[1, found], table[2, found] = i - half, best[i], 0
-                    for j in range(i + s - half, i + s - half + size):
-                        table[2, found] += counts[j]
-                found += 1
-            i += size
-        price *= 4
-    return found
-
-
-@kernel
-def shares(elements, widths, rests, frequencies):
+@inline
+def _shares(elements, widths, rests, frequencies):
     """Shares of the slots in proportion to `elements`, at least 1 each; whole numbers by largest remainder.
 
     Returns the bits that all elements take with them. rests: scratch for as many numbers.
@@ -138,6 +85,66 @@ def shares(elements, widths, rests, frequencies):
     return bits
 
 
+@kernel
+def shares(elements, widths, rests, frequencies):
+    """`_shares` alone."""
+    return _shares(elements, widths, rests, frequencies)
+
+
+@kernel
+def choose(counts, widest, scratch, table):
+    """Cut the levels into aligned intervals of 2^e. table[:, i]: lowest level, width e, share of the slots.
+
+    An interval costs its elements' bits and its place in the table. From single levels upwards, two neighbours become
+    one interval where that is cheaper. Where there are too many for the slots, places become dearer. Returns how many
+    there are, and the bits that all levels take. scratch: of shape (3, 4 s + 2); table has two rows more, for `shares`.
+    """
+    inside, costs, best = scratch[0], scratch[1], scratch[2]
+    s, total, first, last = len(counts) // 2, np.int64(0), np.int64(len(counts)), np.int64(0)
+    for i in range(len(counts)):
+        if counts[i] > 0:
+            first, last, total = (i if i < first else first), i, total + counts[i]
+    half, price, found = np.int64(1), 1.0, SLOTS + 1
+    while half <= s - first or half <= last - s:
+        half *= 2
+    while found > SLOTS:
+        low, high = first - s + half, last - s + half
+        for i in range(2 * half):
+            best[i] = -1  # no interval begins here
+        for i in range(low, high + 1):
+            inside[i] = counts[i + s - half]
+            costs[i] = _cost(inside[i], 0, total, price)
+            best[i] = 0 if inside[i] else -1
+        for e in range(1, widest + 1):
+            if 1 << e > 2 * half:
+                break
+            for i in range(low >> 1, (high >> 1) + 1):  # in place: 2 i is not before i
+                elements, least = 0.0, 0.0
+                for j in range(2 * i, 2 * i + 2):
+                    if low <= j <= high:
+                        elements += inside[j]
+                        least += costs[j]
+                whole, lowest = _cost(elements, e, total, price), (i << e) - half
+                if whole < least and lowest >= -s and lowest + (1 << e) <= s + 1:
+                    best[lowest + half] = e  # what begins within it is passed over below
+                    least = whole
+                inside[i], costs[i] = elements, least
+            low, high = low >> 1, high >> 1
+        found, i = 0, np.int64(0)
+        while i < 2 * half and found <= SLOTS:
+            size = 1
+            if best[i] >= 0:
+                size = 1 << np.int64(best[i])
+                if found < SLOTS:
+                    table[0, found], table[1, found], table[3, found] = i - half, np.int64(best[i]), 0
+                    for j in range(i + s - half, i + s - half + size):
+                        table[3, found] += counts[j]
+                found += 1
+            i += size
+        price *= 4
+    return found, _shares(table[3, :found], table[1, :found], table[4, :found], table[2, :found])
+
+
 @inline
 def _put(out, position, number):
     while number >= 128:
@@ -149,12 +156,13 @@ def _put(out, position, number):
 
 
 @kernel
-def write(lowest, widths, frequencies, s, out, index, rows):
+def write(table, s, out, index, rows):
     """Write the table to `out`, and what encode_tile takes to `index` and `rows`; returns the bytes of the table.
 
     With x = q f + r, the state ((q 2^e + raw) 2^12) + start + r is x + q gain + (level 2^12 + bias) modulo 2^64. q is
     the upper half of x times a rounded-up 2^(64 + shift) / f: exact for x < 2^63.
     """
+    lowest, widths, frequencies = table[0], table[1], table[2]
     position, level, run, start = 0, np.int64(-s), 0, np.int64(0)
     for i in range(len(lowest)):
         e, f = widths[i], frequencies[i]
@@ -237,9 +245,9 @@ def read(body, s, widest, seen, table):
 
 
 @kernel
-def slots(lowest, widths, frequencies, width_bits, out):
+def slots(table, width_bits, out):
     """What reading takes, for each slot: frequency, place among its interval's (16 bits each), the interval."""
-    start = 0
+    lowest, widths, frequencies, start = table[0], table[1], table[2], 0
     for i in range(len(lowest)):
         here = np.uint64(np.uint64(np.int64(lowest[i] << width_bits | widths[i]) << 32) | np.uint64(frequencies[i]))
         mine = out[start : start + frequencies[i]]
