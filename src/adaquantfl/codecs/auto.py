@@ -7,6 +7,7 @@ be the smallest is not encoded.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from .dense_table import Counts, entropy_bytes, histogram
 from .dense_wide import Census
 from .frame import TILE, Header, payload_size
 from .kernels.dense import STATE_WORDS
-from .sparse_size import ESTIMATE_BLOCK, estimate_even_size, estimate_size, least_size
+from .sparse_size import estimate_even_size, estimate_size, least_estimate, least_size, nonzeros_per_block
 
 NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
@@ -29,7 +30,6 @@ _LONG_LIST = 4  # s from which most levels of a maximum norm are non-zero
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which `sparse` can be the smallest
 _SAMPLE, _BLOCK = 64, 128  # blocks that are looked at to guess that share, and their elements
 _FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
-_ONES = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 
 def encode(levels: Levels) -> bytes:
@@ -41,16 +41,21 @@ def encode(levels: Levels) -> bytes:
     counts = census.counts
     if _surely_sparse(counts, d):
         return sparse.encode(levels)
-    sizes: dict[str, float] = {fixed.NAME: fixed.body_size(d, top)}
+    blocks = nonzeros_per_block(levels.values)
+    plans: list[dense.Plan] = []
+
+    def measure(name: str) -> float:
+        if name == dense.NAME:
+            plans.append(dense.plan(census, d))
+            return plans[0].size
+        return estimate_size(blocks, _magnitudes(counts), d)
+
+    sizes = {fixed.NAME: fixed.body_size(d, top), dense.NAME: _least_tiles(counts, d)}
     if _sparse_enough(counts, d):
-        sizes[sparse.NAME] = estimate_size(_nonzeros_per_block(levels.values), _magnitudes(counts), d)
-    plan = None
-    if _least_tiles(counts, d) < min(sizes.values()):  # otherwise a table is not worth planning
-        plan = dense.plan(census, d)
-        sizes[dense.NAME] = plan.size
-    choice = min(sizes, key=lambda name: sizes[name])
+        sizes[sparse.NAME] = least_estimate(blocks, _magnitudes(counts), d)
+    choice = _smallest(sizes, {fixed.NAME}, measure)
     if choice == dense.NAME:
-        return dense.encode(levels, plan)
+        return dense.encode(levels, plans[0])
     return fixed.encode(levels) if choice == fixed.NAME else sparse.encode(levels)
 
 
@@ -74,28 +79,34 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
 
 
 def _shortest(levels: Levels, by_sparse: bytes | None = None) -> bytes:
-    """The smallest frame of a short vector. by_sparse: the frame of `sparse`, where there is one already.
-
-    Each codec has a size that it cannot be below. The one with the least is written, and its size is then exact. When
-    that of a written frame is the least, no other can be smaller.
-    """
+    """The smallest frame of a short vector. by_sparse: the frame of `sparse`, where there is one already."""
     values = np.ascontiguousarray(levels.values)
     counts = histogram(values, levels.top)
     frames = {} if by_sparse is None else {sparse.NAME: by_sparse}
-    sizes: dict[str, float] = {
-        fixed.NAME: fixed.body_size(levels.dimension, levels.top),
-        sparse.NAME: least_size(values, counts) if by_sparse is None else payload_size(by_sparse),
-        dense.NAME: _least_dense(entropy_bytes(counts)),
-    }
-    while True:
-        name = min(sizes, key=sizes.__getitem__)
-        if name in frames:
-            return frames[name]
+
+    def measure(name: str) -> float:
         if name == dense.NAME:
             frames[name] = dense.encode(levels, dense.plan(Census(counts), levels.dimension))
         else:
             frames[name] = fixed.encode(levels) if name == fixed.NAME else sparse.encode(levels)
-        sizes[name] = payload_size(frames[name])
+        return payload_size(frames[name])
+
+    sizes = {
+        fixed.NAME: fixed.body_size(levels.dimension, levels.top),
+        sparse.NAME: least_size(values, counts) if by_sparse is None else payload_size(by_sparse),
+        dense.NAME: _least_dense(entropy_bytes(counts)),
+    }
+    return frames[_smallest(sizes, set(frames), measure)]
+
+
+def _smallest(sizes: dict[str, float], known: set[str], measure: Callable[[str], float]) -> str:
+    """The codec with the smallest size. Those that are not `known` are the least that it can be, and are measured only
+    where they are the least of all.
+    """
+    while (name := min(sizes, key=sizes.__getitem__)) not in known:
+        sizes[name] = measure(name)
+        known.add(name)
+    return name
 
 
 def _least_dense(entropy: float) -> float:
@@ -134,14 +145,6 @@ def _magnitudes(counts: Counts) -> Counts:
     magnitudes = counts[s:].copy()
     magnitudes[1:] += counts[:s][::-1]
     return magnitudes
-
-
-def _nonzeros_per_block(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
-    bytes_each = ESTIMATE_BLOCK // 8
-    ones = np.zeros(-(-len(values) // ESTIMATE_BLOCK) * bytes_each, dtype=np.uint8)
-    ones[: -(-len(values) // 8)] = _ONES[np.packbits(values != 0)]
-    counts: npt.NDArray[np.int64] = ones.reshape(-1, bytes_each).sum(axis=1, dtype=np.int64)
-    return counts
 
 
 def _many_nonzeros(ready: Prepared, s: int) -> bool:
