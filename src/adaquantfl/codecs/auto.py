@@ -29,6 +29,7 @@ _LISTED = 0.05  # share of non-zeros up to which a list of them takes less time 
 _LONG_LIST = 4  # s from which most levels of a maximum norm are non-zero
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which `sparse` can be the smallest
 _SAMPLE, _BLOCK = 64, 128  # blocks that are looked at to guess that share, and their elements
+_SPREAD = 32  # one element of so many is looked at, at most
 _FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
 
 
@@ -155,7 +156,7 @@ def _many_nonzeros(ready: Prepared, s: int) -> bool:
 def _guess_density(ready: Prepared) -> float:
     """The expected share of non-zeros in a sample. It decides which way is taken to the answer, not the answer."""
     if ready.segments.count == 1:  # without a list of places
-        rows = min(_SAMPLE, len(ready.x) // (4 * _BLOCK))
+        rows = min(_SAMPLE, len(ready.x) // (_SPREAD * _BLOCK))
         step = len(ready.x) // rows
         blocks = ready.x[: rows * step].reshape(rows, step)[:, :_BLOCK]
         return float(np.minimum(np.abs(blocks) * ready.inverse[0], 1.0).mean())
@@ -165,6 +166,6 @@ def _guess_density(ready: Prepared) -> float:
 
 
 def sample(d: int) -> npt.NDArray[np.int64]:
-    """Blocks spread over the vector; of a short one a quarter at most: looking must not cost more than encoding."""
-    starts = np.linspace(0, d - _BLOCK, min(_SAMPLE, d // (4 * _BLOCK)), dtype=np.int64)
+    """Blocks spread over the vector; of a short one a part: looking must not cost more than encoding."""
+    starts = np.linspace(0, d - _BLOCK, min(_SAMPLE, d // (_SPREAD * _BLOCK)), dtype=np.int64)
     return starts[:, None] + np.arange(_BLOCK)

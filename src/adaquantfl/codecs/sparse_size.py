@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -76,9 +77,16 @@ def _size(gap_bits: float, magnitude_counts: npt.NDArray[np.int64], dimension: i
             break
     rest = magnitude_counts[3:]
     if len(rest):
-        bits += float((rest * (2 * np.floor(np.log2(np.arange(1, len(rest) + 1))) + 1)).sum())
+        bits += float(rest @ _gamma_lengths(len(rest)))
     directory += chunks * ((total / chunks >= 128) + 2.5) - 2
     return directory + bits / 8
+
+
+@lru_cache
+def _gamma_lengths(count: int) -> npt.NDArray[np.float64]:
+    """Bits of the numbers 1 to `count` in Elias gamma."""
+    lengths: npt.NDArray[np.float64] = 2 * np.floor(np.log2(np.arange(1, count + 1))) + 1
+    return lengths
 
 
 def _golomb_bits(things: npt.NDArray[np.number], marked: npt.NDArray[np.number]) -> float:

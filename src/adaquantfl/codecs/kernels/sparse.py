@@ -84,13 +84,11 @@ def _gap_code(gap, mean, width):
     bits = _width(divisor)
     rest = gap - quotient * divisor
     short = (np.int64(1) << bits) - divisor  # this many remainders take one bit less
-    code, length = np.uint64(rest), bits - 1
-    if rest >= short:
-        both = np.uint64(rest + short)
-        high = max(length, np.int64(0))
-        code = np.uint64(np.uint64(both >> np.uint64(1)) | np.uint64(np.uint64(both & np.uint64(1)) << np.uint64(high)))
-        length = bits
-    return np.uint64(_ones(quotient) | np.uint64(code << np.uint64(quotient + 1))), quotient + 1 + length
+    longer = np.int64(rest >= short)  # no branch: it could not be predicted
+    high = max(bits - 1, np.int64(0))
+    both = np.int64(rest + short * longer)
+    code = np.uint64((both >> longer) | ((both & longer) << high))
+    return np.uint64(_ones(quotient) | np.uint64(code << np.uint64(quotient + 1))), quotient + bits + longer
 
 
 @inline
