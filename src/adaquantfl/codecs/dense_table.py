@@ -23,7 +23,7 @@ from .varints import read_varints, varint
 
 MOST_WIDTH = 16  # bits: an interval of 2^16 levels
 TILES_EACH = 2  # tiles a thread takes at least
-_FEW = 16  # numbers: that many are written and read one by one
+_FEW = 32  # numbers: that many are written and read one by one
 _WIDTH_BITS = 5  # of what is packed into a SLOT
 
 Counts = npt.NDArray[np.int64]

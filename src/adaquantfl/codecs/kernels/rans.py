@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...intrinsics import float_of
-from ...jit import kernel
+from ...intrinsics import bits_of, float_of
+from ...jit import inline, kernel
 from .rans_vectors import (
     BIAS_BITS,
     FLOOR_BITS,
@@ -38,15 +38,26 @@ _BIAS, _BIAS_MASK = np.uint32(BIAS_BITS), np.uint32((1 << BIAS_BITS) - 1)
 _WIDTH, _WIDTH_MASK = np.uint32(WIDTH_BITS), np.uint32((1 << WIDTH_BITS) - 1)
 _HALF = np.uint64(32)
 _ONE = np.uint32(1)
+_ROUNDED_DOWN = np.float32(1 - 2.0**-22)
 
 
 @kernel
-def encode_chunk(symbols, lowest, rows, states, cursor, words):
-    """Write the symbols and then the states to `words`, and return how many words that took.
+def rows_of(table, lowest, rows):
+    """What encode_chunks takes for each symbol; table: lowest symbols of intervals, their widths and frequencies."""
+    start = np.int64(0)
+    for i in range(table.shape[1]):
+        e, f = table[1, i], table[2, i]
+        reciprocal = bits_of(np.float32(np.float32(np.float32(1) / np.float32(f)) * _ROUNDED_DOWN))
+        for raw in range(1 << e):
+            bias = start + (raw << SCALE_BITS)
+            parameters = np.uint64((f - 1) | bias << FREQUENCY_BITS | e << (FREQUENCY_BITS + BIAS_BITS))
+            rows[table[0, i] + raw - lowest] = np.uint64(np.uint64(parameters << _HALF) | np.uint64(reciprocal))
+        start += f
 
-    rows[symbol - lowest] belongs to a symbol. `words` has one for each symbol, and 16 + STATE_WORDS. states, cursor:
-    scratch for LANES states and CURSOR numbers.
-    """
+
+@inline
+def _encode_chunk(symbols, lowest, rows, states, cursor, words):
+    """Write the symbols and then the states, and return how many words that took."""
     for lane in range(LANES):
         states[lane] = _FLOOR
     whole = len(symbols) // LANES
@@ -78,11 +89,21 @@ def encode_chunk(symbols, lowest, rows, states, cursor, words):
 
 
 @kernel
-def decode_chunk(words, start, end, slots, states, cursor, symbols):
-    """Read the symbols of words[start:end], states included. False where they are not what was written.
+def encode_chunks(symbols, size, lowest, rows, states, cursor, words, sizes):
+    """Write chunks of `size` symbols to `words`, one behind the other; sizes[i]: how many words chunk i took.
 
-    end - start is at least STATE_WORDS. states, cursor: scratch for LANES states and CURSOR numbers.
+    rows[symbol - lowest] belongs to a symbol. `words` has one for each symbol, STATE_WORDS for each chunk, and 16 more.
+    states, cursor: scratch for LANES states and CURSOR numbers.
     """
+    place = 0
+    for i in range(len(sizes)):
+        sizes[i] = _encode_chunk(symbols[i * size : (i + 1) * size], lowest, rows, states, cursor, words[place:])
+        place += sizes[i]
+
+
+@inline
+def _decode_chunk(words, start, end, slots, states, cursor, symbols):
+    """Read the symbols of words[start:end], states included. False where they are not what was written."""
     p = end - STATE_WORDS
     for lane in range(LANES):
         upper = np.uint32(np.uint32(words[p + 2 * lane + 1]) << _WORD)
@@ -114,3 +135,16 @@ def decode_chunk(words, start, end, slots, states, cursor, symbols):
         if states[lane] != _FLOOR:
             return False
     return p == start
+
+
+@kernel
+def decode_chunks(words, edges, slots, states, cursor, symbols, size):
+    """Read chunks of `size` symbols; chunk i is words[edges[i] : edges[i + 1]], at least STATE_WORDS.
+
+    Returns how many were what was written, up to the first that was not. states, cursor: as above.
+    """
+    for i in range(len(edges) - 1):
+        here = symbols[i * size : (i + 1) * size]
+        if not _decode_chunk(words, edges[i], edges[i + 1], slots, states, cursor, here):
+            return i
+    return len(edges) - 1
