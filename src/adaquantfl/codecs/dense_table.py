@@ -47,9 +47,10 @@ def histogram(values: npt.NDArray[np.signedinteger], s: int) -> Counts:
     parts: list[Counts] = []
 
     def work(first: int, last: int) -> None:
-        mine, total = values[first * TILE : last * TILE], np.empty(2 * s + 1, dtype=np.int64)
-        count(mine, s, np.zeros((4 if len(mine) > 4 * s else 1, 2 * s + 1), dtype=np.uint32), total)
-        parts.append(total)
+        mine = values[first * TILE : last * TILE]
+        rows = np.zeros((4 if len(mine) > 4 * s else 1, 2 * s + 1), dtype=np.int64)
+        count(mine, s, rows)
+        parts.append(rows[0] if len(rows) == 1 else rows.sum(axis=0))
 
     over_ranges(work, -(-len(values) // TILE), TILES_EACH)
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
@@ -69,9 +70,14 @@ class LevelTable:
     @staticmethod
     def of(counts: Counts, widest: int = MOST_WIDTH) -> tuple[LevelTable, float]:
         """The table for a histogram, and the bits that the histogram's levels take with it."""
-        table = np.empty((5, min(len(counts), SLOTS)), dtype=np.int64)
-        found, content = kernels.choose(counts, widest, np.empty((3, 2 * len(counts))), table)
-        return LevelTable(table[:3, :found]), content
+        size, table = 2 * len(counts), np.zeros((5, min(len(counts), SLOTS)), dtype=np.int64)
+        scratch = np.empty(size), np.empty(size), np.empty(size, np.int64)
+        found, price = SLOTS + 1, 1.0
+        while found > SLOTS:  # then places in the table become dearer
+            found = kernels.intervals(counts, widest, price, *scratch, table)
+            price *= 4
+        table = table[:, :found]
+        return LevelTable(table[:3]), kernels.shares(table, int(counts.sum()))
 
     @property
     def largest(self) -> int:
@@ -84,22 +90,22 @@ class LevelTable:
 
     def to_bytes(self, s: int) -> bytes:
         """Runs of adjacent intervals of one width: levels skipped, width, how many, their frequencies."""
-        return self.for_writing(s).head
+        out = np.empty(kernels.MOST_BYTES * self.columns.shape[1], np.uint8)
+        return out[: kernels.write(self.columns, s, out)].tobytes()
 
     def for_writing(self, s: int) -> Writing:
         """What a narrow body with this table begins with, and what its levels are written with."""
-        count, lowest = self.columns.shape[1], int(self.columns[0, 0])
-        out, rows = np.empty(kernels.MOST_BYTES * count, np.uint8), np.empty(count, ROW)
-        index = np.empty(self._end - lowest, np.uint16)
-        size = kernels.write(self.columns, s, out, index, rows)
-        return Writing(out[:size].tobytes(), lowest, index, rows)
+        rows = np.empty((self.columns.shape[1], ROW.itemsize // 8), np.uint64)
+        index, lowest = np.empty(self._end - self.columns[0, 0], np.uint16), int(self.columns[0, 0])
+        kernels.rows_of(self.columns, index, rows)
+        return Writing(self.to_bytes(s), lowest, index, rows.reshape(-1).view(ROW))
 
     @staticmethod
     def read(reader: Reader, s: int, widest: int = MOST_WIDTH) -> LevelTable:
         """The reverse of to_bytes; the table ends where the frequencies add up to 4096."""
         table, seen = np.empty((3, min(2 * s + 1, SLOTS)), dtype=np.int64), np.array([reader.position, 0, 0, 0])
         found = kernels.read(reader.body, s, widest, seen, table)
-        reader.position, width, count, level = seen.tolist()
+        reader.position, level, width, count = seen.tolist()
         if found == kernels.TRUNCATED:
             raise FrameError("Truncated: the body ends within its table.")
         if found == kernels.NUMBER:
@@ -124,11 +130,11 @@ def slots(columns: npt.NDArray[np.int64], width_bits: int) -> npt.NDArray[np.uin
     return out
 
 
-def shares(elements: Counts, widths: Counts) -> tuple[Counts, float]:
-    """How many of the 4096 slots each interval has, at least 1, and the bits that its elements then take."""
-    frequencies = np.empty_like(elements)
-    content: float = kernels.shares(elements, widths, np.empty_like(elements), frequencies)
-    return frequencies, content
+def shares(symbols: Counts, elements: Counts) -> tuple[npt.NDArray[np.int64], float]:
+    """Symbols with their shares of the 4096 slots, as columns of a table, and the bits that all elements then take."""
+    table = np.zeros((5, len(symbols)), dtype=np.int64)
+    table[0], table[3] = symbols, elements
+    return table[:3], kernels.shares(table, int(elements.sum()))
 
 
 def varints(numbers: Counts) -> bytes:

@@ -63,9 +63,8 @@ class SymbolTable:
     def of_pairs(counts: Counts, largest: int) -> tuple[SymbolTable, float]:
         """The same for a histogram of pairs, in the order of `pair_symbols`."""
         symbols, used = pair_symbols(largest), np.flatnonzero(counts)
-        widths = np.zeros_like(used)
-        frequencies, content = shares(counts[used], widths)
-        return SymbolTable(np.stack([symbols[used], widths, frequencies]), largest), content
+        columns, content = shares(symbols[used], counts[used])
+        return SymbolTable(columns, largest), content
 
     @property
     def largest(self) -> int:

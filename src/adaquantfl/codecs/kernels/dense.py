@@ -38,24 +38,20 @@ _HISTOGRAMS = 4  # equal neighbours would otherwise wait for each other's store
 
 
 @kernel
-def histogram(values, s, counts, total):
-    """total[level + s] = its number in values. Levels are -s to s. counts: zeros, of shape (4 or 1, 2 s + 1)."""
+def histogram(values, s, counts):
+    """counts[level + s] += its number in values; counts has shape (4, 2s + 1) or (1, 2s + 1). Levels are -s to s."""
     whole = 0
     if len(counts) == _HISTOGRAMS:
         whole = len(values) // _HISTOGRAMS
         a, b, c, d = counts[0], counts[1], counts[2], counts[3]
         for i in range(whole):
             four = values[_HISTOGRAMS * i : _HISTOGRAMS * i + _HISTOGRAMS]
-            a[np.uint64(np.int64(four[0]) + s)] += np.uint32(1)
-            b[np.uint64(np.int64(four[1]) + s)] += np.uint32(1)
-            c[np.uint64(np.int64(four[2]) + s)] += np.uint32(1)
-            d[np.uint64(np.int64(four[3]) + s)] += np.uint32(1)
+            a[np.uint64(np.int64(four[0]) + s)] += 1
+            b[np.uint64(np.int64(four[1]) + s)] += 1
+            c[np.uint64(np.int64(four[2]) + s)] += 1
+            d[np.uint64(np.int64(four[3]) + s)] += 1
     for value in values[_HISTOGRAMS * whole :]:
-        counts[0, np.uint64(np.int64(value) + s)] += np.uint32(1)
-    for i in range(len(total)):
-        total[i] = counts[0, i]
-        for j in range(1, len(counts)):
-            total[i] += counts[j, i]
+        counts[0, np.uint64(np.int64(value) + s)] += 1
 
 
 @inline

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...intrinsics import bits_of, float_of
-from ...jit import inline, kernel
+from ...jit import kernel
 from .rans_vectors import (
     BIAS_BITS,
     FLOOR_BITS,
@@ -55,39 +55,6 @@ def rows_of(table, lowest, rows):
         start += f
 
 
-@inline
-def _encode_chunk(symbols, lowest, rows, states, cursor, words):
-    """Write the symbols and then the states, and return how many words that took."""
-    for lane in range(LANES):
-        states[lane] = _FLOOR
-    whole = len(symbols) // LANES
-    p, left, top = 0, whole + 1, len(symbols)
-    while left:  # the incomplete round, and all others where there are no vectors
-        left -= 1
-        for i in range(left * LANES, top):
-            row = np.uint64(rows[np.uint64(np.int64(symbols[i]) - lowest)])
-            x, parameters, reciprocal = np.uint32(states[i - left * LANES]), np.uint32(row >> _HALF), np.uint32(row)
-            f = np.uint32(np.uint32(parameters & _FREQUENCY_MASK) + _ONE)
-            parameters = np.uint32(parameters >> _FREQUENCY)
-            e = np.uint32(parameters >> _BIAS)
-            full = np.uint32(x >= np.uint32(f << np.uint32(_ROOM - e)))  # no branch: it could not be predicted
-            words[p] = np.uint16(x & _WORD_MASK)
-            p += int(full)
-            x = np.uint32(x >> np.uint32(full * _WORD))
-            q = np.uint32(np.float32(np.float32(np.int32(x)) * float_of(reciprocal)))  # or one less: rans_vectors.py
-            q = np.uint32(q + np.uint32(np.uint32(x - np.uint32(q * f)) >= f))
-            start = np.uint32(np.uint32(parameters & _BIAS_MASK) + np.uint32(x - np.uint32(q * f)))
-            states[i - left * LANES] = np.uint32(np.uint32(q << np.uint32(_SCALE + e)) + start)
-        top = left * LANES
-        cursor[0], cursor[1] = p, left
-        encode_rounds(symbols, lowest, rows, states, words, cursor)
-        p, left = cursor[0], cursor[1]
-    for lane in range(LANES):
-        words[p + 2 * lane] = np.uint16(states[lane] & _WORD_MASK)
-        words[p + 2 * lane + 1] = np.uint16(states[lane] >> _WORD)
-    return p + STATE_WORDS
-
-
 @kernel
 def encode_chunks(symbols, size, lowest, rows, states, cursor, words, sizes):
     """Write chunks of `size` symbols to `words`, one behind the other; sizes[i]: how many words chunk i took.
@@ -95,46 +62,37 @@ def encode_chunks(symbols, size, lowest, rows, states, cursor, words, sizes):
     rows[symbol - lowest] belongs to a symbol. `words` has one for each symbol, STATE_WORDS for each chunk, and 16 more.
     states, cursor: scratch for LANES states and CURSOR numbers.
     """
-    place = 0
-    for i in range(len(sizes)):
-        sizes[i] = _encode_chunk(symbols[i * size : (i + 1) * size], lowest, rows, states, cursor, words[place:])
-        place += sizes[i]
-
-
-@inline
-def _decode_chunk(words, start, end, slots, states, cursor, symbols):
-    """Read the symbols of words[start:end], states included. False where they are not what was written."""
-    p = end - STATE_WORDS
-    for lane in range(LANES):
-        upper = np.uint32(np.uint32(words[p + 2 * lane + 1]) << _WORD)
-        states[lane] = np.uint32(upper | np.uint32(words[p + 2 * lane]))
-        if states[lane] < _FLOOR or states[lane] >= _CEILING:
-            return False
-    cursor[0], cursor[1], cursor[2] = p, 0, len(symbols) // LANES
-    decode_rounds(words, start, slots, states, symbols, cursor)
-    p, done = cursor[0], cursor[1]
-    for first in range(done * LANES, len(symbols), LANES):  # what vectors could not do
-        here = symbols[first : first + LANES]
-        for lane in range(len(here) - 1, -1, -1):
-            x = np.uint32(states[lane])
-            slot = np.uint64(slots[np.uint64(x & _SLOT_MASK)])
-            interval, share = np.int32(np.uint32(slot >> _HALF)), np.uint32(slot)
-            e = np.uint32(np.uint32(interval) & _WIDTH_MASK)
-            rest = np.uint32(x >> _SCALE)
-            q = np.uint32(rest >> e)
-            raw = np.int32(np.uint32(rest - np.uint32(q << e)))
-            here[lane] = np.int32(interval >> np.int32(WIDTH_BITS)) + raw
-            x = np.uint32(np.uint32(np.uint32(share & _WORD_MASK) * q) + np.uint32(share >> _WORD))
-            empty = np.uint32(x < _FLOOR)
-            p -= int(empty)
-            word = np.uint32(words[np.uint64(p if p > start else start)])
-            states[lane] = np.uint32(np.uint32(x << np.uint32(empty * _WORD)) | np.uint32(empty * word))
-        if p < start:
-            return False
-    for lane in range(LANES):
-        if states[lane] != _FLOOR:
-            return False
-    return p == start
+    p = 0
+    for chunk in range(len(sizes)):
+        here, before = symbols[chunk * size : (chunk + 1) * size], p
+        for lane in range(LANES):
+            states[lane] = _FLOOR
+        left, top = len(here) // LANES + 1, len(here)
+        while left:  # the incomplete round, and all others where there are no vectors
+            left -= 1
+            for i in range(left * LANES, top):
+                row = np.uint64(rows[np.uint64(np.int64(here[i]) - lowest)])
+                x, parameters, reciprocal = np.uint32(states[i - left * LANES]), np.uint32(row >> _HALF), np.uint32(row)
+                f = np.uint32(np.uint32(parameters & _FREQUENCY_MASK) + _ONE)
+                parameters = np.uint32(parameters >> _FREQUENCY)
+                e = np.uint32(parameters >> _BIAS)
+                full = np.uint32(x >= np.uint32(f << np.uint32(_ROOM - e)))  # no branch: it could not be predicted
+                words[p] = np.uint16(x & _WORD_MASK)
+                p += int(full)
+                x = np.uint32(x >> np.uint32(full * _WORD))
+                q = np.uint32(np.float32(np.float32(np.int32(x)) * float_of(reciprocal)))  # or one less
+                q = np.uint32(q + np.uint32(np.uint32(x - np.uint32(q * f)) >= f))
+                start = np.uint32(np.uint32(parameters & _BIAS_MASK) + np.uint32(x - np.uint32(q * f)))
+                states[i - left * LANES] = np.uint32(np.uint32(q << np.uint32(_SCALE + e)) + start)
+            top = left * LANES
+            cursor[0], cursor[1] = p, left
+            encode_rounds(here, lowest, rows, states, words, cursor)
+            p, left = cursor[0], cursor[1]
+        for lane in range(LANES):
+            words[p + 2 * lane] = np.uint16(states[lane] & _WORD_MASK)
+            words[p + 2 * lane + 1] = np.uint16(states[lane] >> _WORD)
+        p += STATE_WORDS
+        sizes[chunk] = p - before
 
 
 @kernel
@@ -143,8 +101,38 @@ def decode_chunks(words, edges, slots, states, cursor, symbols, size):
 
     Returns how many were what was written, up to the first that was not. states, cursor: as above.
     """
-    for i in range(len(edges) - 1):
-        here = symbols[i * size : (i + 1) * size]
-        if not _decode_chunk(words, edges[i], edges[i + 1], slots, states, cursor, here):
-            return i
+    for chunk in range(len(edges) - 1):
+        start, p = edges[chunk], edges[chunk + 1] - STATE_WORDS
+        mine = symbols[chunk * size : (chunk + 1) * size]
+        for lane in range(LANES):
+            upper = np.uint32(np.uint32(words[p + 2 * lane + 1]) << _WORD)
+            states[lane] = np.uint32(upper | np.uint32(words[p + 2 * lane]))
+            if states[lane] < _FLOOR or states[lane] >= _CEILING:
+                return chunk
+        cursor[0], cursor[1], cursor[2] = p, 0, len(mine) // LANES
+        decode_rounds(words, start, slots, states, mine, cursor)
+        p, done = cursor[0], cursor[1]
+        for first in range(done * LANES, len(mine), LANES):  # what vectors could not do
+            here = mine[first : first + LANES]
+            for lane in range(len(here) - 1, -1, -1):
+                x = np.uint32(states[lane])
+                slot = np.uint64(slots[np.uint64(x & _SLOT_MASK)])
+                interval, share = np.int32(np.uint32(slot >> _HALF)), np.uint32(slot)
+                e = np.uint32(np.uint32(interval) & _WIDTH_MASK)
+                rest = np.uint32(x >> _SCALE)
+                q = np.uint32(rest >> e)
+                raw = np.int32(np.uint32(rest - np.uint32(q << e)))
+                here[lane] = np.int32(interval >> np.int32(WIDTH_BITS)) + raw
+                x = np.uint32(np.uint32(np.uint32(share & _WORD_MASK) * q) + np.uint32(share >> _WORD))
+                empty = np.uint32(x < _FLOOR)
+                p -= int(empty)
+                word = np.uint32(words[np.uint64(p if p > start else start)])
+                states[lane] = np.uint32(np.uint32(x << np.uint32(empty * _WORD)) | np.uint32(empty * word))
+            if p < start:
+                return chunk
+        for lane in range(LANES):
+            if states[lane] != _FLOOR:
+                return chunk
+        if p != start:
+            return chunk
     return len(edges) - 1
