@@ -82,7 +82,7 @@ def _encode_narrow(values: npt.NDArray[np.signedinteger], how: Writing) -> list[
         states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
             here = values[tile * TILE : (tile + 1) * TILE]
-            start = kernels.encode_tile(here, how.lowest, how.index, how.rows, states, scratch)
+            start = kernels.encode_tile(here, how.lowest, how.intervals, how.rows, states, scratch)
             stream = scratch[start:].view(np.uint8)
             if tile < last - 1:  # the scratch is used again
                 stream = empty(len(stream), np.uint8)

@@ -34,7 +34,7 @@ class Writing(NamedTuple):
 
     head: bytes
     lowest: int
-    index: npt.NDArray[np.uint16]
+    intervals: npt.NDArray[np.uint16]
     rows: npt.NDArray[np.void]
 
 

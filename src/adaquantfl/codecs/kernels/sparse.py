@@ -85,7 +85,7 @@ def _gap_code(gap, mean, width):
     rest = gap - quotient * divisor
     short = (np.int64(1) << bits) - divisor  # this many remainders take one bit less
     longer = np.int64(rest >= short)  # no branch: it could not be predicted
-    high = max(bits - 1, np.int64(0))
+    high = bits - 1 if bits > 0 else np.int64(0)  # `max` takes Numba longer to compile
     both = np.int64(rest + short * longer)
     code = np.uint64((both >> longer) | ((both & longer) << high))
     return np.uint64(_ones(quotient) | np.uint64(code << np.uint64(quotient + 1))), quotient + bits + longer
@@ -101,7 +101,7 @@ def _read_gap(view, mean, width):
         return LONGEST * divisor + np.int64(np.uint64(view >> np.uint64(LONGEST)) & _ones(width)), LONGEST + width
     bits = _width(divisor)
     view = np.uint64(view >> np.uint64(quotient + 1))
-    high = max(bits - 1, np.int64(0))
+    high = bits - 1 if bits > 0 else np.int64(0)
     rest = np.int64(view & _ones(high))
     short = (np.int64(1) << bits) - divisor
     both = 2 * rest + np.int64(np.uint64(view >> np.uint64(high)) & np.uint64(1)) - short
@@ -122,15 +122,11 @@ def _put_gamma(words, position, number):
 @inline
 def _read_gamma(words, position, most):
     """Returns the number, or most + 1 where it is larger, and the position behind it."""
-    view, bits = _look(words, position), 0
-    while bits < 33 and view & np.uint64(1):
-        view >>= np.uint64(1)
-        bits += 1
+    stop = np.int64(~_look(words, position) & _ones(33)) | (np.int64(1) << 33)
+    bits = floor_log2(stop & -stop)
     position += bits + 1
-    if bits == 33:
-        return most + 1, position
-    low = np.int64(_look(words, position) & _ones(bits))
-    return min((np.int64(1) << bits) + low, most + 1), position + bits
+    number = np.int64(_look(words, position) & _ones(bits)) + (np.int64(1) << bits)
+    return (number if number <= most else most + 1), position + bits
 
 
 @kernel

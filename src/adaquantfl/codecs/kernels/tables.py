@@ -1,6 +1,6 @@
 """Numba kernels that choose, write and read the dense codec's table: most of what a short vector takes."""
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, assignment"
 from __future__ import annotations
 
 import math
@@ -200,7 +200,7 @@ def read(body, s, widest, seen, table):
     found, left, level, run = np.int64(0), SLOTS, np.int64(-s), np.int64(0)
     field, number, shift = 0, np.int64(0), 0
     position = seen[0]
-    while left > 0:
+    while left > 0 or run > 0:
         if position >= len(body):
             return np.int64(TRUNCATED)
         byte = np.int64(body[position])
