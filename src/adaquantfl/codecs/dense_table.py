@@ -25,6 +25,7 @@ MOST_WIDTH = 16  # bits: an interval of 2^16 levels
 TILES_EACH = 2  # tiles a thread takes at least
 _FEW = 32  # numbers: that many are written and read one by one
 _WIDTH_BITS = 5  # of what is packed into a SLOT
+_TOO_LONG = "A number of the table is not written in one to three bytes, as few as it needs."
 
 Counts = npt.NDArray[np.int64]
 
@@ -77,7 +78,7 @@ class LevelTable:
             found = kernels.intervals(counts, widest, price, *scratch, table)
             price *= 4
         table = table[:, :found]
-        return LevelTable(table[:3]), kernels.shares(table, int(counts.sum()))
+        return LevelTable(table[:3]), kernels.shares(table)
 
     @property
     def largest(self) -> int:
@@ -109,7 +110,7 @@ class LevelTable:
         if found == kernels.TRUNCATED:
             raise FrameError("Truncated: the body ends within its table.")
         if found == kernels.NUMBER:
-            raise FrameError("A number of the table is not written in one to three bytes, as few as it needs.")
+            raise FrameError(_TOO_LONG)
         if found == kernels.WIDTH:
             raise FrameError(f"The table has an interval of 2^{width} levels; 2^{widest} is the limit.")
         if found == kernels.COUNT:
@@ -134,7 +135,7 @@ def shares(symbols: Counts, elements: Counts) -> tuple[npt.NDArray[np.int64], fl
     """Symbols with their shares of the 4096 slots, as columns of a table, and the bits that all elements then take."""
     table = np.zeros((5, len(symbols)), dtype=np.int64)
     table[0], table[3] = symbols, elements
-    return table[:3], kernels.shares(table, int(elements.sum()))
+    return table[:3], kernels.shares(table)
 
 
 def varints(numbers: Counts) -> bytes:
@@ -164,25 +165,31 @@ class Reader:
 
     def varint(self) -> int:
         """A number below 2^21, in as few bytes as it needs."""
-        number = 0
-        for shift in (0, 7, 14):
+        return self.varints(1)[0]
+
+    def varints(self, count: int) -> list[int]:
+        """Several of them; many are read together."""
+        if count > _FEW:
+            many, self.position = read_varints(self._bytes, self.position, count)
+            if many.max() < 1 << 21:
+                found: list[int] = many.tolist()
+                return found
+            raise FrameError(_TOO_LONG)
+        numbers: list[int] = []
+        number = shift = 0
+        while len(numbers) < count:
             byte = self.byte()
             number |= (byte & 127) << shift
             if byte < 128:
                 if byte == 0 and shift:
-                    break
-                return number
-        raise FrameError("A number of the table is not written in one to three bytes, as few as it needs.")
-
-    def varints(self, count: int) -> list[int]:
-        """Several of them; many are read together."""
-        if count <= _FEW:
-            return [self.varint() for _ in range(count)]
-        numbers, self.position = read_varints(self._bytes, self.position, count)
-        if numbers.max() >= 1 << 21:
-            raise FrameError("A number of the table is not written in one to three bytes, as few as it needs.")
-        found: list[int] = numbers.tolist()
-        return found
+                    raise FrameError(_TOO_LONG)
+                numbers.append(number)
+                number = shift = 0
+            elif shift == 14:
+                raise FrameError(_TOO_LONG)
+            else:
+                shift += 7
+        return numbers
 
     def skip_padding(self) -> None:
         while self.position % 4:

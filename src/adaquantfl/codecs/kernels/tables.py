@@ -84,13 +84,15 @@ def intervals(counts, widest, price, inside, costs, best, table):
 
 
 @kernel
-def shares(table, total):
+def shares(table):
     """table[2, i]: shares of the slots in proportion to the elements, at least 1 each, by largest remainder.
 
-    table[3]: the elements, `total` in all. table[4]: zeros, and then what remains; -1 where an interval is rare.
+    table[3]: the elements, 2^32 in all at most. table[4]: zeros, and then what remains; -1 where an interval is rare.
     Returns the bits that all elements take.
     """
-    count, slots, more = table.shape[1], SLOTS, True
+    count, slots, total, more = table.shape[1], SLOTS, np.int64(0), True
+    for i in range(count):
+        total += table[3, i]
     while more:  # what a rare interval has too much is taken from all others
         more = False
         left, rest = slots, total
