@@ -72,7 +72,7 @@ class LevelTable:
     def of(counts: Counts, widest: int = MOST_WIDTH) -> tuple[LevelTable, float]:
         """The table for a histogram, and the bits that the histogram's levels take with it."""
         size, table = 2 * len(counts), np.zeros((5, min(len(counts), SLOTS)), dtype=np.int64)
-        scratch = np.empty(size), np.empty(size), np.empty(size, np.int64)
+        scratch = np.empty(size), np.empty(size), np.empty(size, np.int8)
         found, price = SLOTS + 1, 1.0
         while found > SLOTS:  # then places in the table become dearer
             found = kernels.intervals(counts, widest, price, *scratch, table)

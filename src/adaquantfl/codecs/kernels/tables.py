@@ -77,7 +77,7 @@ def intervals(counts, widest, price, inside, costs, best, table):
             table[0, found] = i - half
             table[1, found] = best[i]
             table[3, found] = 0
-            end = i + (1 << best[i])
+            end = i + (1 << np.int64(best[i]))
         if i < end:
             table[3, found] += counts[i - half + s]
     return found + 1
