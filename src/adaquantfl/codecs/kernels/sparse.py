@@ -170,8 +170,8 @@ def encode_chunk(index, level, start, size, places, words):
 def least_bits(values, counts):
     """Bits that a chunk of these levels takes at least; counts[l + s]: how often level l occurs.
 
-    A gap takes one bit, and two where it is not 0. That it surely is where the element before has a magnitude of less
-    than 3, and this one a larger one: it stands first in the list of the next step, and is left out there.
+    A gap takes one bit at least, and two where it is not 0. Take an element with a magnitude below 3 and a larger one
+    behind it. The first is left out of the next step's list of marked ones, so the gap before the second is not 0 there.
     """
     s, bits, larger = len(counts) // 2, np.int64(0), np.int64(0)
     for reach in range(1, s + 1):

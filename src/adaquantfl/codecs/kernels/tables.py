@@ -37,7 +37,7 @@ def entropy(counts):
 def intervals(counts, widest, price, inside, costs, best, table):
     """Cut the levels into aligned intervals of 2^e. table[:, i]: lowest level, width e, (share,) elements.
 
-    An interval costs its elements' bits and its place in the table; a rare one has a slot of its own too, which the
+    An interval costs its elements' bits and its place in the table. A rare one has a slot of its own too, which the
     others then lack. From single levels upwards, two neighbours become one interval where that is cheaper. Returns how
     many there are, or more than SLOTS. price: how dear a place is. inside, costs, best: scratch for 4 s + 2 numbers.
     """
