@@ -171,7 +171,7 @@ def least_bits(values, counts):
     """Bits that a chunk of these levels takes at least; counts[l + s]: how often level l occurs.
 
     A gap takes one bit at least, and two where it is not 0. Take an element with a magnitude below 3 and a larger one
-    behind it. The first is left out of the next step's list of marked ones, so the gap before the second is not 0 there.
+    behind it. The next step leaves the first one out, so the gap before the second is not 0 there.
     """
     s, bits, larger = len(counts) // 2, np.int64(0), np.int64(0)
     for reach in range(1, s + 1):
