@@ -66,7 +66,7 @@ def entropy_bytes(counts: Counts) -> float:
 class LevelTable:
     """Disjoint intervals of levels, ascending: `lowest` up to lowest + 2^width - 1 has `frequency` of the slots."""
 
-    columns: npt.NDArray[np.int64]  # lowest levels, widths, frequencies
+    columns: npt.NDArray[np.int64]  # lowest levels, widths, frequencies; contiguous, so that kernels compile once
 
     @staticmethod
     def of(counts: Counts, widest: int = MOST_WIDTH) -> tuple[LevelTable, float]:
@@ -77,8 +77,8 @@ class LevelTable:
         while found > SLOTS:  # then places in the table become dearer
             found = kernels.intervals(counts, widest, price, *scratch, table)
             price *= 4
-        table = table[:, :found]
-        return LevelTable(table[:3]), kernels.shares(table)
+        content: float = kernels.shares(table, found)
+        return LevelTable(table[:3, :found].copy()), content
 
     @property
     def largest(self) -> int:
@@ -117,7 +117,7 @@ class LevelTable:
             raise FrameError(f"The table has {count:,} intervals of 2^{width} levels at {level}, with s = {s}.")
         if found == kernels.FREQUENCY:
             raise FrameError(f"The table's frequencies have a zero or add up to more than {SLOTS}.")
-        return LevelTable(table[:, :found])
+        return LevelTable(table[:, :found].copy())
 
     def for_reading(self) -> npt.NDArray[np.void]:
         """Each slot's interval, as decode_tile takes it."""
@@ -135,7 +135,8 @@ def shares(symbols: Counts, elements: Counts) -> tuple[npt.NDArray[np.int64], fl
     """Symbols with their shares of the 4096 slots, as columns of a table, and the bits that all elements then take."""
     table = np.zeros((5, len(symbols)), dtype=np.int64)
     table[0], table[3] = symbols, elements
-    return table[:3], kernels.shares(table)
+    content: float = kernels.shares(table, len(symbols))
+    return table[:3], content
 
 
 def varints(numbers: Counts) -> bytes:

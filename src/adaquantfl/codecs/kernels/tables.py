@@ -84,13 +84,13 @@ def intervals(counts, widest, price, inside, costs, best, table):
 
 
 @kernel
-def shares(table):
-    """table[2, i]: shares of the slots in proportion to the elements, at least 1 each, by largest remainder.
+def shares(table, count):
+    """table[2, i], i < count: shares of the slots in proportion to the elements, at least 1 each, by largest remainder.
 
     table[3]: the elements, 2^32 in all at most. table[4]: zeros, and then what remains; -1 where an interval is rare.
     Returns the bits that all elements take.
     """
-    count, slots, total, more = table.shape[1], SLOTS, np.int64(0), True
+    slots, total, more = SLOTS, np.int64(0), True
     for i in range(count):
         total += table[3, i]
     while more:  # what a rare interval has too much is taken from all others
