@@ -46,12 +46,14 @@ def wide(values: np.ndarray, table: dense_wide.SymbolTable) -> dict[str, float]:
     symbols = (dense_wide.as_pairs(values) if table.pairs else values.astype(np.int16))[:SYMBOLS]
     lowest, rows = table.for_writing()
     words, states, cursor = np.empty(SYMBOLS + 200, np.uint16), np.empty(LANES, np.uint32), np.empty(3, np.int64)
-    write = partial(rans.encode_chunk, symbols, lowest, rows, states, cursor, words)
-    size = write()
-    sent, out = words[:size].copy(), np.empty(SYMBOLS, np.int16)
+    sizes = np.empty(1, np.int64)
+    write = partial(rans.encode_chunks, symbols, SYMBOLS, lowest, rows, states, cursor, words, sizes)
+    write()
+    edges = np.array([0, sizes[0]])
+    sent, out = words[: sizes[0]].copy(), np.empty(SYMBOLS, np.int16)
     sent.flags.writeable = False
-    read = partial(rans.decode_chunk, sent, 0, size, table.for_reading(), states, cursor, out)
-    assert read()
+    read = partial(rans.decode_chunks, sent, edges, table.for_reading(), states, cursor, out, SYMBOLS)
+    assert read() == 1
     assert np.array_equal(out, symbols)
     elements = SYMBOLS * (2 if table.pairs else 1)
     return {"wide_encode": speed(write, elements), "wide_decode": speed(read, elements)}
@@ -60,7 +62,7 @@ def wide(values: np.ndarray, table: dense_wide.SymbolTable) -> dict[str, float]:
 def narrow(levels: Any, census: dense_wide.Census) -> dict[str, float]:
     values, (table, _) = levels.values[:SYMBOLS], LevelTable.of(census.counts)
     states, words = np.empty(dense.LANES, np.uint64), np.zeros(SYMBOLS + dense.STATE_WORDS + 1, np.uint32)
-    write = partial(dense.encode_tile, values, *table.for_writing(), states, words)
+    write = partial(dense.encode_tile, values, *table.for_writing(levels.s)[1:], states, words)
     sent = np.append(words[write() :], np.zeros(dense.LANES, np.uint32))
     out = np.empty_like(values)
     read = partial(dense.decode_tile, sent, 0, table.for_reading(), states, out)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl.codecs import auto
+from adaquantfl.codecs.dense_table import histogram
 from adaquantfl.codecs.frame import payload_size
+from adaquantfl.codecs.sparse_size import estimate_size, least_estimate, least_size, nonzeros_per_block
 from support.widths import EVERY_WIDTH
 
 CODECS = ("fixed", "sparse", "dense")
@@ -74,6 +76,29 @@ def test_short_vectors_get_exactly_the_smallest_frame() -> None:
                 assert len(aq.compress(x, s, 1)) == min(len(aq.compress(x, s, 1, codec)) for codec in CODECS)
 
 
+@given(
+    data=st.data(),
+    d=st.integers(1, 3000),
+    density=st.sampled_from([0.02, 0.3, 0.6, 0.9, 1.0]),
+    top=st.sampled_from([1, 2, 3, 4, 20, 300]),
+)
+def test_no_sparse_body_is_below_its_least_size(data: st.DataObject, d: int, density: float, top: int) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    values = (rng.integers(-top, top + 1, d) * (rng.random(d) < density)).astype(np.int16)
+    values = data.draw(st.sampled_from([values, np.sort(values), np.where(np.arange(d) < d // 2, values, 0)]))
+    levels = aq.Levels(values.astype(np.int16), np.float32(1), top)
+    assert least_size(values, histogram(values, top)) <= payload_size(aq.encode(levels, "sparse"))
+
+
+@pytest.mark.parametrize("kind", ["gauss", "heavy", "layers", "mostly zero", "one"])
+@pytest.mark.parametrize("s", [1, 15, 255])
+def test_the_least_estimate_is_not_above_the_estimate(kind: str, s: int) -> None:
+    values = aq.quantize(vector(kind, 50_001), s, 1).values
+    blocks, magnitudes = nonzeros_per_block(values), np.bincount(np.abs(values), minlength=s + 1)
+    assert blocks.sum() == np.count_nonzero(values)
+    assert least_estimate(blocks, magnitudes, len(values)) <= estimate_size(blocks, magnitudes, len(values))
+
+
 def test_frames_of_all_codecs_add_up_together_for_any_number_of_threads(rng: np.random.Generator) -> None:
     d = 300_007
     frames = [
@@ -93,5 +118,5 @@ def test_frames_of_all_codecs_add_up_together_for_any_number_of_threads(rng: np.
     np.testing.assert_allclose(np.frombuffer(results[0], dtype=np.float32), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_look_at_a_short_vector_takes_a_quarter_of_it_at_most() -> None:
-    assert 0 < auto.sample(25_450).size <= 25_450 / 4
+def test_the_look_at_a_vector_takes_a_small_part_of_it() -> None:
+    assert 0 < auto.sample(25_450).size <= 25_450 / 32

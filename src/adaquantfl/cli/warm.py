@@ -47,7 +47,10 @@ def warm(report: Callable[[str], None] = lambda line: None) -> Warmed:
                 total.result()
                 decode(compress(x, s, 1, codec, quantizer=name)).dequantize()
     for s in (100, 1_000):  # long and with many levels in use: the wide body of the dense codec, in both integers
-        decode(compress(np.tile(x, 4), s, 1, "dense", norm="linf"))
+        for codec in ("dense", "auto"):
+            decode(compress(np.tile(x, 4), s, 1, codec, norm="linf"))
+    for s in LEVELS:  # short ones, of which `auto` takes exactly the smallest frame
+        encode(quantize(x[:1_000], s, 1))
     kernels = [kernel for kernel in _kernels() if kernel.stats.cache_path]
     return Warmed(
         sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels),

@@ -7,10 +7,12 @@ be the smallest is not encoded.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
+from ..quantizers.base import L2
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
@@ -18,44 +20,50 @@ from .dense_table import Counts, entropy_bytes, histogram
 from .dense_wide import Census
 from .frame import TILE, Header, payload_size
 from .kernels.dense import STATE_WORDS
-from .sparse_size import ESTIMATE_BLOCK, estimate_even_size, estimate_size
+from .sparse_size import estimate_even_size, estimate_size, least_estimate, least_size, nonzeros_per_block
 
 NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _LEAST_TABLE = 6  # bytes in front of a dense body's streams
 _LISTED = 0.05  # share of non-zeros up to which a list of them takes less time than all levels
+_LONG_LIST = 4  # s from which most levels of a maximum norm are non-zero
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which `sparse` can be the smallest
 _SAMPLE, _BLOCK = 64, 128  # blocks that are looked at to guess that share, and their elements
+_SPREAD = 32  # one element of so many is looked at, at most
 _FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
-_ONES = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 
 def encode(levels: Levels) -> bytes:
     """Levels to the smallest frame."""
     d, top = levels.dimension, levels.top
     if d <= _SHORT:
-        return _shortest(levels, sparse.encode(levels))
+        return _shortest(levels)
     census = Census.of(levels.values, top)
     counts = census.counts
     if _surely_sparse(counts, d):
         return sparse.encode(levels)
-    sizes: dict[str, float] = {fixed.NAME: fixed.body_size(d, top)}
+    blocks = nonzeros_per_block(levels.values)
+    plans: list[dense.Plan] = []
+
+    def measure(name: str) -> float:
+        if name == dense.NAME:
+            plans.append(dense.plan(census, d))
+            return plans[0].size
+        return estimate_size(blocks, _magnitudes(counts), d)
+
+    sizes = {fixed.NAME: fixed.body_size(d, top), dense.NAME: _least_tiles(counts, d)}
     if _sparse_enough(counts, d):
-        sizes[sparse.NAME] = estimate_size(_nonzeros_per_block(levels.values), _magnitudes(counts), d)
-    plan = None
-    if _least_tiles(counts, d) < min(sizes.values()):  # otherwise a table is not worth planning
-        plan = dense.plan(census, d)
-        sizes[dense.NAME] = plan.size
-    choice = min(sizes, key=lambda name: sizes[name])
+        sizes[sparse.NAME] = least_estimate(blocks, _magnitudes(counts), d)
+    choice = _smallest(sizes, {fixed.NAME}, measure)
     if choice == dense.NAME:
-        return dense.encode(levels, plan)
+        return dense.encode(levels, plans[0])
     return fixed.encode(levels) if choice == fixed.NAME else sparse.encode(levels)
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
     """Floats to the frame that `encode` gives for the levels of `quantize`."""
     d = ready.segments.dimension
-    if d > _SHORT and _guess_density(ready) > _LISTED:
+    if _many_nonzeros(ready, s) if d <= _SHORT else _guess_density(ready) > _LISTED:
         return encode(ready.as_levels(ready.levels(0, d, s, low, high), s, segments))
     found = sparse.Nonzeros.of_floats(ready, s, low, high)
     header = Header(ready.tag, sparse.TAG, s, d, segments, ready.scales)
@@ -71,15 +79,35 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
     return encode(ready.as_levels(found.values(d, s), s, segments))
 
 
-def _shortest(levels: Levels, by_sparse: bytes) -> bytes:
-    """The smallest frame of a short vector."""
-    least, size = by_sparse, fixed.body_size(levels.dimension, levels.top)
-    if size <= payload_size(by_sparse):
-        least = fixed.encode(levels)
-    counts = histogram(np.ascontiguousarray(levels.values), levels.top)
-    if _least_dense(entropy_bytes(counts)) < payload_size(least):
-        least = min(least, dense.encode(levels, dense.plan(Census(counts), levels.dimension)), key=len)
-    return least
+def _shortest(levels: Levels, by_sparse: bytes | None = None) -> bytes:
+    """The smallest frame of a short vector. by_sparse: the frame of `sparse`, where there is one already."""
+    values = np.ascontiguousarray(levels.values)
+    counts = histogram(values, levels.top)
+    frames = {} if by_sparse is None else {sparse.NAME: by_sparse}
+
+    def measure(name: str) -> float:
+        if name == dense.NAME:
+            frames[name] = dense.encode(levels, dense.plan(Census(counts), levels.dimension))
+        else:
+            frames[name] = fixed.encode(levels) if name == fixed.NAME else sparse.encode(levels)
+        return payload_size(frames[name])
+
+    sizes = {
+        fixed.NAME: fixed.body_size(levels.dimension, levels.top),
+        sparse.NAME: least_size(values, counts) if by_sparse is None else payload_size(by_sparse),
+        dense.NAME: _least_dense(entropy_bytes(counts)),
+    }
+    return frames[_smallest(sizes, set(frames), measure)]
+
+
+def _smallest(sizes: dict[str, float], known: set[str], measure: Callable[[str], float]) -> str:
+    """The codec with the smallest size. Those that are not `known` are the least that it can be, and are measured only
+    where they are the least of all.
+    """
+    while (name := min(sizes, key=sizes.__getitem__)) not in known:
+        sizes[name] = measure(name)
+        known.add(name)
+    return name
 
 
 def _least_dense(entropy: float) -> float:
@@ -120,18 +148,15 @@ def _magnitudes(counts: Counts) -> Counts:
     return magnitudes
 
 
-def _nonzeros_per_block(values: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
-    bytes_each = ESTIMATE_BLOCK // 8
-    ones = np.zeros(-(-len(values) // ESTIMATE_BLOCK) * bytes_each, dtype=np.uint8)
-    ones[: -(-len(values) // 8)] = _ONES[np.packbits(values != 0)]
-    counts: npt.NDArray[np.int64] = ones.reshape(-1, bytes_each).sum(axis=1, dtype=np.int64)
-    return counts
+def _many_nonzeros(ready: Prepared, s: int) -> bool:
+    """Whether a list of a short vector's non-zeros is likely to be long: by the norm alone, without a look at it."""
+    return s * s * ready.segments.count > ready.segments.dimension if ready.norm == L2 else s > _LONG_LIST
 
 
 def _guess_density(ready: Prepared) -> float:
     """The expected share of non-zeros in a sample. It decides which way is taken to the answer, not the answer."""
     if ready.segments.count == 1:  # without a list of places
-        rows = min(_SAMPLE, len(ready.x) // (4 * _BLOCK))
+        rows = min(_SAMPLE, len(ready.x) // (_SPREAD * _BLOCK))
         step = len(ready.x) // rows
         blocks = ready.x[: rows * step].reshape(rows, step)[:, :_BLOCK]
         return float(np.minimum(np.abs(blocks) * ready.inverse[0], 1.0).mean())
@@ -141,6 +166,6 @@ def _guess_density(ready: Prepared) -> float:
 
 
 def sample(d: int) -> npt.NDArray[np.int64]:
-    """Blocks spread over the vector; of a short one a quarter at most: looking must not cost more than encoding."""
-    starts = np.linspace(0, d - _BLOCK, min(_SAMPLE, d // (4 * _BLOCK)), dtype=np.int64)
+    """Blocks spread over the vector; of a short one a part: looking must not cost more than encoding."""
+    starts = np.linspace(0, d - _BLOCK, min(_SAMPLE, d // (_SPREAD * _BLOCK)), dtype=np.int64)
     return starts[:, None] + np.arange(_BLOCK)

@@ -8,6 +8,7 @@ Long vectors have a wide body, which is read and written several times as fast (
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from . import dense_wide as wide
-from .dense_table import TILES_EACH, LevelTable, Reader, histogram
+from .dense_table import TILES_EACH, LevelTable, Reader, Writing, histogram
 from .dense_wide import Census
 from .frame import TILE, Frame, Header, Part, framed
 from .kernels import dense as kernels
@@ -33,11 +34,11 @@ TILE_OVERHEAD = 24  # bytes of a tile that carry no levels, about
 
 @dataclass(frozen=True)
 class Plan:
-    """How a vector would be written: a wide body's plan or a narrow one's table, and about how many bytes it takes."""
+    """How a vector would be written: a wide body's plan or a narrow one's, and about how many bytes it takes."""
 
     size: float
     wide: wide.Plan | None
-    table: LevelTable | None
+    narrow: Writing | None
 
 
 def plan(census: Census, dimension: int) -> Plan:
@@ -54,7 +55,8 @@ def plan(census: Census, dimension: int) -> Plan:
     tiles = -(-dimension // TILE)
     # A final state holds between 31 and 63 bits, 16 of them content on average.
     states = max(content / 8 - 2 * LANES * tiles, 0.0) + 4 * STATE_WORDS * tiles
-    return Plan(len(table.to_bytes(len(census.counts) // 2)) + 2 * tiles + states, None, table)
+    writing = table.for_writing(len(census.counts) // 2)
+    return Plan(len(writing.head) + 2 * tiles + states, None, writing)
 
 
 def encode(levels: Levels, how: Plan | None = None) -> bytes:
@@ -64,31 +66,32 @@ def encode(levels: Levels, how: Plan | None = None) -> bytes:
     if how is None:
         long = len(values) >= wide.LEAST_ELEMENTS
         how = plan(Census.of(values, top) if long else Census(histogram(values, top)), levels.dimension)
-    if how.table:
-        return framed(Header.of(levels, TAG), _encode_narrow(values, top, how.table))
+    if how.narrow:
+        return framed(Header.of(levels, TAG), _encode_narrow(values, how.narrow))
     assert how.wide
     return framed(Header.of(levels, wide.TAG), wide.encode(values, how.wide))
 
 
-def _encode_narrow(values: npt.NDArray[np.signedinteger], top: int, table: LevelTable) -> list[Part]:
+def _encode_narrow(values: npt.NDArray[np.signedinteger], how: Writing) -> list[Part]:
     """The parts of a body with four states: the smallest for few elements, and for levels with long tails."""
-    lowest, index, rows = table.for_writing()
     tiles = -(-len(values) // TILE)
-    streams: list[npt.NDArray[np.uint32]] = [np.empty(0, dtype=np.uint32)] * tiles
+    streams: list[Part] = [b""] * tiles
 
     def work(first: int, last: int) -> None:
         scratch = empty(min(len(values), TILE) + STATE_WORDS + 1, np.uint32)
         states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
-            start = kernels.encode_tile(values[tile * TILE : (tile + 1) * TILE], lowest, index, rows, states, scratch)
-            streams[tile] = empty(len(scratch) - start, np.uint32)
-            streams[tile][:] = scratch[start:]
-        done(scratch)
+            here = values[tile * TILE : (tile + 1) * TILE]
+            start = kernels.encode_tile(here, how.lowest, how.intervals, how.rows, states, scratch)
+            stream = scratch[start:].view(np.uint8)
+            if tile < last - 1:  # the scratch is used again
+                stream = empty(len(stream), np.uint8)
+                stream[:] = scratch[start:].view(np.uint8)
+            streams[tile] = stream
 
     over_ranges(work, tiles, TILES_EACH)
-    head = table.to_bytes(top) + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
-    head += bytes(-len(head) % 4)
-    return [head, *(stream.view(np.uint8) for stream in streams)]
+    head = how.head + b"".join([varint(len(stream) // 4 - STATE_WORDS) for stream in streams])
+    return [head + bytes(-len(head) % 4), *streams]
 
 
 def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
@@ -110,30 +113,28 @@ def open_body(frame: Frame) -> DenseBody:
         raise FrameError(f"The body has {len(body):,} bytes; d = {d:,} needs at least {4 * STATE_WORDS * tiles:,}.")
     reader = Reader(body)
     table = LevelTable.read(reader, top)
-    lengths = np.array([reader.varint() for _ in range(tiles)], dtype=np.int64) + STATE_WORDS
+    edges = [*accumulate((reader.varint() + STATE_WORDS for _ in range(tiles)), initial=0)]
     reader.skip_padding()
-    edges = np.concatenate([[0], np.cumsum(lengths)])
-    if 4 * int(edges[-1]) != len(body) - reader.position:
-        raise FrameError(
-            f"The tiles should have {4 * int(edges[-1]):,} bytes, but {len(body) - reader.position:,} follow the table."
-        )
+    size, left = 4 * edges[-1], len(body) - reader.position
+    if size != left:
+        raise FrameError(f"The tiles should have {size:,} bytes, but {left:,} follow the table.")
     words = empty(edges[-1] + LANES, "<u4")  # a copy: aligned, and with words behind its end
     words[:-LANES], words[-LANES:] = body[reader.position :].view("<u4"), 0
     slots = table.for_reading()
     values = empty(d, level_dtype(table.largest))
-    ends = np.empty(tiles, dtype=np.int64)
+    wrong: list[int] = []
 
     def work(first: int, last: int) -> None:
         states = np.empty(LANES, dtype=np.uint64)
         for tile in range(first, last):
             target = values[tile * TILE : (tile + 1) * TILE]
-            ends[tile] = kernels.decode_tile(words, edges[tile], slots, states, target)
+            if kernels.decode_tile(words, edges[tile], slots, states, target) != edges[tile + 1]:
+                wrong.append(tile)
 
     over_ranges(work, tiles, TILES_EACH)
     done(words)
-    if (ends != edges[1:]).any():
-        bad = int(np.flatnonzero(ends != edges[1:])[0])
-        raise FrameError(f"The stream of tile {bad} does not end where it should: the sender is at fault.")
+    if wrong:
+        raise FrameError(f"The stream of tile {min(wrong)} does not end where it should: the sender is at fault.")
     return DenseBody(values)
 
 

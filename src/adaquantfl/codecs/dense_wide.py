@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..memory import done, empty
+from ..memory import empty
 from ..quantizers.levels import level_dtype
 from ..threads import over_ranges
-from .dense_table import TILES_EACH, Counts, LevelTable, Reader, entropy_bytes, histogram, shares, varints
+from .dense_table import TILES_EACH, Counts, LevelTable, Reader, entropy_bytes, histogram, shares, slots, varints
 from .frame import TILE, Frame, Part
 from .kernels import rans
 from .kernels.rans import MOST_WIDTH, STATE_WORDS
-from .kernels.rans_vectors import BIAS_BITS, FREQUENCY_BITS, LANES, SCALE_BITS, WIDTH_BITS
+from .kernels.rans_vectors import LANES, SCALE_BITS, WIDTH_BITS
 from .varints import varint
 
 TAG = 3
@@ -35,7 +35,6 @@ LEAST_ELEMENTS = 2**14  # fewer would have to take 12 bits each
 _LOOK = 4096  # elements that are looked at first
 _MOST_SPAN = 2**14  # levels from the lowest to the highest: their intervals must fit the slots
 _SLOTS = 1 << SCALE_BITS
-_ROUNDED_DOWN = np.float32(1 - 2.0**-22)
 Symbols = npt.NDArray[np.int16]
 
 
@@ -46,9 +45,7 @@ class SymbolTable:
     The symbol of a pair is its two bytes, the first element's first: reading writes both at once.
     """
 
-    lowest: npt.NDArray[np.int64]
-    widths: npt.NDArray[np.int64]
-    frequencies: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]  # lowest symbols, widths, frequencies
     pairs: int = 0
 
     @staticmethod
@@ -60,26 +57,25 @@ class SymbolTable:
         table, content = LevelTable.of(counts, MOST_WIDTH)
         if table.largest >= 2**15:  # an interval may begin below the lowest level
             return None
-        return SymbolTable(table.lowest, table.widths, table.frequencies), content
+        return SymbolTable(table.columns), content
 
     @staticmethod
     def of_pairs(counts: Counts, largest: int) -> tuple[SymbolTable, float]:
         """The same for a histogram of pairs, in the order of `pair_symbols`."""
         symbols, used = pair_symbols(largest), np.flatnonzero(counts)
-        frequencies = shares(counts[used])
-        content = float((counts[used] * (SCALE_BITS - np.log2(frequencies))).sum())
-        return SymbolTable(symbols[used], np.zeros_like(used), frequencies, largest), content
+        columns, content = shares(symbols[used], counts[used])
+        return SymbolTable(columns, largest), content
 
     @property
     def largest(self) -> int:
         """The largest magnitude of a level that the table can express, at least 1."""
-        return self.pairs or max(1, -int(self.lowest[0]), int(self.lowest[-1]) + (1 << int(self.widths[-1])) - 1)
+        return self.pairs or LevelTable(self.columns).largest
 
     def to_bytes(self, s: int) -> bytes:
         if not self.pairs:
-            return LevelTable(self.lowest, self.widths, self.frequencies).to_bytes(s)
+            return LevelTable(self.columns).to_bytes(s)
         each = np.zeros(len(pair_symbols(self.pairs)), dtype=np.int64)
-        each[np.isin(pair_symbols(self.pairs), self.lowest)] = self.frequencies
+        each[np.isin(pair_symbols(self.pairs), self.columns[0])] = self.columns[2]
         return varints(each)
 
     @staticmethod
@@ -89,7 +85,7 @@ class SymbolTable:
             table = LevelTable.read(reader, s, MOST_WIDTH)
             if table.largest >= 2**15:
                 raise FrameError(f"The table of a wide body reaches {table.largest:,}; 32,767 is the limit.")
-            return SymbolTable(table.lowest, table.widths, table.frequencies)
+            return SymbolTable(table.columns)
         if pairs > min(s, LARGEST_OF_PAIR):
             raise FrameError(f"Pairs of levels up to {pairs} with s = {s}; {LARGEST_OF_PAIR} is the limit.")
         symbols = pair_symbols(pairs)
@@ -97,31 +93,19 @@ class SymbolTable:
         if each.sum() != _SLOTS:
             raise FrameError(f"The frequencies of the pairs add up to {each.sum():,} instead of {_SLOTS:,}.")
         used = np.flatnonzero(each)
-        return SymbolTable(symbols[used], np.zeros_like(used), each[used], pairs)
+        return SymbolTable(np.stack([symbols[used], np.zeros_like(used), each[used]]), pairs)
 
     def for_writing(self) -> tuple[int, npt.NDArray[np.uint64]]:
-        """The lowest symbol, and what encode_chunk takes for each symbol from there on."""
-        base = int(self.lowest.min())
-        end = int((self.lowest + (1 << self.widths)).max())
+        """The lowest symbol, and what encode_chunks takes for each symbol from there on."""
+        lowest, widths, _ = self.columns
+        base, end = int(lowest.min()), int((lowest + (1 << widths)).max())
         rows = np.zeros(end - base, dtype=np.uint64)
-        starts = np.cumsum(self.frequencies) - self.frequencies
-        reciprocals = (np.float32(1) / self.frequencies.astype(np.float32) * _ROUNDED_DOWN).view(np.uint32)
-        common = (
-            reciprocals.astype(np.int64) | (self.frequencies - 1) << 32 | self.widths << 32 + FREQUENCY_BITS + BIAS_BITS
-        )
-        for raw in range(1 << int(self.widths.max())):
-            here = self.widths >= raw.bit_length()
-            bias = starts[here] + (raw << SCALE_BITS)
-            rows[self.lowest[here] + raw - base] = (common[here] | bias << 32 + FREQUENCY_BITS).astype(np.uint64)
+        rans.rows_of(self.columns, base, rows)
         return base, rows
 
     def for_reading(self) -> npt.NDArray[np.uint64]:
-        """Each slot's frequency, its place among its interval's, and the interval, as decode_chunk takes them."""
-        starts = np.cumsum(self.frequencies) - self.frequencies
-        places = np.arange(_SLOTS) - np.repeat(starts, self.frequencies)
-        each = self.frequencies | (self.lowest << WIDTH_BITS | self.widths) << 32
-        slots: npt.NDArray[np.uint64] = (np.repeat(each, self.frequencies) | places << 16).astype(np.uint64)
-        return slots
+        """Each slot's frequency, its place among its interval's, and the interval, as decode_chunks takes them."""
+        return slots(self.columns, WIDTH_BITS)
 
 
 @lru_cache
@@ -216,23 +200,20 @@ def encode(values: npt.NDArray[np.signedinteger], how: Plan) -> list[Part]:
     if how.symbols is None and (table.pairs or values.itemsize > 2):
         symbols = as_pairs(values) if table.pairs else values.astype(np.int16)
     lowest, rows = table.for_writing()
-    chunks = -(-len(symbols) // chunk)
-    streams: list[npt.NDArray[np.uint16]] = [np.empty(0, dtype=np.uint16)] * chunks
+    sizes = np.empty(-(-len(symbols) // chunk), dtype=np.int64)
+    streams: dict[int, npt.NDArray[np.uint16]] = {}
 
     def work(first: int, last: int) -> None:
-        scratch = empty(min(chunk, len(symbols)) + 16 + STATE_WORDS, np.uint16)
+        here = symbols[first * chunk : last * chunk]
+        words = empty(len(here) + (last - first) * STATE_WORDS + 16, np.uint16)
         states, cursor = np.empty(LANES, dtype=np.uint32), np.empty(rans.CURSOR, dtype=np.int64)
-        for i in range(first, last):
-            here = symbols[i * chunk : (i + 1) * chunk]
-            size = rans.encode_chunk(here, lowest, rows, states, cursor, scratch)
-            streams[i] = empty(size, np.uint16)
-            streams[i][:] = scratch[:size]
-        done(scratch)
+        rans.encode_chunks(here, chunk, lowest, rows, states, cursor, words, sizes[first:last])
+        streams[first] = words[: sizes[first:last].sum()]
 
-    over_ranges(work, chunks, smallest=1)
-    head = how.head + b"".join(varint(len(stream) - STATE_WORDS) for stream in streams)
+    over_ranges(work, len(sizes), smallest=1)
+    head = how.head + b"".join([varint(size - STATE_WORDS) for size in sizes.tolist()])
     head += bytes(-len(head) % 4)
-    return [head, *(stream.view(np.uint8) for stream in streams)]
+    return [head, *(streams[first].view(np.uint8) for first in sorted(streams))]
 
 
 def read(frame: Frame) -> npt.NDArray[np.signedinteger]:
@@ -263,10 +244,10 @@ def read(frame: Frame) -> npt.NDArray[np.signedinteger]:
 
     def work(first: int, last: int) -> None:
         states, cursor = np.empty(LANES, dtype=np.uint32), np.empty(rans.CURSOR, dtype=np.int64)
-        for i in range(first, last):
-            here = symbols[i * chunk : (i + 1) * chunk]
-            if not rans.decode_chunk(words, edges[i], edges[i + 1], slots, states, cursor, here):
-                wrong.append(i)
+        here = symbols[first * chunk : last * chunk]
+        read = rans.decode_chunks(words, edges[first : last + 1], slots, states, cursor, here, chunk)
+        if read < last - first:
+            wrong.append(first + read)
 
     over_ranges(work, chunks, smallest=1)
     if wrong or values[d:].any():

@@ -34,6 +34,7 @@ _FIXED_PART = struct.Struct(
     "<4sBBBBIIQQ"
 )  # magic, version, quantizer, codec, layout, s, scales, dimension, body length
 _CRC = struct.Struct("<I")
+_FLOATS = np.dtype("<f4")
 _KEY = struct.Struct("<Q")
 HEADER_SIZE, CRC_SIZE = _FIXED_PART.size, _CRC.size
 _WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
@@ -160,8 +161,8 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     numbers, key = None, None
     if kind and kind.number:
         count = kind.numbers(scales)
-        numbers = _read_floats(view, position, count, kind.number.wire)
-        position += count * np.dtype(kind.number.wire).itemsize
+        wire = np.dtype(kind.number.wire)
+        numbers, position = _read_floats(view, position, count, wire), position + count * wire.itemsize
     if kind and kind.keyed:
         key, position = _read_key(view, position), position + _KEY.size
     header = Header(quantizer, codec, s, size, segments, values, numbers, key)
@@ -226,7 +227,7 @@ def _pack_header(header: Header, body_size: int) -> bytes:
         header.dimension,
         body_size,
     )
-    head = fixed + lengths + header.scales.astype("<f4").tobytes()
+    head = fixed + lengths + np.asarray(header.scales, dtype=_FLOATS).tobytes()
     if header.numbers is not None and header.kind.number is not None:
         head += header.numbers.astype(header.kind.number.wire).tobytes()
     if header.key is not None:
@@ -263,8 +264,10 @@ def _read_segments(
     return lengths, position
 
 
-def _read_floats(view: memoryview, position: int, count: int, wire: str = "<f4") -> npt.NDArray[np.float32]:
-    end = position + count * np.dtype(wire).itemsize
+def _read_floats(
+    view: memoryview, position: int, count: int, wire: np.dtype[np.number] = _FLOATS
+) -> npt.NDArray[np.float32]:
+    end = position + count * wire.itemsize
     if end > len(view) - _CRC.size:
         raise FrameError("Truncated: the header ends before its last scale.")
     return np.frombuffer(view[position:end], dtype=wire).astype(np.float32)

@@ -194,7 +194,7 @@ class Quantizer(ABC):
 
         It is growth x scale. A rotation of n elements can put all of them into one, sqrt(n) times as large.
         """
-        largest = float(scales.max()) * self.growth(s, numbers)
+        largest = float(scales[0] if len(scales) == 1 else scales.max()) * self.growth(s, numbers)
         return largest * math.sqrt(dimension if segments is None else segments.max()) if self.rotates else largest
 
     def refusal(self, lengths: npt.NDArray[np.int64], numbers: npt.NDArray[np.float32] | None) -> str:

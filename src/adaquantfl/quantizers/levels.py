@@ -55,7 +55,7 @@ class Levels:
         >>> [quantize(np.array([3.0, -4.0]), s=5, key=0, segments=each).scales.tolist() for each in (None, [1, 1])]
         [[5.0], [3.0, 4.0]]
         """
-        return np.atleast_1d(np.asarray(self.scale, dtype=np.float32))
+        return np.asarray(self.scale, dtype=np.float32).reshape(-1)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:

@@ -46,12 +46,12 @@ def histogram(values, s, counts):
         a, b, c, d = counts[0], counts[1], counts[2], counts[3]
         for i in range(whole):
             four = values[_HISTOGRAMS * i : _HISTOGRAMS * i + _HISTOGRAMS]
-            a[np.uint64(np.int64(four[0]) + s)] += np.uint32(1)
-            b[np.uint64(np.int64(four[1]) + s)] += np.uint32(1)
-            c[np.uint64(np.int64(four[2]) + s)] += np.uint32(1)
-            d[np.uint64(np.int64(four[3]) + s)] += np.uint32(1)
+            a[np.uint64(np.int64(four[0]) + s)] += 1
+            b[np.uint64(np.int64(four[1]) + s)] += 1
+            c[np.uint64(np.int64(four[2]) + s)] += 1
+            d[np.uint64(np.int64(four[3]) + s)] += 1
     for value in values[_HISTOGRAMS * whole :]:
-        counts[0, np.uint64(np.int64(value) + s)] += np.uint32(1)
+        counts[0, np.uint64(np.int64(value) + s)] += 1
 
 
 @inline

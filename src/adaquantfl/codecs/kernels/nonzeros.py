@@ -51,6 +51,17 @@ def find(values, first, last, slots, counts, index, level, found):
 
 
 @kernel
+def count_blocks(values, size, counts):
+    """counts[i] = how many of the values size i up to size (i + 1) are not zero."""
+    for i in range(len(counts)):
+        block = values[i * size : (i + 1) * size]
+        here = np.int32(0)
+        for j in range(len(block)):
+            here = np.int32(here + np.int32(block[j] != 0))
+        counts[i] = here
+
+
+@kernel
 def quantize_find(x, offsets, inverse, top, low, high, first, last, row, rest, slots, counts, index, level, found):
     """Like quantizing and then `find`, but the levels of one row at a time are all that is written.
 

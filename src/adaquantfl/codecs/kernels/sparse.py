@@ -84,13 +84,11 @@ def _gap_code(gap, mean, width):
     bits = _width(divisor)
     rest = gap - quotient * divisor
     short = (np.int64(1) << bits) - divisor  # this many remainders take one bit less
-    code, length = np.uint64(rest), bits - 1
-    if rest >= short:
-        both = np.uint64(rest + short)
-        high = max(length, np.int64(0))
-        code = np.uint64(np.uint64(both >> np.uint64(1)) | np.uint64(np.uint64(both & np.uint64(1)) << np.uint64(high)))
-        length = bits
-    return np.uint64(_ones(quotient) | np.uint64(code << np.uint64(quotient + 1))), quotient + 1 + length
+    longer = np.int64(rest >= short)  # no branch: it could not be predicted
+    high = bits - 1 if bits > 0 else np.int64(0)  # `max` takes Numba longer to compile
+    both = np.int64(rest + short * longer)
+    code = np.uint64((both >> longer) | ((both & longer) << high))
+    return np.uint64(_ones(quotient) | np.uint64(code << np.uint64(quotient + 1))), quotient + bits + longer
 
 
 @inline
@@ -103,7 +101,7 @@ def _read_gap(view, mean, width):
         return LONGEST * divisor + np.int64(np.uint64(view >> np.uint64(LONGEST)) & _ones(width)), LONGEST + width
     bits = _width(divisor)
     view = np.uint64(view >> np.uint64(quotient + 1))
-    high = max(bits - 1, np.int64(0))
+    high = bits - 1 if bits > 0 else np.int64(0)
     rest = np.int64(view & _ones(high))
     short = (np.int64(1) << bits) - divisor
     both = 2 * rest + np.int64(np.uint64(view >> np.uint64(high)) & np.uint64(1)) - short
@@ -124,15 +122,11 @@ def _put_gamma(words, position, number):
 @inline
 def _read_gamma(words, position, most):
     """Returns the number, or most + 1 where it is larger, and the position behind it."""
-    view, bits = _look(words, position), 0
-    while bits < 33 and view & np.uint64(1):
-        view >>= np.uint64(1)
-        bits += 1
+    stop = np.int64(~_look(words, position) & _ones(33)) | (np.int64(1) << 33)
+    bits = floor_log2(stop & -stop)
     position += bits + 1
-    if bits == 33:
-        return most + 1, position
-    low = np.int64(_look(words, position) & _ones(bits))
-    return min((np.int64(1) << bits) + low, most + 1), position + bits
+    number = np.int64(_look(words, position) & _ones(bits)) + (np.int64(1) << bits)
+    return (number if number <= most else most + 1), position + bits
 
 
 @kernel
@@ -170,6 +164,26 @@ def encode_chunk(index, level, start, size, places, words):
     for k in range(listed):
         position = _put_gamma(words, position, np.int64(abs(level[places[k]])) - 2)
     return position
+
+
+@kernel
+def least_bits(values, counts):
+    """Bits that a chunk of these levels takes at least; counts[l + s]: how often level l occurs.
+
+    A gap takes one bit at least, and two where it is not 0. Take an element with a magnitude below 3 and a larger one
+    behind it. The next step leaves the first one out, so the gap before the second is not 0 there.
+    """
+    s, bits, larger = len(counts) // 2, np.int64(0), np.int64(0)
+    for reach in range(1, s + 1):
+        here = counts[s + reach] + counts[s - reach]
+        bits += here * ((reach if reach < 3 else 3) + 1)
+        if reach > 2:
+            bits += here * (2 * floor_log2(np.int64(reach - 2)) + 1)
+    before, after = values[: len(values) - 1], values[1:]
+    for i in range(len(before)):
+        left, right = abs(before[i]), abs(after[i])
+        larger += np.int64((left < 3) & (right > left))
+    return bits + larger
 
 
 @kernel
