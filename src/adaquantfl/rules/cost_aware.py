@@ -124,9 +124,10 @@ class CostAware(Rule):
             s = curve.least(HARM_TARGET_SHARE * self.harm / self._measured(survey))
             return replace(state, s=s, memory={**memory, "pressed": True})
         else:
-            memory["recent"] = [*memory["recent"], self._measured(survey)][-RECENT:]
-            # The median: bursts are noise along the steepest directions, which the next round repairs.
-            sharpness = max(median(memory["recent"]), 0.0) * memory["caution"]
+            # The size: where noise lowered the loss by luck, the next noise may raise it. The median: bursts are noise
+            # along the steepest directions, which the next round repairs.
+            memory["recent"] = [*memory["recent"], abs(self._measured(survey))][-RECENT:]
+            sharpness = median(memory["recent"]) * memory["caution"]
             best = curve.best(self.repair * sharpness / Trend(memory["trend"]).power)
             s = max(best, curve.least(self.harm / sharpness) if sharpness else 0.0)
         memory["started"] = True
