@@ -45,7 +45,8 @@ def details(records: Path) -> str:
 
 def blocks(records: Path = ROOT / ablation.RECORDS) -> dict[str, str]:
     """The marked texts of the page."""
-    return {"ablation": overview(records), "ablation-details": details(records)}
+    spending = tables.markdown(ablation.spending(records))
+    return {"ablation": overview(records), "ablation-spending": spending, "ablation-details": details(records)}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from .uplink import levels_for
 
 _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
 _STEPS = 1024  # of a binary logarithm
+MOST = 2.0**31  # that an entry says
 _MEASURED = struct.Struct("<ff")
 
 
@@ -60,8 +61,9 @@ def take(update: Vector, order: Order, lengths: tuple[int, ...], loss: float, ha
             error = energy / max(float(np.dot(update, update)), 1e-30)
             frame = encode(levels, order.codec)
         measured.append((error, len(frame)))
-    logarithms = np.log2(np.clip(measured, 2.0**-31, 2.0**31))
-    return _MEASURED.pack(loss, harm) + np.rint(_STEPS * logarithms).astype("<i2").tobytes()
+    bounded = np.clip(np.nan_to_num(measured, nan=MOST), 1 / MOST, MOST)
+    entries: npt.NDArray[np.int16] = np.rint(_STEPS * np.log2(bounded)).astype("<i2")
+    return _MEASURED.pack(loss, harm) + entries.tobytes()
 
 
 def read(data: bytes, candidates: int) -> ClientSurvey:
