@@ -1,7 +1,8 @@
 """Trials of cost-aware on tasks that are not judged elsewhere: its constants over two orders of magnitude.
 
-    python -m studies.rule_trials                   run what is missing, then print the table
-    python -m studies.rule_trials --table           only print the table
+    python -m studies.rule_trials                                   run what is missing, then print the table
+    python -m studies.rule_trials --tasks mlp-1.0,logistic-1.0 --seeds 100
+    python -m studies.rule_trials --table                           only print the table
 
 Partitions are Dirichlet 1.0 and 0.1, and seeds begin at 100; the tasks that are judged have neither. As in
 `studies.floor`, a method has float32's rounds and 20 % more, and bytes up are counted until it is as good as float32.
@@ -82,13 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--tasks", default=",".join(TASKS), help="separated by commas")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="separated by commas")
     parser.add_argument("--table", action="store_true", help="only print the table of what is recorded")
     options = parser.parse_args(arguments)
+    if unknown := [name for name in options.tasks.split(",") if name not in TASKS]:
+        parser.error(f"no {unknown[0]!r}; there are {', '.join(TASKS)}.")
     if not options.table:
-        for seed in SEEDS:
+        for seed in map(int, options.seeds.split(",")):
             for setting in SETTINGS:
-                for task in TASKS.values():
-                    records.run_missing(task, setting.keys["method"], setting, seed, options.records)
+                for name in options.tasks.split(","):
+                    records.run_missing(TASKS[name], setting.keys["method"], setting, seed, options.records)
     for row in table(options.records):
         print(*(f"{cell:>30}" for cell in row))
 

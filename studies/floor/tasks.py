@@ -28,24 +28,24 @@ class FloorTask:
 
 _LOCAL = {"tau": 5, "batch_size": 32, "loss_samples": 64, "workers": 1, "evaluate_every": 2}
 _PICTURES = {**_LOCAL, "dataset": "fashion-mnist-sample"}
-ALL: dict[str, Any] = {"clients": 8}
-SOME: dict[str, Any] = {
+_ALL: dict[str, Any] = {"clients": 8}
+_SOME: dict[str, Any] = {
     "clients": 100, "clients_per_round": 5, "evaluate_every": 4, "loss": "round", "loss_smoothing": 0.9,
 }  # fmt: skip
 
 
-def mlp(name: str, title: str, partition: str, rounds: int, clients: dict[str, Any]) -> FloorTask:
-    settings = {**_PICTURES, "model": "mlp", "eta": 0.2 if clients is ALL else 0.1, "partition": partition, **clients}
+def _mlp(name: str, title: str, partition: str, rounds: int, clients: dict[str, Any]) -> FloorTask:
+    settings = {**_PICTURES, "model": "mlp", "eta": 0.2 if clients is _ALL else 0.1, "partition": partition, **clients}
     return FloorTask(name, title, "demo", rounds, settings, cheap=True)
 
 
-def logistic(name: str, title: str, function: str, rounds: int, clients: dict[str, Any]) -> FloorTask:
-    settings = {**_LOCAL, "eta": 0.1 if clients is ALL else 0.05, **clients}
+def _logistic(name: str, title: str, function: str, rounds: int, clients: dict[str, Any]) -> FloorTask:
+    settings = {**_LOCAL, "eta": 0.1 if clients is _ALL else 0.05, **clients}
     return FloorTask(name, title, f"{LOGISTIC}:{function}", rounds, settings, cheap=True)
 
 
 def _cnn(partition: str) -> FloorTask:
-    settings = {**_PICTURES, "model": "cnn", "eta": 0.1, "tau": 10, "batch_size": 16, **ALL}
+    settings = {**_PICTURES, "model": "cnn", "eta": 0.1, "tau": 10, "batch_size": 16, **_ALL}
     return FloorTask(
         f"cnn-{partition}", f"CNN, {partition}, 8 clients", "demo", 60,
         {**settings, "partition": PARTITIONS[partition]},
@@ -57,10 +57,10 @@ def _every() -> list[FloorTask]:
     for key, partition in PARTITIONS.items():
         function = {"sorted": "sorted_labels"}.get(key, key)
         found += [
-            logistic(f"logistic-{key}", f"logistic regression, {key}, 8 clients", function, 50, ALL),
-            mlp(f"mlp-{key}", f"MLP, {key}, 8 clients", partition, 60, ALL),
-            logistic(f"logistic-{key}-5-of-100", f"logistic regression, {key}, 5 of 100", function, 90, SOME),
-            mlp(f"mlp-{key}-5-of-100", f"MLP, {key}, 5 of 100", partition, 100, SOME),
+            _logistic(f"logistic-{key}", f"logistic regression, {key}, 8 clients", function, 50, _ALL),
+            _mlp(f"mlp-{key}", f"MLP, {key}, 8 clients", partition, 60, _ALL),
+            _logistic(f"logistic-{key}-5-of-100", f"logistic regression, {key}, 5 of 100", function, 90, _SOME),
+            _mlp(f"mlp-{key}-5-of-100", f"MLP, {key}, 5 of 100", partition, 100, _SOME),
         ]
     resnet = {"workers": 1, "evaluate_every": 2, "target_loss": 0.0}
     return [
@@ -80,5 +80,5 @@ def _every() -> list[FloorTask]:
 
 TASKS = {task.name: task for task in _every()}
 # Settings are tried on a partition and a seed that no judged task has.
-TRIAL = mlp("trial", "MLP, Dirichlet 1.0, 8 clients", "dirichlet(1.0)", 60, ALL)
+TRIAL = _mlp("trial", "MLP, Dirichlet 1.0, 8 clients", "dirichlet(1.0)", 60, _ALL)
 TRIAL_SEED = 100

@@ -17,16 +17,6 @@ def dirichlet(clients: int, seed: int) -> aq.OwnTask:
     return _task(clients, seed, "dirichlet(0.3)")
 
 
-def nearly_equal(clients: int, seed: int) -> aq.OwnTask:
-    """Alpha = 1: of `studies.rule_trials`."""
-    return _task(clients, seed, "dirichlet(1.0)")
-
-
-def few_classes(clients: int, seed: int) -> aq.OwnTask:
-    """Alpha = 0.1: of `studies.rule_trials`."""
-    return _task(clients, seed, "dirichlet(0.1)")
-
-
 def sorted_labels(clients: int, seed: int) -> aq.OwnTask:
     """One or two classes per client."""
     return _task(clients, seed, "sorted")
