@@ -26,7 +26,7 @@ def overview(records: Path) -> str:
         found = [ablation.best_constant(records, task, share) for share in ablation.SHARES]
         if any(found):
             cells = [cell for one in found for cell in (_cells(*one) if one else ("none got there", "—"))]
-            grid.append([task, *cells])
+            grid.append([task + ablation.earlier_rule(records, task, ablation.OURS), *cells])
     return tables.markdown(grid)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,8 @@ def table(records: Path, task: str) -> list[list[str]]:
             times = ratio(group, runs[OURS], one) if value else None
             cells += [f"{value / 1000:,.0f}" if value else "never", f"{times:.2f}" if times else "—"]
         diverged = sum(one.failed for one in group.values())
-        label = method + (f" ({diverged} of {len(group)} diverged)" if diverged else "")
+        label = method + earlier_rule(records, task, method)
+        label += (f" ({diverged} of {len(group)} diverged)" if diverged else "")
         rows.append(([value or float("inf") for value in reversed(spent)], [label, *cells, str(len(group))]))
     return [[*header, "seeds"], *(row for _, row in sorted(rows, key=lambda one: one[0]))]
 
@@ -133,15 +135,21 @@ def best_constant(records: Path, task: str, share: float) -> tuple[str, float] |
     return best, (mean(runs[OURS], goal) or math.inf) / known[best]
 
 
+def earlier_rule(records: Path, task: str, method: str) -> str:
+    """A note where the records of cost-aware on a task have another `repair`, and so an earlier form of the rule."""
+    paths = (records / folder(task) / folder(method)).glob("seed-*/config.toml")
+    known = [tomllib.loads(path.read_text()) for path in paths if method.startswith("cost-aware")]
+    return ", earlier rule" if any(one["repair"] != CostAware().repair for one in known) else ""
+
+
 def spending(records: Path) -> list[list[str]]:
     """What the bytes of our rule are: contents of frames, surveys, and the heads of frames and messages; all seeds."""
     grid = [["task", "kB, all rounds", "contents of frames", "surveys", "heads", "rounds with a survey", "undone"]]
     for task in TASKS:
-        lines = []
-        for path in sorted((records / folder(task) / folder(OURS)).glob("seed-*/history.jsonl")):
-            lines.append([json.loads(line) for line in path.read_text().splitlines()])
-        if not lines:
+        paths = sorted((records / folder(task) / folder(OURS)).glob("seed-*/history.jsonl"))
+        if not paths or earlier_rule(records, task, OURS):
             continue
+        lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
         total, contents = (sum(run[-1][name] for run in lines) for name in ("wire_bytes_up", "payload_bytes_up"))
         rounds = [line for run in lines for line in run]
         surveyed = [line for line in rounds if "harm" in line]
