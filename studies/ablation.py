@@ -112,7 +112,7 @@ def table(records: Path, task: str) -> list[list[str]]:
             cells += [f"{value / 1000:,.0f}" if value else "never", f"{times:.2f}" if times else "—"]
         diverged = sum(one.failed for one in group.values())
         label = method + earlier_rule(records, task, method)
-        label += (f" ({diverged} of {len(group)} diverged)" if diverged else "")
+        label += f" ({diverged} of {len(group)} diverged)" if diverged else ""
         rows.append(([value or float("inf") for value in reversed(spent)], [label, *cells, str(len(group))]))
     return [[*header, "seeds"], *(row for _, row in sorted(rows, key=lambda one: one[0]))]
 
