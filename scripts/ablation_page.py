@@ -26,7 +26,7 @@ def overview(records: Path) -> str:
         found = [ablation.best_constant(records, task, share) for share in ablation.SHARES]
         if any(found):
             cells = [cell for one in found for cell in (_cells(*one) if one else ("none got there", "—"))]
-            grid.append([task, *cells])
+            grid.append([task + ablation.earlier_rule(records, task, ablation.OURS), *cells])
     return tables.markdown(grid)
 
 
@@ -45,7 +45,8 @@ def details(records: Path) -> str:
 
 def blocks(records: Path = ROOT / ablation.RECORDS) -> dict[str, str]:
     """The marked texts of the page."""
-    return {"ablation": overview(records), "ablation-details": details(records)}
+    spending = tables.markdown(ablation.spending(records))
+    return {"ablation": overview(records), "ablation-spending": spending, "ablation-details": details(records)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the README's picture, docs/figures/bytes.png, and write its table from results/rivals and rivals-new-rule.
+"""Draw the README's picture, docs/figures/bytes.png, and write its table from results/rivals and results/ablation.
 
 python scripts/readme_figure.py
 """
@@ -13,11 +13,11 @@ from marked import write
 from adaquantfl.report import tables
 from adaquantfl.report.figures import RC, SPARE, STYLES, Style
 from adaquantfl.runs.records import find_runs
-from studies.rivals import OURS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "rivals" / "iid"
-NEW_RULE = ROOT / "results" / "rivals-new-rule" / "iid"  # the same task; results/rivals has an earlier rule of the name
+OURS = "cost-aware-centroid"
+NEW_RULE = ROOT / "results" / "ablation" / "cnn-8-clients"  # the same task; results/rivals has an earlier rule
 README = ROOT / "README.md"
 OUT = ROOT / "docs" / "figures" / "bytes.png"
 

@@ -12,7 +12,7 @@ FLOAT32, OURS = "float32", "cost-aware, centroid"
 CNN_ROUNDS = 60
 CNN = {
     FLOAT32: "ablation/cnn-8-clients/float32",
-    OURS: "rivals-new-rule/iid/cost-aware+centroid",
+    OURS: "ablation/cnn-8-clients/cost-aware-centroid",
     "s = 0.1, centroid": "ablation/cnn-8-clients/s-0.1-centroid-balanced",
     "s = 0.25, centroid": "ablation/cnn-8-clients/s-0.25-centroid-balanced",
     "AdaQuantFL, s0 = 2": "rivals/iid/adaquant",

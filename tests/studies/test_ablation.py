@@ -56,6 +56,17 @@ def test_the_best_constant_is_the_one_with_the_fewest_bytes(tmp_path: Path) -> N
     assert ablation.table(tmp_path, "CNN, 8 clients") == []
 
 
+def test_bytes_are_contents_surveys_and_heads(tmp_path: Path) -> None:
+    path = tmp_path / ablation.folder(TASK) / ablation.folder(ablation.OURS) / "seed-0"
+    path.mkdir(parents=True)
+    lines: list[dict[str, object]] = [
+        {"wire_bytes_up": 600, "payload_bytes_up": 100, "clients": 5, "harm": 0.1, "undone": True},
+        {"wire_bytes_up": 1000, "payload_bytes_up": 250, "clients": 5},
+    ]
+    (path / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert ablation.spending(tmp_path)[1:] == [[TASK, "1", "25%", "10%", "65%", "1 of 2", "1"]]
+
+
 @pytest.mark.parametrize("method", ablation.METHODS)
 def test_every_run_can_be_set_up(method: str, tmp_path: Path) -> None:
     for task in ablation.TASKS:

@@ -45,7 +45,7 @@ def priced(survey: Survey | None, opened: OpenRound, stages: Stages) -> Survey |
     """The round's survey with what one client's round would have cost instead of a frame's bytes."""
     if survey is None:
         return None
-    rest = fmean(one.reply.priced_bytes for one in opened.heard.values())  # buffers, loss, survey
+    rest = fmean(one.reply.priced_bytes for one in opened.heard.values())  # the reply's own head, buffers
     down = fmean(size + PRICED_PLAN_BYTES for size in opened.parcel_bytes.values())
     return replace(survey, costs=tuple(stages.price(size + rest, down) for size in survey.costs))
 

@@ -153,8 +153,9 @@ class Reply:
 
     @property
     def priced_bytes(self) -> int:
-        """What a rule's price counts in addition to the frame: all that is sent, with the loss as a float32."""
-        return len(self.buffers) + len(self.others) + len(self.survey) + 4
+        """What a rule's price counts in addition to the frame: the rest of a reply, without a survey, which most have
+        not, and without a signature, which does not depend on the rule either."""
+        return _REPLY.size + _CRC.size + len(self.buffers) + len(self.others)
 
     def pack(self) -> bytes:
         """The reply as bytes."""

@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +29,14 @@ from .base import Rule, RuleState, Survey, Verdict
 from .checks import check_start
 from .undo import WATCHED, relaxed, watched
 
-SURVEY_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)  # powers of 2: s / 4 to 4 s is looked at
+SURVEY_STEPS = (-2.0, 0.0, 2.0)  # powers of 2: s / 4, s and 4 s are looked at
 LEAST_LEVELS = 1 / 64
 LEAST_ERROR = 0.05  # finer levels are never right: the mini-batches' own noise in an update is far larger
 UNMEASURED_START = 2.0  # where clients cannot measure harm, the rule is eq. 13 from here
 HARM_TARGET_SHARE = 0.7  # of the harm that is allowed: what the next try at a start is to do
-MEMORY = 0.6  # of an earlier survey's sharpness when the next one comes
+RECENT = 7  # surveys that count
 SLOWEST, FASTEST = 0.05, 0.5  # of p, the power with which the loss falls
 FIRST_ROUNDS = 10  # that all have a survey: the loss changes its shape most at the start
-FEWEST_ROUNDS = 3  # from which p can be told
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,17 @@ class CostAware(Rule):
     >>> rule = CostAware(s0=1)
     >>> state = rule.plan(rule.init(), bits=0, dimension=100, loss=None, eta=0.1)
     >>> levels = rule.candidates(state.s)
-    >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.05)
+    >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.01)
     >>> round(rule.plan(state, bits=300, dimension=100, loss=None, eta=0.1, survey=survey).s, 2)
-    1.0
-    >>> sharper = Survey(levels, survey.errors, survey.costs, loss=1.0, harm=0.05)
+    0.73
+    >>> sharper = Survey(levels, survey.errors, survey.costs, loss=1.0, harm=0.01)
     >>> round(rule.plan(state, bits=300, dimension=100, loss=None, eta=0.1, survey=sharper).s, 2)
-    2.0
+    1.45
     """
 
     s0: float = 0.5
     every: int = 5
-    repair: float = 20.0
+    repair: float = 40.0
     harm: float = 0.1
     undo: float = 5.0
     name = "cost-aware"
@@ -86,8 +87,7 @@ class CostAware(Rule):
         memory = {
             "round": 0,
             "started": False,
-            "sharpness": 0.0,  # the share of the loss that noise adds, per unit of error
-            "surveys": 0.0,  # that it is the mean of
+            "recent": [],  # from the last surveys: the share of the loss that noise adds, per unit of error
             "trend": list(Trend().sums),
             **WATCHED,
             "pressed": False,
@@ -111,22 +111,23 @@ class CostAware(Rule):
         eta: float,
         survey: Survey | None = None,
     ) -> RuleState:
-        memory = {**self.init().memory, **state.memory}  # a state of an earlier version has fewer keys
+        memory = self._memory(state)
         memory["round"] += 1
         memory["caution"] = relaxed(memory["caution"])
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
         if survey is None or state.eta0 is None:
             return state
         curve = Curve.of(survey)
-        if survey.harm == 0 and not memory["surveys"]:  # nobody measures it
+        if survey.harm == 0 and not memory["recent"]:  # nobody measures it
             s = self._unmeasured(state, eta)
         elif self._refuses(state, survey):
             s = curve.least(HARM_TARGET_SHARE * self.harm / self._measured(survey))
             return replace(state, s=s, memory={**memory, "pressed": True})
         else:
-            memory["surveys"] = MEMORY * memory["surveys"] + 1
-            memory["sharpness"] += (self._measured(survey) - memory["sharpness"]) / memory["surveys"]
-            sharpness = max(memory["sharpness"], 0.0) * memory["caution"]
+            # The size: where noise lowered the loss by luck, the next noise may raise it. The median: bursts are noise
+            # along the steepest directions, which the next round repairs.
+            memory["recent"] = [*memory["recent"], abs(self._measured(survey))][-RECENT:]
+            sharpness = median(memory["recent"]) * memory["caution"]
             best = curve.best(self.repair * sharpness / Trend(memory["trend"]).power)
             s = max(best, curve.least(self.harm / sharpness) if sharpness else 0.0)
         memory["started"] = True
@@ -134,7 +135,7 @@ class CostAware(Rule):
         return replace(state, s=s)
 
     def judge(self, state: RuleState, round_loss: float, survey: Survey | None = None) -> tuple[RuleState, Verdict]:
-        memory, taken_back = watched({**self.init().memory, **state.memory}, round_loss, self.undo)
+        memory, taken_back = watched(self._memory(state), round_loss, self.undo)
         if taken_back:
             assert state.s is not None
             memory["pressed"] = True  # survey at once whether that number of levels is right
@@ -145,6 +146,11 @@ class CostAware(Rule):
             memory["trend"] = Trend(memory["trend"]).then(round_loss).sums
             state = replace(state, f0=state.f0 or round_loss)
         return replace(state, memory=memory), Verdict.KEEP
+
+    def _memory(self, state: RuleState) -> dict[str, Any]:
+        """A state of an earlier version has fewer keys, and a shorter trend, which begins anew."""
+        memory = {**self.init().memory, **state.memory}
+        return memory if len(memory["trend"]) == len(Trend().sums) else {**memory, "trend": list(Trend().sums)}
 
     def _refuses(self, state: RuleState, survey: Survey | None) -> bool:
         """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""
@@ -178,6 +184,9 @@ class CostAware(Rule):
 class Trend:
     """The power with which the loss falls: the slope of its logarithm against that of the round, recent rounds first.
 
+    Before any round p lies around the middle of its bounds. How far the rounds move it depends on how much their losses
+    scatter around the line: where few clients take part in a round, they say little about the slope.
+
     >>> trend = Trend()
     >>> for k in range(1, 50):
     ...     trend = trend.then(3 * (k + 1) ** -0.5)
@@ -185,24 +194,29 @@ class Trend:
     0.5
     """
 
-    sums: Sequence[float] = (0.0,) * 6  # the number of rounds, and weighted sums of 1, x, y, x x, x y
+    sums: Sequence[float] = (0.0,) * 7  # the number of rounds, and weighted sums of 1, x, y, x x, x y, y y
 
     def then(self, loss: float) -> Trend:
         """With one more round. A round's weight falls to 1/e when as many others have followed as there were before."""
         count = self.sums[0] + 1
         left = 1 - 1 / max(count, 4.0)
         x, y = math.log(count + 1), math.log(loss)
-        new = (1.0, x, y, x * x, x * y)
+        new = (1.0, x, y, x * x, x * y, y * y)
         return Trend([count, *(left * old + one for old, one in zip(self.sums[1:], new, strict=True))])
 
     @property
     def power(self) -> float:
-        """p, between bounds; the fastest while nothing is known."""
-        count, n, x, y, xx, xy = self.sums
-        spread = n * xx - x * x
-        if count < FEWEST_ROUNDS or spread <= 0:
-            return FASTEST
-        return min(max((x * y - n * xy) / spread, SLOWEST), FASTEST)
+        """p, between bounds: the most likely one after these losses, if it was normal around the middle before."""
+        count, n, x, y, xx, xy, yy = self.sums
+        usual, deviation = (SLOWEST + FASTEST) / 2, (FASTEST - SLOWEST) / 4
+        if count < 3:  # two points are on a line, however noisy
+            return usual
+        wide, tilt, high = n * xx - x * x, x * y - n * xy, n * yy - y * y  # each n times a sum around the mean
+        scatter = max(high - tilt * tilt / wide, 0.0) / (n * max(n - 2, 1.0))  # variance of a loss's logarithm
+        doubt = n * scatter / deviation**2
+        if wide + doubt <= 0:
+            return usual
+        return min(max((tilt + doubt * usual) / (wide + doubt), SLOWEST), FASTEST)
 
 
 @dataclass(frozen=True)
@@ -217,7 +231,7 @@ class Curve:
     def of(survey: Survey) -> Curve:
         known = np.log(survey.levels)
         x = np.linspace(known[0], known[-1], 401)
-        degree = min(2, len(set(survey.levels)) - 1)
+        degree = min(2, len(set(known.round(1))) - 1)  # at the least levels candidates coincide
         costs, errors = (
             np.polyval(np.polyfit(known, np.log(np.maximum(values, 1e-30)), degree), x)
             for values in (survey.costs, survey.errors)
