@@ -286,7 +286,8 @@ def compiling(record: dict[str, Any]) -> str:
 compiled before. The machine was "{record["machine"]["cpu"]}", shared with other work. {record["numba"]:.1f} s of each are
 Numba's: importing it and compiling an empty function. The target is 2 s: {met} of
 {len(times)} figures meet it, and the largest is {max(times):.1f} s. Every kernel together, `adaquantfl warm`, takes
-{record["every_kernel"]:.0f} s (target: 25 s). An image or a fleet pays it once: run `adaquantfl warm` with NUMBA_CACHE_DIR on a
+{record["every_kernel"]:.0f} s (target: 25 s). Frames of `dense`, which `auto` often writes, take longest: kernels choose, write and
+read their table. An image or a fleet pays it once: run `adaquantfl warm` with NUMBA_CACHE_DIR on a
 folder that all processes can read.
 
 {table(header, lines)}"""
