@@ -74,7 +74,7 @@ class Trial:
             values = np.where(np.repeat(better, n), points, self.values)
         energies = square_sums(x, self.units)
         for unit in np.flatnonzero((n >= LEAST_BLOCK) & (energies > _TINY)).tolist():
-            k = _finest_width(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
+            k = finest_width(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
             if k and step_error(width(k)) * energies[unit] < errors[unit]:
                 here = slice(self.units.offsets[unit], self.units.offsets[unit + 1])
                 if _becomes_gaussian(x[here], float(energies[unit]), width(k)):
@@ -126,10 +126,15 @@ def _finer(x: Vector, asked: Segments, steps: Floats, others: float) -> float:
     return finer
 
 
-def _finest_width(n: int, bits: float) -> int:
+def finest_width(n: int, bits: float) -> int:
     """k of the finest rotated levels of n elements within these bits; 0 where there are none."""
     place = bisect_left(WIDTHS, -bits / n, key=lambda k: -step_rate(width(k)))
     return WIDTHS[place] if 0 < place < len(WIDTHS) else 0
+
+
+def can_be_gaussian(large: float, step: float) -> bool:
+    """Whether rotated elements are Gaussian enough for the formulas. large: how many elements share the energy."""
+    return large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
 
 
 def _becomes_gaussian(x: Vector, energy: float, step: float) -> bool:
@@ -138,8 +143,7 @@ def _becomes_gaussian(x: Vector, energy: float, step: float) -> bool:
     squares = np.square(shares)
     large, cubes = 1 / float(squares.sum(dtype=np.float64)), float((squares * shares).sum(dtype=np.float64))
     bias = step_bias(step) ** 2 * cubes
-    enough = large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
-    return enough and bias <= _BIAS * step_error(step)
+    return can_be_gaussian(large, step) and bias <= _BIAS * step_error(step)
 
 
 def _entropies(values: npt.NDArray[np.int32], units: Segments) -> Floats:
