@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from ..codecs.coding import compress, encode
 from ..errors import FrameError
-from ..quantizers import registry as quantizers
 from ..quantizers.levels import quantize
 from ..rules import Survey
-from .arrays import Vector
+from .arrays import Layout, Vector
 from .messages import Order
-from .uplink import levels_for
+from .uplink import asked_quantizer, levels_for
 
 _ENTRY = np.dtype([("error", "<f4"), ("size", "<u4")])
 _MEASURED = struct.Struct("<ff")
@@ -36,13 +35,13 @@ class ClientSurvey:
     entries: npt.NDArray[np.void]
 
 
-def take(update: Vector, order: Order, lengths: tuple[int, ...], loss: float, harm: float) -> bytes:
+def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float) -> bytes:
     """Loss and harm as they were measured, and for each candidate the quantizer's variance and the size of a frame.
 
     The variance is a share of the update's squared norm. It is exact where the quantizer has a closed form. Otherwise
     it is the error of one draw, which is close to it at the size of an update.
     """
-    quantizer, norm = quantizers.by_tag(order.quantizer)
+    (quantizer, norm), lengths = asked_quantizer(order, layout), layout.lengths
     segments = order.segments(lengths)
     entries = np.empty(len(order.candidates), dtype=_ENTRY)
     for entry, candidate in zip(entries, order.candidates, strict=True):

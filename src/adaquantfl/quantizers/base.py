@@ -65,7 +65,6 @@ class Quantizer(ABC):
     number: Number | None = None
     rotates: bool = False  # whether segments are blocks of 2^k elements, rotated
     shaped: bool = False  # whether frames have factors of rows and columns
-    shapes: tuple[tuple[int, ...], ...] = ()  # of the segments, where it was told: see `with_shapes`
     reach: tuple[int, int] = (1, 0)  # (a, b): the largest level is a s + b
     from_paper: bool = False  # whether it is the paper's Q_s, whose bits the formula C_s counts
     balanced_by_update: bool = True  # whether balanced levels depend on the update, so that a server cannot know them

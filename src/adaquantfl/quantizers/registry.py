@@ -38,15 +38,14 @@ _TABLE = _table()
 def find(quantizer: str | Quantizer) -> Quantizer:
     """The quantizer of this name, or the object itself, which is then registered.
 
-    One that was told shapes is known already, by its name.
+    One that was told shapes is known already by its name, as `with_shapes` made it.
 
     QuantizeError with the nearest name where there is none.
 
     >>> find("eden").most
     16
     """
-    if isinstance(quantizer, Quantizer) and quantizer.shapes:
-        _TABLE.find(quantizer.name)
+    if isinstance(quantizer, Quantizer) and quantizer.shaped and quantizer.name in names():
         return quantizer
     return _TABLE.find(quantizer)
 
