@@ -183,7 +183,8 @@ class Mutator:
         self._edits = (
             self._edit_body, self._edit_body, self._edit_body, self._edit_scales, self._edit_scales, self._edit_numbers,
             self._edit_levels, self._edit_quantizer, self._edit_codec, self._edit_segments, self._edit_segments,
-            self._edit_dimension, self._edit_key, self._edit_factors, self._splice_body, self._splice_body, self._splice_head, self._lie,
+            self._edit_dimension, self._edit_key, self._edit_factors, self._splice_body,
+            self._splice_body, self._splice_head, self._lie,
         )  # fmt: skip
 
     def seed(self) -> Parts:

@@ -13,10 +13,17 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..quantizers.factors import (
-    DIFFERENCES, LEAST_MATRIX, MOST_EXPONENT, REMAINDERS, Axis, Codes, Matrix, code_bits, ways,
+    DIFFERENCES,
+    LEAST_MATRIX,
+    MOST_EXPONENT,
+    REMAINDERS,
+    Axis,
+    Codes,
+    Matrix,
+    code_bits,
+    ways,
 )  # fmt: skip
 from .varints import read_varint, varint
-
 
 
 def pack_factors(matrices: Sequence[Matrix]) -> bytes:
@@ -71,8 +78,8 @@ def read_factors(view: memoryview, position: int, dimension: int) -> tuple[tuple
     codes = _from_rice(np.frombuffer(view[position : position + size], dtype=np.uint8), sum(groups), k)
     parts = np.split(codes, np.cumsum(groups)[:-1]) if groups else []
     exponents = iter([_exponents(first, code) for first, code in zip(firsts, parts, strict=True)])
-    found = tuple(Matrix(one.start, *(_filled(axis, exponents) for axis in (one.rows, one.columns))) for one in matrices)
-    return found, position + size
+    found = [Matrix(one.start, _filled(one.rows, exponents), _filled(one.columns, exponents)) for one in matrices]
+    return tuple(found), position + size
 
 
 def check_factors(matrices: Sequence[Matrix], dimension: int) -> None:

@@ -1,9 +1,9 @@
 """Ours: `mixed`, with noise that follows the size of rows and columns.
 
-An update of a weight matrix has rows and columns of very different size: of neurons that are hardly active, say. Before
-`mixed` quantizes it, rows and columns are divided by factors near the square root of their rms; a receiver multiplies by
-them again. The factors travel in the frame, and a receiver needs no shapes. The sender chooses them by the error at
-equal bytes (`shaping.py`). Where factors do not pay, and where shapes are not known, it is `mixed`.
+An update of a weight matrix has rows and columns of very different size: of neurons that are hardly active, say. Rows
+and columns are divided by factors near the square root of their rms before `mixed` quantizes the update. A receiver
+multiplies by them again. The factors travel in the frame; a receiver needs no shapes. The sender chooses them by the
+error at equal bytes (`shaping.py`). Where factors do not pay, and where shapes are not known, it is `mixed`.
 
 Multiplying does not change what is right on average: where `mixed` is unbiased, so is this.
 """

@@ -1,8 +1,8 @@
 """By which factors to divide the rows and columns of a tensor: those with the least error at equal bytes.
 
 Gaussian elements with R bits each come back with an error of h(R) = 1 / (4^R - 1) of their energy. Divided by F and
-multiplied by F again, their error is h(R) mean(x^2 / F^2) mean(F^2). With a factor for each row it is least where F^2 is
-proportional to the row's rms. So a row with a tenth of the rms of another has a tenth of its noise's energy.
+multiplied by F again, their error is h(R) mean(x^2 / F^2) mean(F^2). With a factor for each row it is least where F^2
+is proportional to the row's rms. So a row with a tenth of the rms of another has a tenth of its noise's energy.
 
 Neighbouring columns of a layer behind a convolution belong to one channel. A factor for a group of neighbours is nearly
 as good as one for each, and takes fewer bits.
@@ -19,23 +19,25 @@ import numpy.typing as npt
 from .factors import REMAINDERS, Axis, Matrix, code_bits, ways
 from .forms import Floats, width
 from .gaussian import step_error
-from .rotation import LARGEST_BLOCK
-from .trial import Vector, can_be_gaussian, finest_width
+from .segments import Segments
+from .trial import COARSE, SIDE_BITS, Vector, becomes_gaussian, finest_width, longest_block, units_of
+
+Shape = tuple[int, ...]
 
 LEAST = 1024  # elements of a tensor that is looked at
 _SAMPLE = 16_384  # elements by which ways to divide a tensor are compared
 _MOST = 24  # the largest exponent: a line of that much less energy counts as 0
-_PAYS = 0.97  # of the error without factors: it has to be worth the work
+_PAYS = 0.95  # of the error without factors, at most: a sample does not tell it exactly
 _HEAD_BITS = 32  # of a matrix with one axis: its place, its sizes, the group
 _TILE = 65_536
-_TRIALS = 8
+_TRIALS, _CLOSE = 4, 0.03  # to find the step that takes as many bits as are left
 
 
-def shaping(x: Vector, shape: tuple[int, ...], levels: float, start: int) -> tuple[Matrix, float] | None:
+def shaping(x: Vector, shape: Shape, levels: float, start: int) -> tuple[Matrix, float] | None:
     """The best factors of a tensor, and how many times as wide its steps are to be; None where factors do not pay.
 
-    levels: of its norm, as `mixed` would have without factors. With the wider steps it takes as many bits as that. start:
-    the tensor's place in the vector.
+    levels: of its norm, as `mixed` would have without factors. With the wider steps it takes as many bits as that.
+    start: the tensor's place in the vector.
     """
     n, best = len(x), None
     if len(shape) < 2 or n < LEAST:
@@ -44,43 +46,42 @@ def shaping(x: Vector, shape: tuple[int, ...], levels: float, start: int) -> tup
     sample = x[places].astype(np.float64)
     asked, error = _outlook(sample, np.ones(len(sample)), levels, n)
     allowed = _PAYS * error
-    for rows in sorted({shape[0], n // shape[-1]}):
-        for one in _candidates(x.reshape(rows, -1), asked, start):
-            squares = _squares(one, places)
-            bits, error = _outlook(sample / np.sqrt(squares), squares, levels, n)
+    for cut in sorted({1, len(shape) - 1}):
+        for one in _candidates(x, shape[:cut], shape[cut:], asked, start):
             left = asked - _side_bits(one) / n
-            if left > 0 and (error := error * _ratio(left, bits)) < allowed:
-                best, allowed = (one, squares, left), error
-    if best is None:
-        return None
-    one, squares, left = best
-    return one, _wider(sample / np.sqrt(squares), levels, n, left)
+            if left > 0:
+                wider, error = _at_bits(sample, _squares(one, places), levels, n, left)
+                if error < allowed:
+                    best, allowed = (one, wider), error
+    return best
 
 
-def _candidates(matrix: npt.NDArray[np.float32], bits: float, start: int) -> Iterator[Matrix]:
-    """Factors for rows, for columns, and for both: those of one axis with those of the other at work."""
-    height, breadth = matrix.shape
-    if min(height, breadth) < 2:
+def _candidates(x: Vector, down: Shape, across: Shape, bits: float, start: int) -> Iterator[Matrix]:
+    """Factors for rows, for columns, and for both: those of one axis with those of the other at work.
+
+    down, across: the dimensions of the tensor that are its rows, and those that are its columns.
+    """
+    plain, n = (Axis(math.prod(down)), Axis(math.prod(across))), len(x)
+    if min(plain[0].size, plain[1].size) < 2:
         return
-    plain, n = (Axis(height), Axis(breadth)), matrix.size
+    matrix = x.reshape(plain[0].size, -1)
     by_row, by_column = _energies(matrix, *plain)
-    rows, columns = _axis(by_row, bits, n), _axis(by_column, bits, n)
+    rows, columns = _axis(by_row, down, bits, n), _axis(by_column, across, bits, n)
+    if columns.group:
+        yield Matrix(start, plain[0], columns)
     if rows.group:
         yield Matrix(start, rows, plain[1])
-        rest = bits - _axis_bits(rows) / n
-        columns = _axis(_energies(matrix, rows, plain[1])[1], rest, n)
-    elif columns.group:
-        yield Matrix(start, plain[0], columns)
+        columns = _axis(_energies(matrix, rows, plain[1])[1], across, bits - _axis_bits(rows) / n, n)
     if columns.group:
-        rows = _axis(_energies(matrix, plain[0], columns)[0], bits - _axis_bits(columns) / n, n)
+        rows = _axis(_energies(matrix, plain[0], columns)[0], down, bits - _axis_bits(columns) / n, n)
         yield Matrix(start, rows, columns)
 
 
-def _axis(energies: Floats, bits: float, n: int) -> Axis:
+def _axis(energies: Floats, dimensions: Shape, bits: float, n: int) -> Axis:
     """The factors of lines with these energies, in groups of the best size. bits: per element, of n."""
     size, total = len(energies), energies.sum()
-    best, least, group = Axis(size), 1.0, 1
-    while group < size and total > 0:
+    best, least = Axis(size), 1.0
+    for group in _groups(dimensions) if total > 0 else ():
         edges = np.arange(0, size, group)
         lengths, sums = np.diff(edges, append=size), np.add.reduceat(energies, edges)
         rms = np.sqrt(sums / lengths)
@@ -93,8 +94,18 @@ def _axis(energies: Floats, bits: float, n: int) -> Axis:
             error = (lengths @ squares) * (sums / squares).sum() / (size * total) * _ratio(left, bits)
             if error < least:
                 best, least = axis, error
-        group *= 2
     return best
+
+
+def _groups(dimensions: Shape) -> list[int]:
+    """Sizes of groups to try: what belongs together in the last dimensions, and powers of two.
+
+    >>> _groups((64, 5, 5))
+    [1, 2, 4, 5, 8, 16, 25, 32, 64, 128, 256, 512, 1024]
+    """
+    size = math.prod(dimensions)
+    whole = {math.prod(dimensions[place:]) for place in range(1, len(dimensions))}
+    return sorted(group for group in whole | {1 << k for k in range(size.bit_length())} if group < size)
 
 
 def _energies(matrix: npt.NDArray[np.float32], rows: Axis, columns: Axis) -> tuple[Floats, Floats]:
@@ -124,21 +135,38 @@ def _outlook(y: Floats, squares: Floats, levels: float, n: int) -> tuple[float, 
     bits = float(1 - counts[0] / len(y) - np.sum(shares * np.log2(shares)))  # a sign for all but 0
     gain = 6 * spread.mean()
     error = energy * n / levels**2 * float(np.mean(squares * (spread * (1 - gain) + gain**2 / 12)))
-    k = finest_width(n, n * bits)
-    if k:
-        large = min(n, LARGEST_BLOCK) * energy**2 / float(np.mean(np.square(y * y)))
-        if can_be_gaussian(large, width(k)):
-            error = min(error, step_error(width(k)) * energy * float(squares.mean()))
-    return bits, error
+    return bits, _with_rotation(
+        y, energy, bits, error, float(squares.mean()), longest_block(math.sqrt(n) >= COARSE * levels), n
+    )
 
 
-def _wider(y: Floats, levels: float, n: int, bits: float) -> float:
-    """How many times as wide steps take so few bits per element."""
-    low, high = 0.25, 16.0
+def _with_rotation(
+    y: Floats, energy: float, bits: float, dithered: float, square: float, longest: int, n: int
+) -> float:
+    """The error where each block is rotated if that is better: small ones become Gaussian less easily."""
+    fourth, sixth = (float(np.mean((y * y / energy) ** power)) for power in (2, 3))
+    lengths, counts = np.unique(units_of(Segments.of(None, n), longest).lengths, return_counts=True)
+    total = 0.0
+    for size, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+        error, k = dithered, finest_width(size, size * bits - SIDE_BITS) if size & (size - 1) == 0 else 0
+        if k and becomes_gaussian(fourth / size, sixth / size**2, width(k)):
+            error = min(error, step_error(width(k)) * energy * square)
+        total += count * size / n * error
+    return total
+
+
+def _at_bits(x: Floats, squares: Floats, levels: float, n: int, bits: float) -> tuple[float, float]:
+    """How many times as wide steps take that many bits per element, and their error."""
+    y, wider, slope = x / np.sqrt(squares), 1.0, 1.0
+    found, error = _outlook(y, squares, levels, n)
     for _ in range(_TRIALS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if _outlook(y, np.ones(len(y)), levels / middle, n)[0] > bits else (low, middle)
-    return high
+        if abs(found - bits) < _CLOSE * bits:
+            break
+        before, tried = found, wider
+        wider *= (found / bits) ** (1 / slope)  # at low rates bits grow as levels do
+        found, error = _outlook(y, squares, levels / wider, n)
+        slope = min(max(math.log(before / found) / math.log(wider / tried), 0.1), 1.5)
+    return wider, error * _ratio(bits, found)
 
 
 def _ratio(few: float, many: float) -> float:
@@ -166,5 +194,6 @@ def _places(n: int) -> npt.NDArray[np.int64]:
 
 def _squares(one: Matrix, places: npt.NDArray[np.int64]) -> Floats:
     """The squared factors of these elements of the matrix."""
-    squares: Floats = one.rows.factors(2)[places // one.columns.size] * one.columns.factors(2)[places % one.columns.size]
+    rows, columns = np.divmod(places, one.columns.size)
+    squares: Floats = one.rows.factors(2)[rows] * one.columns.factors(2)[columns]
     return squares
