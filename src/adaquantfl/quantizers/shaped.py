@@ -42,7 +42,7 @@ class Shaped(Mixed):
 
     name = "shaped"
     about = "ours: mixed, with noise that follows the size of rows and columns"
-    reference = "this software; rates as in reverse water-filling (Shannon 1959), with factors for rows and columns"
+    reference = "this software; mixed, and factors of rows and columns chosen by their error at equal bytes"
     tags: ClassVar = {NO_NORM: 17}
     shaped = True
 

@@ -44,6 +44,8 @@ def shaping(x: Vector, shape: Shape, levels: float, start: int) -> tuple[Matrix,
         return None
     places = _places(n)
     sample = x[places].astype(np.float64)
+    if not sample.any():  # so sparse that there is nothing to even out
+        return None
     asked, error = _outlook(sample, np.ones(len(sample)), levels, n)
     allowed = _PAYS * error
     for cut in sorted({1, len(shape) - 1}):
