@@ -1,7 +1,7 @@
 """What noise that follows rows and columns saves, on updates of the CNN: `shaped` beside `mixed` and `centroid`.
 
-Each quantizer has the finest levels whose frame has at most so many bits per element. Frames are whole, with the factors
-of `shaped`. Errors are squared, as a share of the update's energy.
+Each quantizer has the finest levels whose frame has at most so many bits per element. Frames are whole: the factors of
+`shaped` are in them. Errors are squared, as a share of the update's energy.
 
     python benchmarks/row_rates.py [--out results/benchmarks/row_rates.json]
 """

@@ -53,16 +53,19 @@ def load(records: Sequence[Path], task: str, rule: str, quantizer: str) -> dict[
 
 
 def rows(records: Sequence[Path], task: str) -> list[list[str]]:
-    """For each rule and loss, kB with each quantizer and the number of seeds, of those that all quantizers have."""
-    float32, table = ablation.load(ablation.RECORDS, task), []
+    """For each rule and loss, kB with each quantizer and the number of seeds, of those that all quantizers have.
+
+    records: the last of them has the runs of float32.
+    """
+    float32, table = ablation.load(records[-1], task), []
     for rule in RULES[task]:
         runs = {one: load(records, task, rule, one) for one in QUANTIZERS}
         known = {one: group for one, group in runs.items() if group}
         seeds = set.intersection(*map(set, known.values())) if known else set()
         for share in SHARES:
             goal = {seed: loss for seed, loss in ablation.level(float32, share).items() if seed in seeds}
-            spent = [mean(known[one], goal) if one in known and goal else None for one in QUANTIZERS]
-            if any(spent):
+            if goal and {"mixed", "shaped"} <= set(known):
+                spent = [mean(known[one], goal) if one in known else None for one in QUANTIZERS]
                 cells = (f"{value / 1000:,.0f}" if value else "—" for value in spent)
                 table.append([rule, f"{share:g}", *cells, str(len(goal))])
     return table
