@@ -23,7 +23,7 @@ from studies.ablation import SHARES, TASKS, Curve, folder, mean
 RECORDS, WORK = Path("results") / "shaped", Path("runs") / "shaped"
 QUANTIZERS = ("centroid", "mixed", "shaped")
 MLP, CNN = "MLP, 8 clients", "CNN, 8 clients"
-RULES = {MLP: ("s = 1", "s = 4", "cost-aware"), CNN: ("s = 2",)}
+RULES = {MLP: ("s = 1", "s = 4", "cost-aware"), CNN: ("s = 0.25", "s = 2")}
 
 
 def name_of(rule: str, quantizer: str) -> str:
@@ -62,13 +62,16 @@ def rows(records: Sequence[Path], task: str) -> list[list[str]]:
         runs = {one: load(records, task, rule, one) for one in QUANTIZERS}
         known = {one: group for one, group in runs.items() if group}
         seeds = set.intersection(*map(set, known.values())) if known else set()
-        for share in SHARES:
+        for share in SHARES[:1] if task == CNN else SHARES:
             goal = {seed: loss for seed, loss in ablation.level(float32, share).items() if seed in seeds}
             if goal and {"mixed", "shaped"} <= set(known):
-                spent = [mean(known[one], goal) if one in known else None for one in QUANTIZERS]
-                cells = (f"{value / 1000:,.0f}" if value else "—" for value in spent)
+                cells = [_cell(mean(known[one], goal)) if one in known else "not run" for one in QUANTIZERS]
                 table.append([rule, f"{share:g}", *cells, str(len(goal))])
     return table
+
+
+def _cell(spent: float | None) -> str:
+    return f"{spent / 1000:,.0f}" if spent else "not all"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
