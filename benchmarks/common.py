@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
+from adaquantfl.protocol.arrays import Layout
 
 
 def options(description: str, **further: str) -> argparse.Namespace:
@@ -31,8 +32,8 @@ def entropy_bytes(levels: aq.Levels) -> float:
     return float(-np.sum(counts * np.log2(counts / counts.sum()))) / 8
 
 
-def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:
-    """Updates of the CNN's first client after so many rounds on the bundled sample: round, update, tensor sizes."""
+def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, Layout]]:
+    """Updates of the CNN's first client after so many rounds on the bundled sample: round, update, layout."""
     from adaquantfl.engines.local import LocalEngine
     from adaquantfl.runs.config import load_config
     from adaquantfl.runs.loop import Run
@@ -47,7 +48,7 @@ def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, tuple[
         for done in range(max(rounds) + 1):
             if done in rounds:
                 trained, _ = engine.player.trainer.train(0, run.server.weights, done, config.eta)
-                yield done, layout.split(trained).weights - run.server.model.weights, layout.lengths
+                yield done, layout.split(trained).weights - run.server.model.weights, layout
             if done < max(rounds):
                 run.play_round(lambda line: None)
     finally:

@@ -42,8 +42,8 @@ def row(update: np.ndarray, done: int, scope: str, s: int, tensors: tuple[int, .
 if __name__ == "__main__":
     arguments = options(__doc__ or "")
     rows = [
-        row(update, done, scope, s, tensors)
-        for done, update, tensors in cnn_updates(ROUNDS)
+        row(update, done, scope, s, layout.lengths)
+        for done, update, layout in cnn_updates(ROUNDS)
         for scope in ("tensor", "whole")
         for s in LEVELS
     ]

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.codecs.dense_wide import TAG as WIDE
+from adaquantfl.codecs.factors import read_factors
 from adaquantfl.codecs.varints import varint
 from adaquantfl.quantizers import Quantizer
+from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import by_tag, find, names
 from support.frames import framed, wide_body
 
 FIXED_PART = struct.Struct("<4sBBBBIIQQ")
 CODECS = ("fixed", "sparse", "dense")
-MIXED = 16
-TAGS_OF_LEVELS = range(MIXED + 1)
-TAGS = (*TAGS_OF_LEVELS, 17, 127, 128, 254, 255)
+MIXED, SHAPED = 16, 17
+TAGS_OF_LEVELS = range(SHAPED + 1)
+TAGS = (*TAGS_OF_LEVELS, 18, 127, 128, 254, 255)
 LEVELS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 126, 127, 128, 255, 256, 32767, 32768, 65534, 65535, 65536, 2**32 - 1)
 SIZES = (
     0,
@@ -55,6 +57,11 @@ FLOATS = tuple(
         0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001,
     )
 )  # fmt: skip
+FACTORS = (
+    Matrix(0, Axis(8, 1, bytes(range(0, 64, 8))), Axis(8, 3, bytes([4, 0, 2]))),
+    Matrix(0, Axis(16, 5, bytes([1, 0, 1, 2])), Axis(4)),
+    Matrix(0, Axis(1), Axis(64, 1, bytes(64))),
+)  # of 64 elements
 LARGE = 0.001  # of the mutants start from a frame of more than one block; they take a thousand times as long
 BYTES = (0, 1, 2, 3, 15, 16, 17, 32, 33, 127, 128, 129, 254, 255)
 
@@ -73,6 +80,7 @@ class Parts:
     scales: bytes
     numbers: bytes
     key: bytes
+    factors: bytes
     body: bytes
     version: int = 1
     lie: int = 0
@@ -89,7 +97,7 @@ class Parts:
             b"AQFL", self.version, self.quantizer, self.codec, self.layout, self.s, self.scales_count, self.dimension,
             max(0, len(self.body) + self.lie),
         )  # fmt: skip
-        head += self.lengths + self.scales + self.numbers + self.key
+        head += self.lengths + self.scales + self.numbers + self.key + self.factors
         data = head + bytes(-len(head) % 8) + self.body
         return data + zlib.crc32(data).to_bytes(4, "little")
 
@@ -107,8 +115,10 @@ def take_apart(frame: bytes) -> Parts:
     place += 4 * count
     more = _number_size(kind) * kind.numbers(count) if kind else 0
     numbers, key = frame[place : place + more], frame[place + more : place + more + 8] if kind and kind.keyed else b""
+    place += more + len(key)
+    end = read_factors(memoryview(frame), place, d)[1] if kind and kind.shaped else place
     body = frame[len(frame) - 4 - size : -4]
-    return Parts(quantizer, codec, layout, s, count, d, lengths, scales, numbers, key, body, version)
+    return Parts(quantizer, codec, layout, s, count, d, lengths, scales, numbers, key, frame[place:end], body, version)
 
 
 def _number_size(kind: Quantizer) -> int:
@@ -132,6 +142,9 @@ def seeds() -> list[Parts]:
                             found.append(take_apart(frame))
         found += _wide_seeds(rng, d)
         found.append(take_apart(aq.encode_float32(x)))
+    levels = aq.quantize(x, 20, 1, quantizer="shaped")
+    for factors in FACTORS:
+        found += [take_apart(aq.encode(replace(levels, factors=(factors,)), codec)) for codec in CODECS]
     x = rng.standard_normal(590).astype(np.float32)  # long enough for rotated blocks of mixed
     found += [
         take_apart(aq.compress(x, s, 1, codec, [580, 10], quantizer="mixed")) for s in (4, 40) for codec in CODECS
@@ -170,7 +183,8 @@ class Mutator:
         self._edits = (
             self._edit_body, self._edit_body, self._edit_body, self._edit_scales, self._edit_scales, self._edit_numbers,
             self._edit_levels, self._edit_quantizer, self._edit_codec, self._edit_segments, self._edit_segments,
-            self._edit_dimension, self._edit_key, self._splice_body, self._splice_body, self._splice_head, self._lie,
+            self._edit_dimension, self._edit_key, self._edit_factors, self._splice_body,
+            self._splice_body, self._splice_head, self._lie,
         )  # fmt: skip
 
     def seed(self) -> Parts:
@@ -201,7 +215,7 @@ class Mutator:
         parts.scales = self._floats(parts.scales)
 
     def _edit_numbers(self, parts: Parts) -> None:
-        if parts.quantizer == MIXED:
+        if parts.quantizer in (MIXED, SHAPED):
             parts.numbers = _edited(parts.numbers, self.chance)
         else:
             parts.numbers = self._floats(parts.numbers)
@@ -227,6 +241,9 @@ class Mutator:
 
     def _edit_key(self, parts: Parts) -> None:
         parts.key = self.chance.choice((b"", bytes(8), b"\xff" * 8, self.chance.getrandbits(64).to_bytes(8, "little")))
+
+    def _edit_factors(self, parts: Parts) -> None:
+        parts.factors = _edited(parts.factors, self.chance) if parts.factors else b""
 
     def _edit_dimension(self, parts: Parts) -> None:
         chance = self.chance
@@ -260,7 +277,8 @@ class Mutator:
 
     def _splice_head(self, parts: Parts) -> None:
         other = self.chance.choice(self.pool)
-        parts.quantizer, parts.s, parts.numbers, parts.key = other.quantizer, other.s, other.numbers, other.key
+        parts.quantizer, parts.s, parts.numbers = other.quantizer, other.s, other.numbers
+        parts.key, parts.factors = other.key, other.factors
 
     def _lie(self, parts: Parts) -> None:
         chance = self.chance
@@ -284,6 +302,7 @@ def _repair(parts: Parts) -> None:
         size = _number_size(kind) * kind.numbers(wanted)
         parts.numbers = (parts.numbers + FLOATS[5] * (size // 4 + 1))[:size]
     parts.key = (parts.key or bytes(8)) if kind.keyed else b""
+    parts.factors = (parts.factors or b"\0") if kind.shaped else b""
 
 
 def _edited(data: bytes, chance: Random) -> bytes:

@@ -25,7 +25,7 @@ WITHIN = 1.05  # of EDEN's error, at 1 bit and below
 
 Row = dict[str, Any]
 
-NEARLY_UNBIASED = ("eden", "centroid", "mixed")  # for a random rotation, which signs and Hadamard stand for
+NEARLY_UNBIASED = ("eden", "centroid", "mixed", "shaped")  # for a random rotation, which signs and Hadamard stand for
 
 
 def rows(record: Path = RECORD, above: float = 0.015) -> list[Row]:

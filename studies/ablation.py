@@ -89,7 +89,7 @@ def load(records: Path, task: str) -> dict[str, dict[int, Curve]]:
     found = {}
     for method in METHODS:
         paths = sorted((records / folder(task) / folder(method)).glob("seed-*"))
-        if runs := {int(path.name.removeprefix("seed-")): _read(path) for path in paths}:
+        if runs := {int(path.name.removeprefix("seed-")): read(path) for path in paths}:
             found[method] = runs
     return found
 
@@ -197,7 +197,8 @@ def folder(name: str) -> str:
     return "-".join(name.lower().replace("=", " ").replace(",", " ").split())
 
 
-def _read(path: Path) -> Curve:
+def read(path: Path) -> Curve:
+    """A recorded run."""
     lines = [json.loads(line) for line in (path / "history.jsonl").read_text().splitlines()]
     evaluated = [line for line in lines if line.get("loss") is not None]
     return Curve(

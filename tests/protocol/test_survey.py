@@ -10,6 +10,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.protocol import survey
+from adaquantfl.protocol.arrays import Layout
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.uplink import levels_for
@@ -22,8 +23,9 @@ from adaquantfl.runs.link import ReplyTiming, time_price
 from support.rounds import EXAMPLES, federation
 
 LENGTHS = (3000, 1000)
+LAYOUT = Layout.of({"weight": np.zeros((50, 60), dtype=np.float32), "bias": np.zeros(1000, dtype=np.float32)})
 CANDIDATES = len(CostAware().candidates(1.0))
-WITH_LEVELS = ["dithered", "rotated", "lattice", "eden", "centroid", "natural", "mixed"]
+WITH_LEVELS = ["dithered", "rotated", "lattice", "eden", "centroid", "natural", "mixed", "shaped"]
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ WRITTEN = 0.0004  # how far a number in a survey may be off, as a share of it: h
 
 def entry(update: np.ndarray, asked: Order) -> tuple[float, float]:
     """Error and bytes of the only candidate."""
-    seen = survey.read(survey.take(update, asked, LENGTHS, 1.0, 0.0), 1)
+    seen = survey.read(survey.take(update, asked, LAYOUT, 1.0, 0.0), 1)
     (error,), (size,) = seen.errors, seen.sizes
     return float(error), float(size)
 
@@ -69,8 +71,9 @@ def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
 @pytest.mark.parametrize("quantizer", WITH_LEVELS)
 def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, quantizer: str) -> None:
     error, size = entry(update, order((2.0,), quantizer))
-    s, stretch = find(quantizer).levels_for(2.0, np.array(LENGTHS), update, False)
-    levels = aq.quantize(update, s, 5, LENGTHS, stretch, quantizer)
+    kind = find(quantizer).with_shapes(LAYOUT.shapes)
+    s, stretch = kind.levels_for(2.0, np.array(LENGTHS), update, False)
+    levels = aq.quantize(update, s, 5, LENGTHS, stretch, kind)
     true = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
     assert size == pytest.approx(len(aq.encode(levels)), rel=WRITTEN)
     assert error == pytest.approx(true, rel=WRITTEN + 1e-4)

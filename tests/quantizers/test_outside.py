@@ -224,7 +224,7 @@ def test_levels_are_a_pure_function_that_a_server_can_check_except_where_they_sa
                 assert again == whole
                 np.testing.assert_array_equal(same, stretch)
     assert [name for name in names() if find(name).takes_balanced] == [
-        "uniform", "dithered", "lattice", "centroid", "natural", "mixed",
+        "uniform", "dithered", "lattice", "centroid", "natural", "mixed", "shaped",
     ]  # fmt: skip
 
 

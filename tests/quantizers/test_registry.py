@@ -46,6 +46,7 @@ def test_tags_are_the_wire_formats() -> None:
         14: ("nearest", "linf"),
         15: ("fitted", "linf"),
         16: ("mixed", ""),
+        17: ("shaped", ""),
     }
 
 

@@ -18,6 +18,10 @@ def floats(frame: Decoded) -> list[float]:
     for j, length in enumerate(frame.segments or [frame.dimension]):
         values += _segment(frame, j, start, frame.values[start : start + length])
         start += length
+    for first, rows, columns in frame.factors:
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                values[first + i * len(columns) + j] *= 2.0 ** (-row / 4) * 2.0 ** (-column / 4)
     return values
 
 
@@ -35,7 +39,7 @@ def _segment(frame: Decoded, j: int, start: int, levels: list[int]) -> list[floa
         return [step * (level - gain * (draw(start + i, key) - 0.5)) for i, level in enumerate(levels)]
     if name == "lattice":
         return _lattice(step, start, levels, key)
-    if name == "mixed":
+    if name in ("mixed", "shaped"):
         return _mixed(scale, start, levels, key, int(frame.numbers[j]))
     if name == "rotated":
         return _back([step * level for level in levels], start, key)

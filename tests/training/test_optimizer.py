@@ -46,7 +46,7 @@ def trainer_of(config: Config) -> Trainer:
 
 
 def flat(trainer: Trainer, weights: Arrays) -> np.ndarray:
-    return np.concatenate([weights[name] for name in trainer._pieces])
+    return np.concatenate([weights[name].ravel() for name in trainer._pieces])
 
 
 def reference(trainer: Trainer, build: Build, prox: float = 0.0) -> np.ndarray:

@@ -18,11 +18,13 @@ import numpy.typing as npt
 from ..errors import FrameError
 from ..memory import LARGE, as_bytes, empty_bytes
 from ..quantizers.base import LARGEST_FLOAT, Quantizer
+from ..quantizers.factors import Matrix
 from ..quantizers.levels import Levels
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
 from .checksum import crc32
+from .factors import check_factors, pack_factors, read_factors
 from .varints import read_varint, read_varints, varint
 
 MAGIC = b"AQFL"
@@ -55,14 +57,16 @@ class Header:
     scales: npt.NDArray[np.float32]
     numbers: npt.NDArray[np.float32] | None = None  # of the quantizers that send more than scales
     key: int | None = None
+    factors: tuple[Matrix, ...] = ()
 
     @staticmethod
     def of(levels: Levels, codec: int) -> Header:
         """The header of a frame that carries these levels."""
         tag = find(levels.quantizer).tags[levels.norm]
         return Header(
-            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
-        )
+            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key,
+            levels.factors,
+        )  # fmt: skip
 
     @property
     def kind(self) -> Quantizer:
@@ -165,7 +169,10 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
         numbers, position = _read_floats(view, position, count, wire), position + count * wire.itemsize
     if kind and kind.keyed:
         key, position = _read_key(view, position), position + _KEY.size
-    header = Header(quantizer, codec, s, size, segments, values, numbers, key)
+    factors: tuple[Matrix, ...] = ()
+    if kind and kind.shaped:
+        factors, position = read_factors(view, position, size)
+    header = Header(quantizer, codec, s, size, segments, values, numbers, key, factors)
     check(header)
     start = _aligned(position)
     if start + body_size + _CRC.size != len(view):
@@ -193,6 +200,9 @@ def check(header: Header) -> None:
         raise FrameError(f"{kind.name} has {kind.numbers(len(scales))} further numbers for {len(scales)} scales.")
     if kind.number and numbers is not None and not _within(numbers, kind.number.least, kind.number.most):
         raise FrameError(f"A {kind.number.name} is outside {kind.number.least:g} to {kind.number.most:g}.")
+    if header.factors and not kind.shaped:
+        raise FrameError(f"The frame has factors of rows and columns; {kind.name} has none.")
+    check_factors(header.factors, header.dimension)
     if kind.rotates:
         lengths = np.array([header.dimension]) if header.segments is None else header.segments
         if reason := kind.refusal(lengths, numbers):
@@ -232,6 +242,8 @@ def _pack_header(header: Header, body_size: int) -> bytes:
         head += header.numbers.astype(header.kind.number.wire).tobytes()
     if header.key is not None:
         head += _KEY.pack(header.key)
+    if header.quantizer != FLOAT32 and header.kind.shaped:
+        head += pack_factors(header.factors)
     return head + bytes(_aligned(len(head)) - len(head))
 
 

@@ -103,6 +103,11 @@ class Layout:
         return tuple(entry.size for entry in self.entries if entry.kind == QUANTIZED)
 
     @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of each quantized array, in order."""
+        return tuple(entry.shape for entry in self.entries if entry.kind == QUANTIZED)
+
+    @cached_property
     def dimension(self) -> int:
         return sum(self.lengths)
 

@@ -107,11 +107,11 @@ class Client:
             too_large = not float(np.linalg.norm(update.astype(np.float64))) <= MOST_UPDATE_NORM
         if too_large or not math.isfinite(loss) or not held.layout.is_finite(after):
             return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
-        lengths, order = held.layout.lengths, replace(order, key=self._stream_key)
+        order = replace(order, key=self._stream_key)
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         update = remainder.added_to(update)
         keep = measure_error or order.feedback or bool(order.candidates)
-        sent = send(update, order, lengths, keep_levels=keep)  # eq. 4
+        sent = send(update, order, held.layout, keep_levels=keep)  # eq. 4
         if measure_error:
             self.error = _error(update, sent)
         if order.feedback and sent.levels is not None:
@@ -182,7 +182,7 @@ class Client:
             noisy = [probe(self._moved(held, way)) for way in (noise, -noise)]
             loss, harm = exact, sum(0.0 if one is None else one - exact for one in noisy) / 2
             harm = harm if abs(harm) < MOST_LOSS else math.inf
-        return survey.take(update, order, held.layout.lengths, loss, harm)
+        return survey.take(update, order, held.layout, loss, harm)
 
     @staticmethod
     def _moved(held: Held, by: Vector) -> Weights:

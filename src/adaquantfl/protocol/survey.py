@@ -16,12 +16,11 @@ import numpy.typing as npt
 
 from ..codecs.coding import compress, encode
 from ..errors import FrameError
-from ..quantizers import registry as quantizers
 from ..quantizers.levels import quantize
 from ..rules import Survey
-from .arrays import Vector
+from .arrays import Layout, Vector
 from .messages import Order
-from .uplink import levels_for
+from .uplink import asked_quantizer, levels_for
 
 _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
 _STEPS = 1024  # of a binary logarithm
@@ -40,13 +39,13 @@ class ClientSurvey:
     sizes: npt.NDArray[np.float64]
 
 
-def take(update: Vector, order: Order, lengths: tuple[int, ...], loss: float, harm: float) -> bytes:
+def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float) -> bytes:
     """Loss and harm as they were measured, and for each candidate the quantizer's variance and the size of a frame.
 
     The variance is a share of the update's squared norm. It is exact where the quantizer has a closed form. Otherwise
     it is the error of one draw, which is close to it at the size of an update.
     """
-    quantizer, norm = quantizers.by_tag(order.quantizer)
+    (quantizer, norm), lengths = asked_quantizer(order, layout), layout.lengths
     segments = order.segments(lengths)
     measured = []
     for candidate in order.candidates:

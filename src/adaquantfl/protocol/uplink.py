@@ -130,6 +130,12 @@ def levels_for(
     return quantizer.levels_for(s, runs, update, order.balanced and segments is not None)
 
 
+def asked_quantizer(order: Order, layout: Layout) -> tuple[Quantizer, str]:
+    """The quantizer of an order, which is told the shapes of the tensors, and its norm."""
+    quantizer, norm = quantizers.by_tag(order.quantizer)
+    return quantizer.with_shapes(layout.shapes), norm
+
+
 @dataclass(frozen=True)
 class Sent:
     """A frame, and the levels in it where they were needed."""
@@ -138,11 +144,11 @@ class Sent:
     levels: Levels | None
 
 
-def send(update: Vector, order: Order, lengths: tuple[int, ...], keep_levels: bool) -> Sent:
+def send(update: Vector, order: Order, layout: Layout, keep_levels: bool) -> Sent:
     """An update as a frame; keep_levels: whether the caller needs what the frame decodes to."""
     if order.s is None:
         return Sent(encode_float32(update), None)
-    quantizer, norm = quantizers.by_tag(order.quantizer)
+    (quantizer, norm), lengths = asked_quantizer(order, layout), layout.lengths
     segments = order.segments(lengths)
 
     def coarsest(error: float) -> float:

@@ -26,8 +26,8 @@ _TINY = 1e-60  # energy of a block below which its elements leave the range of f
 _FEWEST = 4.0  # coordinates that are not 0, of as many as there are large elements: with fewer the formulas are off
 _BIAS = 0.01  # of the error: the most that the square of the bias may be
 _LATTICE_BITS = 1.5  # per element: with fewer the lattice never was the best
-_COARSE = 64.0  # rms: with steps from here on the scales of blocks of 2^16 elements would cost too much
-_SIDE_BITS = 72.0  # of a further segment: its scale, its form and its length
+COARSE = 64.0  # rms: with steps from here on the scales of blocks of 2^16 elements would cost too much
+SIDE_BITS = 72.0  # of a further segment: its scale, its form and its length
 _SMALL_SHARE = 1 / 32  # of the frame, for small segments
 _MOST_FINER = 64.0  # times as fine as asked
 
@@ -50,7 +50,7 @@ class Trial:
     def of(x: Vector, asked: Segments, steps: Floats, key: int) -> Trial:
         """With these steps of the segments; small segments are quantized more finely."""
         rms = np.sqrt(square_sums(x, asked) / asked.lengths)
-        units = units_of(asked, MOST_BLOCK if (steps >= _COARSE * rms).any() else LARGEST_BLOCK)
+        units = units_of(asked, longest_block(bool((steps >= COARSE * rms).any())))
         owner = np.searchsorted(asked.offsets, units.offsets[:-1], side="right") - 1
         trial, small = _dithered(x, units, owner, steps[owner], key), asked.lengths[owner] < LEAST_BLOCK
         finer = _finer(x, asked, steps, float(trial.bits[~small].sum()))
@@ -74,10 +74,10 @@ class Trial:
             values = np.where(np.repeat(better, n), points, self.values)
         energies = square_sums(x, self.units)
         for unit in np.flatnonzero((n >= LEAST_BLOCK) & (energies > _TINY)).tolist():
-            k = _finest_width(int(n[unit]), float(self.bits[unit]) - _SIDE_BITS)
+            k = finest_width(int(n[unit]), float(self.bits[unit]) - SIDE_BITS)
             if k and step_error(width(k)) * energies[unit] < errors[unit]:
                 here = slice(self.units.offsets[unit], self.units.offsets[unit + 1])
-                if _becomes_gaussian(x[here], float(energies[unit]), width(k)):
+                if becomes_gaussian(*_shares(x[here], float(energies[unit])), width(k)):
                     forms[unit] = -k
         return replace(self, steps=steps, values=values, forms=forms)
 
@@ -97,6 +97,11 @@ def _dithered(x: Vector, units: Segments, owner: npt.NDArray[np.int64], steps: F
 
     over_ranges(work, units.count, smallest=4)
     return Trial(units, owner, steps, values, spread, _entropies(values, units), np.zeros(units.count, dtype=np.int64))
+
+
+def longest_block(coarse: bool) -> int:
+    """Of rotated elements. coarse: whether a step is COARSE times the rms of its segment, or wider."""
+    return MOST_BLOCK if coarse else LARGEST_BLOCK
 
 
 def units_of(asked: Segments, longest: int) -> Segments:
@@ -126,20 +131,26 @@ def _finer(x: Vector, asked: Segments, steps: Floats, others: float) -> float:
     return finer
 
 
-def _finest_width(n: int, bits: float) -> int:
+def finest_width(n: int, bits: float) -> int:
     """k of the finest rotated levels of n elements within these bits; 0 where there are none."""
     place = bisect_left(WIDTHS, -bits / n, key=lambda k: -step_rate(width(k)))
     return WIDTHS[place] if 0 < place < len(WIDTHS) else 0
 
 
-def _becomes_gaussian(x: Vector, energy: float, step: float) -> bool:
-    """Whether a rotated block errs as the formulas say, and with next to no bias."""
+def becomes_gaussian(squares: float, cubes: float, step: float) -> bool:
+    """Whether a rotated block errs as the formulas say, and with next to no bias.
+
+    squares, cubes: the sums of the squares and cubes of its elements' shares of its energy.
+    """
+    large = 1 / squares  # so many elements share the energy
+    enough = large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
+    return enough and step_bias(step) ** 2 * cubes <= _BIAS * step_error(step)
+
+
+def _shares(x: Vector, energy: float) -> tuple[float, float]:
     shares = np.square(x * np.float32(1 / math.sqrt(energy)))
     squares = np.square(shares)
-    large, cubes = 1 / float(squares.sum(dtype=np.float64)), float((squares * shares).sum(dtype=np.float64))
-    bias = step_bias(step) ** 2 * cubes
-    enough = large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
-    return enough and bias <= _BIAS * step_error(step)
+    return float(squares.sum(dtype=np.float64)), float((squares * shares).sum(dtype=np.float64))
 
 
 def _entropies(values: npt.NDArray[np.int32], units: Segments) -> Floats:

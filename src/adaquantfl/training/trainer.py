@@ -29,8 +29,8 @@ _PROBE_SAMPLE = 128  # examples of a client on which the harm of noise is measur
 class Trainer:
     """Trains and evaluates for any of the clients, one at a time, with one model in memory.
 
-    Weights come and go as named arrays: the parameters that are trained, and the buffers. A parameter is the 1-D piece
-    that it is in one flat vector.
+    Weights come and go as named arrays: the parameters that are trained, and the buffers. A parameter is a piece of one
+    flat vector, in the shape that it has there: convolution kernels have their input channels last.
     """
 
     def __init__(self, config: Config, task: Task) -> None:
@@ -59,7 +59,10 @@ class Trainer:
     def weights(self) -> dict[str, AnyArray]:
         """The present weights; w_0 before anything was trained."""
         flat = self._flat.cpu().numpy()
-        parameters = {name: flat[start:stop].copy() for name, (start, stop) in self._pieces.items()}
+        parameters = {
+            name: flat[start:stop].copy().reshape(_lying(self._net.get_parameter(name)))
+            for name, (start, stop) in self._pieces.items()
+        }
         return {**parameters, **{name: buffer.cpu().numpy().copy() for name, buffer in self._buffers.items()}}
 
     def state_dict(self, weights: Weights) -> dict[str, torch.Tensor]:
@@ -77,7 +80,8 @@ class Trainer:
             with repeatable(key):  # layers such as dropout
                 seed_generator(self.device, key)
                 loss = self._local_steps(client, round, eta)
-            return self.weights(), loss
+            trained = self.weights()
+            return {name: array.reshape(np.shape(weights[name])) for name, array in trained.items()}, loss
 
     def probe(self, client: int, round: int) -> Callable[[Any], float]:
         """A function that measures the loss of weights on a small sample of the client's data, the same each time."""
@@ -170,7 +174,7 @@ class Trainer:
     def _load(self, weights: Arrays) -> None:
         host = self._flat.cpu()  # the vector itself, where that is on the CPU
         for name, (start, stop) in self._pieces.items():
-            host.numpy()[start:stop] = weights[name]
+            host.numpy()[start:stop] = weights[name].reshape(-1)
         if host is not self._flat:
             self._flat.copy_(host)
         for name, buffer in self._buffers.items():
@@ -195,14 +199,16 @@ def flatten(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
     start = 0
     for p in parameters:
         piece = flat[start : start + p.numel()]
-        if p.ndim == 4:
-            out_channels, in_channels, height, width = p.shape
-            view = piece.view(out_channels, height, width, in_channels).permute(0, 3, 1, 2)
-        else:
-            view = piece.view(p.shape)
-        p.data = view.copy_(p.data)
+        view = piece.view(_lying(p))
+        p.data = (view.permute(0, 3, 1, 2) if p.ndim == 4 else view).copy_(p.data)
         start += p.numel()
     return flat
+
+
+def _lying(p: torch.nn.Parameter) -> tuple[int, ...]:
+    """The shape of a parameter in the flat vector."""
+    shape = tuple(p.shape)
+    return (shape[0], *shape[2:], shape[1]) if len(shape) == 4 else shape
 
 
 def _pieces(parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, tuple[int, int]]:
