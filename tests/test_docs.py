@@ -303,7 +303,10 @@ def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
     methods = {method.folder: method.settings for method in map(parse, names.split(","))}
     assert {path.parts[-3] for path in records} == methods.keys()
     for path in records:
-        assert load_config(path) == load_config("demo", methods[path.parts[-3]])
+        expected = load_config("demo", methods[path.parts[-3]])
+        if expected.method != "cost-aware":  # only that rule reads `repair`, whose default has changed since
+            expected = replace(expected, repair=load_config(path).repair)
+        assert load_config(path) == expected
 
 
 def test_links_to_files_lead_somewhere() -> None:
