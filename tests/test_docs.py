@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
