@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +81,15 @@ QUOTED = [
     ("../README.md", "1.874 and 1.888 | 231,", "how-to/pytorch.md", "| float32 (DiLoCo) | 1.8881 |"),
     (
         "../README.md",
-        "SparseLoCo | the same | 2.18",
+        "SparseLoCo | the same | 2.03",
         "rivals.md",
-        "| SparseLoCo | outer step 2 | 232 ± 43.6 | 2.18 |",
+        "| SparseLoCo | outer step 2 | 232 ± 43.6 | 2.03 |",
     ),
     (
         "../README.md",
-        "DAdaQuant | the same | 3.68",
+        "DAdaQuant | the same | 3.42",
         "rivals.md",
-        "| DAdaQuant | rule_s0 = 8 | 392 ± 12.6 | 3.68 |",
+        "| DAdaQuant | rule_s0 = 8 | 392 ± 12.6 | 3.42 |",
     ),
     ("when-not-to.md", "0.73 s", "when-not-to.md", "A client computes for 0.73 s per round, 3.4 ms of it"),
     ("when-not-to.md", "56 % of the time", "when-not-to.md", "(56%)"),
@@ -303,7 +303,10 @@ def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
     methods = {method.folder: method.settings for method in map(parse, names.split(","))}
     assert {path.parts[-3] for path in records} == methods.keys()
     for path in records:
-        assert load_config(path) == load_config("demo", methods[path.parts[-3]])
+        expected = load_config("demo", methods[path.parts[-3]])
+        if expected.method != "cost-aware":  # only that rule reads `repair`, whose default has changed since
+            expected = replace(expected, repair=load_config(path).repair)
+        assert load_config(path) == expected
 
 
 def test_links_to_files_lead_somewhere() -> None:

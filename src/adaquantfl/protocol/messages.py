@@ -153,8 +153,10 @@ class Reply:
 
     @property
     def priced_bytes(self) -> int:
-        """What a rule's price counts in addition to the frame: the rest of a reply, without a survey, which most have
-        not, and without a signature, which does not depend on the rule either."""
+        """What a rule's price counts in addition to the frame: the rest of a reply without survey and signature.
+
+        Most replies have no survey. A signature's size does not depend on the rule.
+        """
         return _REPLY.size + _CRC.size + len(self.buffers) + len(self.others)
 
     def pack(self) -> bytes:

@@ -30,8 +30,8 @@ _MEASURED = struct.Struct("<ff")
 
 @dataclass(frozen=True)
 class ClientSurvey:
-    """A client's survey: its loss at the round's model, how much its noise raises it; of each candidate the error, as a
-    share of the update's squared norm, and the bytes of a frame."""
+    """A client's survey: its loss at the round's model, and how much its noise raises it. Each candidate has an error,
+    as a share of the update's squared norm, and the bytes of a frame."""
 
     loss: float
     harm: float

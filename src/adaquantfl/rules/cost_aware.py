@@ -148,7 +148,7 @@ class CostAware(Rule):
         return replace(state, memory=memory), Verdict.KEEP
 
     def _memory(self, state: RuleState) -> dict[str, Any]:
-        """A state of an earlier version has fewer keys, and a shorter trend, which begins anew."""
+        """A state of an earlier version has fewer keys, and a shorter trend, which starts again."""
         memory = {**self.init().memory, **state.memory}
         return memory if len(memory["trend"]) == len(Trend().sums) else {**memory, "trend": list(Trend().sums)}
 
@@ -184,8 +184,8 @@ class CostAware(Rule):
 class Trend:
     """The power with which the loss falls: the slope of its logarithm against that of the round, recent rounds first.
 
-    Before any round p lies around the middle of its bounds. How far the rounds move it depends on how much their losses
-    scatter around the line: where few clients take part in a round, they say little about the slope.
+    Before any round p lies around the middle of its bounds. Losses that scatter around the line move it less: where few
+    clients take part in a round, they say little about the slope.
 
     >>> trend = Trend()
     >>> for k in range(1, 50):
