@@ -20,11 +20,13 @@ Panels = dict[str, dict[str, list[letter.Trace]]]
 PAGE = ROOT / "docs" / "results.md"
 FIGURE = ROOT / "docs" / "figures" / "letter.svg"
 SHOWN = (0.1, 0.05, 0.02)
-TRIAL_SHOWN = (2.0, 1.5, 1.2)
+TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
 
 
 def cell(found: letter.Cell, ours: letter.Cell) -> str:
     """Mean and deviation, and how many times AdaQuantFL's."""
+    if not found.reached and len(found.values) == 1:
+        return "not reached"
     if found.mean is None:
         return f"never in {len(found.values) - len(found.reached)} of {len(found.values)}"
     text = f"{found.mean:.0f}" if found.mean >= 100 else f"{found.mean:.1f}"
