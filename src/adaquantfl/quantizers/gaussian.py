@@ -110,4 +110,4 @@ def step_bias(step: float) -> float:
         low, high, mean = math.exp(-a * a / 2), math.exp(-b * b / 2), cell_mean(a, b) if a < _REACH else a
         first += mean * (low - high)
         third += mean * ((a * a - 1) * low - (b * b - 1) * high) / 6
-    return third / first
+    return float(third / first)
