@@ -189,7 +189,9 @@ def test_the_same_seed_gives_the_same_model_as_on_the_local_engine(tmp_path: Pat
         assert there[key] == here[key], key
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize(
+    "name", [one if one == "momentum" else pytest.param(one, marks=pytest.mark.slow) for one in TRAINING]
+)
 def test_other_optimizers_end_in_the_same_model_as_on_the_local_engine(tmp_path: Path, name: str) -> None:
     config = small(**TRAINING[name])
     here = Request(tmp_path / "local", config).play()
@@ -211,7 +213,13 @@ ROBUST: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("keys", ROBUST.values(), ids=ROBUST)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(keys, id=name, marks=[pytest.mark.slow] if name in ("median", "trimmed mean") else [])
+        for name, keys in ROBUST.items()
+    ],
+)
 @pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_robust_steps_clips_and_privacy_end_in_the_same_model_as_on_the_local_engine(
     tmp_path: Path, keys: dict[str, Any], workers: int | None

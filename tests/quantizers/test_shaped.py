@@ -83,7 +83,7 @@ def test_levels_cost_about_as_much_as_those_of_mixed(s: int, rng: np.random.Gene
 
 def test_its_squared_bias_is_at_most_a_hundredth_of_its_error(rng: np.random.Generator) -> None:
     """As `mixed` promises; a false alarm, 5 standard errors beyond it, has probability below 1e-6."""
-    x, keys = update(rng), 300
+    x, keys = update(rng), 100
     seen = np.array([aq.quantize(x, 60, key, LENGTHS, 1.0, Shaped(SHAPES)).dequantize() for key in range(keys)])
     assert aq.quantize(x, 60, 0, LENGTHS, 1.0, Shaped(SHAPES)).factors
     errors = seen.var(axis=0, ddof=1, dtype=np.float64)
