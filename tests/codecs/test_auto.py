@@ -92,8 +92,10 @@ def test_no_sparse_body_is_below_its_least_size(data: st.DataObject, d: int, den
 
 @pytest.mark.parametrize("kind", ["gauss", "heavy", "layers", "mostly zero", "one"])
 @pytest.mark.parametrize("s", [1, 15, 255])
-def test_the_least_estimate_is_not_above_the_estimate(kind: str, s: int) -> None:
-    values = aq.quantize(vector(kind, 50_001), s, 1).values
+@pytest.mark.parametrize("full", [0, 116])  # levels at the end, in a block of 116, that are not zero
+def test_the_least_estimate_is_not_above_the_estimate(kind: str, s: int, full: int) -> None:
+    values = aq.quantize(vector(kind, 16_500 if full else 50_001), s, 1).values
+    values[len(values) - full :] |= 1
     blocks, magnitudes = nonzeros_per_block(values), np.bincount(np.abs(values), minlength=s + 1)
     assert blocks.sum() == np.count_nonzero(values)
     assert least_estimate(blocks, magnitudes, len(values)) <= estimate_size(blocks, magnitudes, len(values))

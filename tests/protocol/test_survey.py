@@ -279,3 +279,10 @@ def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says
 def test_settings_of_a_server_that_make_no_sense_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(aq.ConfigError, match=says):
         aq.Server(np.zeros(3, np.float32), **settings)
+
+
+@pytest.mark.parametrize(("loss", "harm"), [(np.inf, 0.1), (np.nan, 0.1), (1e39, 0.1), (1.0, np.nan), (1.0, -np.inf)])
+def test_a_measurement_that_failed_is_infinite_harm(update: np.ndarray, loss: float, harm: float) -> None:
+    """Not none: an infinite loss would make any harm a share of 0, and the rule would take the coarsest levels."""
+    seen = survey.read(survey.take(update, order((1.0,)), LAYOUT, loss, harm), 1)
+    assert seen.harm == np.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.codecs.factors import pack_factors, read_factors
+from adaquantfl.codecs.varints import varint
 from adaquantfl.protocol.messages import Reply
 from adaquantfl.quantizers.choice import levels_for_error
 from adaquantfl.quantizers.factors import Axis, Matrix
@@ -131,11 +133,13 @@ def test_levels_do_not_depend_on_the_threads(rng: np.random.Generator) -> None:
     shape = (500, 700)
     x = (rng.standard_normal(shape) * np.exp(rng.standard_normal((500, 1)))).astype(np.float32).ravel()
     found = []
-    for threads in (1, 3):
-        set_threads(threads)
-        found.append(aq.quantize(x, 400, 2, [x.size], 1.0, Shaped([shape])))
-        found.append(found[-1].dequantize())
-    set_threads(None)
+    try:
+        for threads in (1, 3):
+            set_threads(threads)
+            found.append(aq.quantize(x, 400, 2, [x.size], 1.0, Shaped([shape])))
+            found.append(found[-1].dequantize())
+    finally:
+        set_threads(None)
     assert found[0].factors
     assert found[0] == found[2]
     np.testing.assert_array_equal(found[1], found[3])
@@ -209,7 +213,8 @@ HEAD = bytes([1, 0, 8, 8])  # one matrix of 8 x 8 at the start
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x02",  # more matrices than the vector has room for
+        b"\x02",  # more matrices than the bytes have
+        b"\x11" + bytes([0, 8, 8, 0, 0]) * 17 + bytes(2),  # 17: too many for so short a vector
         HEAD,
         HEAD + bytes([9, 0, 0, 0, 0]),  # a group of 9 of 8 rows
         HEAD + bytes([8, 128, 0, 0, 1, 0]),  # the first byte of an axis
@@ -236,3 +241,16 @@ def test_factors_take_the_shorter_of_two_ways(rng: np.random.Generator) -> None:
         packed = pack_factors([matrix])
         assert len(packed) < bits * 300 / 8 + 12
         assert read_factors(memoryview(packed), 0, 4000) == ((matrix,), len(packed))
+
+
+def test_a_long_block_of_exponents_is_refused_before_it_is_unpacked() -> None:
+    """Eight times as many bytes would be unpacked, and a place for each."""
+    zeros = bytes(1 << 20)
+    data = HEAD + bytes([8, 0, 0, 0]) + varint(len(zeros)) + zeros
+    tracemalloc.start()
+    try:
+        with pytest.raises(aq.FrameError, match="do not fill their bytes"):
+            read_factors(memoryview(data), 0, 100)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()

@@ -24,7 +24,7 @@ from adaquantfl.rules import (
     Survey,
     Verdict,
 )
-from adaquantfl.rules.cost_aware import Trend
+from adaquantfl.rules.cost_aware import Curve, Trend
 from adaquantfl.rules.dadaquant import client_levels
 from adaquantfl.rules.registry import methods
 from adaquantfl.runs.config import Config
@@ -379,3 +379,11 @@ def test_every_rules_state_survives_json(method: str) -> None:
 def test_bad_settings_are_named(keys: dict[str, object], says: str) -> None:
     with pytest.raises((ConfigError, RuleError), match=says):
         Config(**keys)  # type: ignore[arg-type]
+
+
+def test_candidates_that_nearly_coincide_do_not_bend_the_curve() -> None:
+    """At the least levels two of three are close: a parabola through their noise would find a minimum in between."""
+    levels = (1 / 64, 1.012 / 64, 4.05 / 64)
+    seen = Survey(levels, errors=(60.0, 63.0, 16.0), costs=(100.0, 101.0, 200.0), loss=1.0, harm=0.01)
+    errors = Curve.of(seen).errors
+    assert np.all(np.diff(errors) < 0)

@@ -160,6 +160,7 @@ def _factors(source: _Bytes, d: int) -> tuple[tuple[int, list[int], list[int]], 
     """The factors of rows and columns behind the key."""
     sizes, ways, end = [], [], 0
     count = source.varint(5)
+    _require(count <= 16 + d // 1024, "too many matrices")
     for _ in range(count):
         start, rows, columns = end + source.varint(5), source.varint(5), source.varint(5)
         end = start + rows * columns

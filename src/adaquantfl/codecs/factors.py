@@ -21,6 +21,7 @@ from ..quantizers.factors import (
     Codes,
     Matrix,
     code_bits,
+    most_matrices,
     ways,
 )  # fmt: skip
 from .varints import read_varint, varint
@@ -52,8 +53,8 @@ def pack_factors(matrices: Sequence[Matrix]) -> bytes:
 def read_factors(view: memoryview, position: int, dimension: int) -> tuple[tuple[Matrix, ...], int]:
     """The factors at this position, and the position behind them; FrameError on anything else."""
     count, position = read_varint(view, position)
-    if count > dimension // LEAST_MATRIX:
-        raise FrameError(f"{count:,} matrices do not fit a vector of {dimension:,} elements.")
+    if count > most_matrices(dimension):
+        raise FrameError(f"{count:,} matrices are too many for a vector of {dimension:,} elements.")
     if not count:
         return (), position
     matrices, firsts, end = [], [], 0
@@ -75,6 +76,8 @@ def read_factors(view: memoryview, position: int, dimension: int) -> tuple[tuple
     groups = [axis.groups for one in matrices for axis in (one.rows, one.columns) if axis.group]
     if k not in REMAINDERS or position + size > len(view) or sum(groups) * (k + 1) > 8 * size:
         raise FrameError(f"{sum(groups):,} exponents do not fit {size:,} bytes with remainders of {k} bits.")
+    if 8 * size > sum(groups) * ((2 * MOST_EXPONENT >> k) + 1 + k) + 7:  # before they are unpacked: it takes memory
+        raise FrameError("The exponents of the factors do not fill their bytes.")
     codes = _from_rice(np.frombuffer(view[position : position + size], dtype=np.uint8), sum(groups), k)
     parts = np.split(codes, np.cumsum(groups)[:-1]) if groups else []
     exponents = iter([_exponents(first, code) for first, code in zip(firsts, parts, strict=True)])

@@ -23,7 +23,6 @@ from .messages import Order, Reply, sign
 from .uplink import MOST_UPDATE_NORM, Sent, send
 
 FORMAT = 1
-MOST_LOSS = 1e38  # that fits a survey's float32
 Probe = Callable[[Weights], float | None]  # the loss of these weights on some of the client's data; None: not known
 
 
@@ -175,13 +174,13 @@ class Client:
         """
         harm, order = 0.0, self.order
         exact = None if probe is None or sent.levels is None else probe(held.layout.join(held.model, copy=False))
-        if exact is not None and abs(exact) < MOST_LOSS:  # NaN, too, says that it cannot be measured
+        if exact is not None and abs(exact) < survey.MOST_LOSS:  # NaN, too, says that it cannot be measured
             assert probe is not None
             assert sent.levels is not None
             noise = (sent.levels.dequantize() - update) * np.float32(order.noise)
             noisy = [probe(self._moved(held, way)) for way in (noise, -noise)]
             loss, harm = exact, sum(0.0 if one is None else one - exact for one in noisy) / 2
-            harm = harm if abs(harm) < MOST_LOSS else math.inf
+            harm = harm if abs(harm) < survey.MOST_LOSS else math.inf
         return survey.take(update, order, held.layout, loss, harm)
 
     @staticmethod

@@ -25,6 +25,7 @@ from .uplink import asked_quantizer, levels_for
 _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
 _STEPS = 1024  # of a binary logarithm
 MOST = 2.0**31  # that an entry says
+MOST_LOSS = 1e38  # that fits float32
 _MEASURED = struct.Struct("<ff")
 
 
@@ -62,18 +63,22 @@ def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float)
         measured.append((error, len(frame)))
     bounded = np.clip(np.nan_to_num(measured, nan=MOST), 1 / MOST, MOST)
     entries: npt.NDArray[np.int16] = np.rint(_STEPS * np.log2(bounded)).astype("<i2")
-    return _MEASURED.pack(loss, harm) + entries.tobytes()
+    return _MEASURED.pack(*(one if abs(one) < MOST_LOSS else math.inf for one in (loss, harm))) + entries.tobytes()
 
 
 def read(data: bytes, candidates: int) -> ClientSurvey:
-    """A client's survey, checked. A loss or harm that is NaN counts as a failed measurement: infinite harm."""
+    """A client's survey, checked. Where loss or harm is not a finite number, the measurement failed: infinite harm."""
     expected = _MEASURED.size + candidates * _ENTRY.itemsize
     if len(data) != expected:
-        raise FrameError(f"Its survey has {len(data)} bytes; {candidates} candidates take {expected}.")
+        raise FrameError(
+            f"Its survey has {len(data)} bytes; {candidates} candidates take {expected}. "
+            "Server and clients need the same version of adaquantfl."
+        )
     entries = np.frombuffer(data, dtype=_ENTRY, offset=_MEASURED.size)
     errors, sizes = (np.exp2(entries[name] / _STEPS) for name in ("error", "size"))
     loss, harm = _MEASURED.unpack_from(data)
-    return ClientSurvey(loss, harm if math.isfinite(harm) else math.inf, errors, sizes)
+    measured = math.isfinite(loss) and math.isfinite(harm)
+    return ClientSurvey(loss, harm if measured else math.inf, errors, sizes)
 
 
 def merge(candidates: Sequence[float], surveys: Mapping[int, ClientSurvey], weights: Mapping[int, float]) -> Survey:

@@ -20,8 +20,17 @@ Codes = npt.NDArray[np.int64]
 MOST_EXPONENT = 63
 DIFFERENCES = 64  # in the first byte of an axis, besides its centre
 REMAINDERS = range(8)  # widths of what a Rice code adds to its quotient, in bits
-LEAST_MATRIX = 64  # elements: the work for a frame is bounded by its dimension
+LEAST_MATRIX = 64  # elements
 _TILE = 65_536  # elements that are multiplied at a time, and stay in the cache
+
+
+def most_matrices(dimension: int) -> int:
+    """That a frame may have: each takes a receiver's time, however small it is.
+
+    >>> most_matrices(1_000), most_matrices(1_000_000)
+    (16, 992)
+    """
+    return 16 + dimension // 1024
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ class Curve:
     def of(survey: Survey) -> Curve:
         known = np.log(survey.levels)
         x = np.linspace(known[0], known[-1], 401)
-        degree = min(2, len(set(known.round(1))) - 1)  # at the least levels candidates coincide
+        degree = min(2, int((np.diff(known) > 0.3).sum()))  # at the least levels candidates coincide
         costs, errors = (
             np.polyval(np.polyfit(known, np.log(np.maximum(values, 1e-30)), degree), x)
             for values in (survey.costs, survey.errors)
