@@ -25,14 +25,18 @@ def draw(records: Path, path: Path) -> None:
         len(run), len(crossing.SCOPES), figsize=(9, 3.6 * len(run)), sharex=True, sharey=True, squeeze=False
     )
     for axis, place in zip(axes.T.flat, crossing.places(run), strict=True):
+        runs = letter.load(records / place.folder)
+        if not runs:
+            axis.text(0.5, 0.5, "not run", ha="center", transform=axis.transAxes)
         for number, method in enumerate(crossing.COMPARED):
-            for one in letter.load(records / place.folder).get(method, []):
+            for one in runs.get(method, []):
                 spent = [bits / one.dimension for bits in one.paper_bits]
                 axis.plot(spent, one.losses, color=f"C{number}", label=letter.METHODS[method].replace("`", ""))
         axis.set(yscale="log", ylim=(0.13, 1.2))
         axis.set_title(place.title, fontsize=10)
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+        if runs:
+            axis.legend(fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("bits of one client / d (paper's formula)")
     for axis in axes[:, 0]:
