@@ -117,9 +117,14 @@ def bytes_by_level(engine: GlooEngine) -> list[dict[str, Any]]:
     for s in LEVELS:
         state, before = server.current, socket_bytes(engine.store.port)
         orders = {client: replace(Order.unpack(data), s=s).pack() for client, data in server.open(eta=0.1).items()}
-        answers = [answer for _, answer in engine.train(server, orders)]
+        answers = list(engine.train(server, orders))
         sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
-        replies = [Reply.unpack(answer.reply) for answer in answers if isinstance(answer, Trained)]
+        known = {client: Order.unpack(order).known(server.current.layout.lengths) for client, order in orders.items()}
+        replies = [
+            Reply.unpack(answer.reply).lengthened(known[client])
+            for client, answer in answers
+            if isinstance(answer, Trained)
+        ]
         rows.append(traffic(s, server, replies, received, sent))
         server.return_to(state)
         play_round(engine, server)  # to another model

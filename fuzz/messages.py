@@ -14,9 +14,10 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.errors import AdaQuantError, FrameError
 from adaquantfl.protocol.arrays import Layout
-from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, _walk, digest_of, open_parcel
+from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, digest_of, open_parcel
 from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.steps import walk
 from adaquantfl.protocol.uplink import MOST_VALUE
 from adaquantfl.rules import CostAware
 
@@ -56,7 +57,8 @@ class Setup:
     state: dict[str, Any]
     orders: list[Order]
     held: list[Held]
-    replies: list[Reply]
+    replies: list[Reply]  # with whole frames
+    short: list[Reply]  # as they were sent
     parts: list[frames.Parts]
 
 
@@ -84,9 +86,11 @@ def setup(settings: dict[str, Any]) -> Setup:
             for number, reply in enumerate(replies):
                 server.receive(number, reply)
             server.close()
-    read = [Reply.unpack(reply) for reply in replies]
-    parts = [frames.take_apart(one.frame) for one in read]
-    return Setup(server, server.state(), [Order.unpack(order) for order in orders.values()], held, read, parts)
+    lengths, asked = server.current.layout.lengths, [Order.unpack(order) for order in orders.values()]
+    short = [Reply.unpack(reply) for reply in replies]
+    whole = [one.lengthened(order.known(lengths)) for one, order in zip(short, asked, strict=True)]
+    parts = [frames.take_apart(one.frame) for one in whole]
+    return Setup(server, server.state(), asked, held, whole, short, parts)
 
 
 class MessageOracle:
@@ -175,7 +179,9 @@ class MessageOracle:
 
     def _mutated_reply(self, at: Setup, number: int) -> bytes:
         chance, reply = self.chance, at.replies[number]
-        kind = chance.randrange(10)
+        kind = chance.randrange(12)
+        if kind >= 10:
+            return replace(at.short[number], frame=self.mutator.raw(at.short[number].frame)).pack()
         if kind < 5:
             pool, self.mutator.pool = self.mutator.pool, [at.parts[number]]  # one that fits the round
             parts, _ = self.mutator.mutant()
@@ -242,7 +248,7 @@ def _digest_behind(kind: int, body: bytes, steps: int, held: Held, layout: Layou
     """The digest that makes a parcel right; zeros where there is none."""
     try:
         if kind != _WHOLE:
-            return digest_of(_walk(held.model, body, steps, layout))
+            return digest_of(walk(held.model, body, steps, layout))
     except (FrameError, struct.error):
         pass
     return bytes(16)

@@ -37,3 +37,11 @@ def rng() -> np.random.Generator:
 def _default_threads() -> Iterator[None]:
     yield
     aq.set_threads(None)
+
+
+@pytest.fixture
+def whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies have whole frames, which can be read and spoiled without their orders."""
+    from adaquantfl.protocol import short
+
+    monkeypatch.setattr(short, "LONGEST", 0)

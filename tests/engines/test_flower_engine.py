@@ -341,6 +341,7 @@ def test_of_200_nodes_only_those_asked_get_a_message_and_few_at_a_time() -> None
     assert grid.most_out <= 4
 
 
+@pytest.mark.usefixtures("whole_frames")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_reply_that_cannot_be_used_is_refused_with_its_reason_in_the_history(tmp_path: Path, fault: str) -> None:
     change, words = FAULTS[fault]
@@ -349,6 +350,7 @@ def test_a_reply_that_cannot_be_used_is_refused_with_its_reason_in_the_history(t
     assert words in lines[0]["missing"]["1"]
 
 
+@pytest.mark.usefixtures("whole_frames")
 def test_an_enormous_update_is_refused(tmp_path: Path) -> None:
     def boast(reply: Reply) -> Reply:
         sent, large = aq.decode(reply.frame), np.full(ELEMENTS, 1e6, np.float32)

@@ -69,6 +69,7 @@ def test_the_reply_is_one_small_update(rng: np.random.Generator) -> None:
     assert (update_in(reply).loss, update_in(reply).examples) == (0.5, 7)
 
 
+@pytest.mark.usefixtures("whole_frames")
 def test_the_frame_is_the_one_that_compress_makes(rng: np.random.Generator) -> None:
     model = {"a": np.zeros((30, 4), "f4"), "b": np.zeros(50, "f4")}
     change = {name: rng.standard_normal(array.shape).astype("f4") for name, array in model.items()}
@@ -129,6 +130,7 @@ def test_a_model_with_arrays_of_no_known_type_is_left_alone(odd: Array) -> None:
     assert this.reply_of(app).content["arrays"]["odd"].data == odd.data
 
 
+@pytest.mark.usefixtures("whole_frames")
 def test_a_handler_may_empty_the_record_it_was_given() -> None:
     model = {"w": np.ones(5, "f4")}
     app = ClientApp(mods=[quantize_mod])
@@ -194,6 +196,7 @@ def test_a_model_that_another_mod_changed_is_trained_without_the_order() -> None
     np.testing.assert_array_equal(this.opened(reply)["w"], np.full(3, 3, "f4"))
 
 
+@pytest.mark.usefixtures("whole_frames")
 def test_randomness_comes_from_the_partition_and_otherwise_from_the_order(rng: np.random.Generator) -> None:
     update = rng.standard_normal(1000).astype("f4")
     this = Round({"w": np.zeros(1000, "f4")}, rule=None)
@@ -207,6 +210,7 @@ def test_randomness_comes_from_the_partition_and_otherwise_from_the_order(rng: n
     assert frame(context(4)) != frame(context(1, 4))
 
 
+@pytest.mark.usefixtures("whole_frames")
 @pytest.mark.parametrize(("scope", "scales"), [("tensor", 2), ("whole", 1), (10, 5)])
 def test_buckets_and_whole_are_scopes_too(scope: str | int, scales: int, rng: np.random.Generator) -> None:
     model = {"a": np.zeros(30, "f4"), "b": np.zeros(20, "f4")}

@@ -581,6 +581,7 @@ def test_a_probe_measures_the_harm_and_a_rejected_round_leaves_the_model() -> No
     assert all(np.array_equal(array, FLOATS[name].astype("f4")) for name, array in final(result).items())
 
 
+@pytest.mark.usefixtures("whole_frames")
 def test_bytes_are_those_of_the_replies() -> None:
     grid, sizes = FakeGrid(clients()), []
 
@@ -756,6 +757,7 @@ def _with(reply: Message, value: Any) -> Message:
     return reply
 
 
+@pytest.mark.usefixtures("whole_frames")
 @pytest.mark.parametrize("name", TAMPERED)
 def test_a_bad_message_is_refused_and_the_round_goes_on(name: str) -> None:
     tamper, reason = TAMPERED[name]
@@ -776,6 +778,7 @@ def _failed(reply: Message) -> Message:
     return make_message(metadata=reply.metadata, error=Error(2, "the client raised"))
 
 
+@pytest.mark.usefixtures("whole_frames")
 def test_a_scale_that_is_not_a_number_is_refused() -> None:
     def poison(frame: bytearray) -> None:
         scales = aq.decode(bytes(frame)).scales

@@ -27,7 +27,7 @@ def large(round: int, client: int, reply: Reply) -> Reply:
 
 
 def decoded(run: Federation) -> list[np.ndarray]:
-    frames = [Reply.unpack(run.replies[client]).frame for client in sorted(run.replies)]
+    frames = [run.frame(client) for client in sorted(run.replies)]
     return [aq.decode(frame).dequantize().astype(np.float64) for frame in frames]
 
 

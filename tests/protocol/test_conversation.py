@@ -14,9 +14,10 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.protocol.lossy import Lossy
-from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.messages import Order
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ, FixedStep, RuleState, Verdict
 from support import quadratic
+from support.rounds import reply_of
 
 RULES: dict[str, aq.Rule] = {
     "adaquant": aq.AdaQuant(s0=2, interval=4.0),
@@ -331,7 +332,7 @@ def test_a_hostile_reply_is_refused_by_name_and_changes_nothing(kind: str) -> No
             reply = quadratic.answer(ends[number], order)
             if number == 1:
                 with pytest.raises(aq.Refused, match=rf"client 1 was refused.*{reason}"):
-                    attacked.receive(1, replace(Reply.unpack(reply), **changes).pack())
+                    attacked.receive(1, replace(reply_of(ends[1], reply), **changes).pack())
             else:
                 attacked.receive(number, reply)
         facts = attacked.close().facts

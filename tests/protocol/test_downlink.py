@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.codecs.frame import read_frame
 from adaquantfl.protocol.arrays import Layout, Model
 from adaquantfl.protocol.downlink import (
     Exact,
     Held,
     Log,
-    Relay,
-    add_up,
     digest_in,
     digest_of,
     held_parcel,
     open_parcel,
-    whole_size,
 )
-from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.messages import Order
+from adaquantfl.protocol.steps import Relay, add_up, whole_size
 from support.rounds import federation
 
 D = 3000
@@ -156,9 +155,9 @@ def test_a_private_downlink_never_shows_a_client_the_frame_of_another(rule: aq.R
     seen = {False: 0, True: 0}
     for _ in range(4):
         for run in (shown, hidden):
-            frames = [Reply.unpack(reply).frame for reply in run.replies.values()]
+            bodies = [read_frame(run.frame(client)).body.tobytes() for client in run.replies]
             orders = run.server.view(range(3)).values()
-            seen[run is hidden] += sum(frame in order for frame in frames for order in orders)
+            seen[run is hidden] += sum(body in order for body in bodies for order in orders)
             line = run.play()
     assert seen[False] > 0, "the test would notice"
     assert seen[True] == 0

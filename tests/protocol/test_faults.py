@@ -14,7 +14,7 @@ import adaquantfl as aq
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.uplink import levels_for
 from adaquantfl.quantizers.registry import find, names
-from support.rounds import EXAMPLES, Change, federation
+from support.rounds import EXAMPLES, Change, federation, reply_of
 
 D = 60
 
@@ -77,8 +77,7 @@ def test_a_round_goes_on_with_the_weighted_mean_of_the_others(fault: str) -> Non
     assert list(line["missing"]) == [1]
     assert words in line["missing"][1]
     expected = sum(
-        EXAMPLES[client] * aq.decode(Reply.unpack(run.replies[client]).frame).dequantize().astype(np.float64)
-        for client in (0, 2)
+        EXAMPLES[client] * aq.decode(run.frame(client)).dequantize().astype(np.float64) for client in (0, 2)
     ) / (EXAMPLES[0] + EXAMPLES[2])
     np.testing.assert_allclose(run.server.weights, expected, atol=1e-6)
 
@@ -91,7 +90,7 @@ def test_a_client_whose_reply_was_refused_may_send_a_better_one(fault: str) -> N
         for client, order in run.server.open().items():
             good = run.clients[client].reply(run.clients[client].open(order) + 1, loss=0.5, examples=10)
             if spoil and client == 1:
-                bad = FAULTS[fault][0](0, 1, Reply.unpack(good))
+                bad = FAULTS[fault][0](0, 1, reply_of(run.clients[1], good))
                 with pytest.raises(aq.Refused):
                     run.server.receive(1, bad if isinstance(bad, bytes) else bad.pack())  # type: ignore[union-attr]
             run.server.receive(client, good)
@@ -170,7 +169,7 @@ def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str) -> None
 
 
 def test_refused_bytes_are_counted() -> None:
-    whole = federation(D, min_clients=2)
+    whole = federation(D, only_for_client_1(lambda round, client, reply: reply.pack()), min_clients=2)
     spoiled = federation(D, only_for_client_1(lambda round, client, reply: reply.pack()[:-1]), min_clients=2)
     one, other = whole.play(), spoiled.play()
     assert other["wire_bytes_up"] == one["wire_bytes_up"] - 1

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl.protocol.arrays import Layout, Model
-from adaquantfl.protocol.downlink import Log, Relay, digest_of, held_parcel, open_parcel
+from adaquantfl.protocol.downlink import Log, digest_of, held_parcel, open_parcel
 from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.steps import Relay, add_up
 
 ORDERS = {
     "plain": Order(round=7, s=3, eta=0.1, key=0x1122334455667788, parcel=b"parcel"),
@@ -108,12 +109,10 @@ def parcels() -> dict[str, bytes]:
     after = replace(log, steps=(), holds={}).after_round(OLD, NEW, None)
     # A model of four elements is smaller than any step; the step is made by hand from the same parts.
     from adaquantfl.codecs.difference import encode_difference
-    from adaquantfl.protocol import downlink
+    from adaquantfl.protocol import steps
 
     part = encode_difference(OLD.weights, NEW.weights)
-    step = (
-        downlink._STEP.pack(1, 1.0, 1) + downlink._PART.pack(0.0, 2) + NEW.others + downlink._PART.pack(1.0, len(part))
-    )
+    step = steps._STEP.pack(1, 1.0, 1) + steps._PART.pack(0.0, 2) + NEW.others + steps._PART.pack(1.0, len(part))
     step += part
     return {
         "whole": whole,
@@ -138,8 +137,6 @@ def test_a_relayed_sum_is_the_servers_bit_for_bit() -> None:
     old = Model(rng.standard_normal(40_000).astype(np.float32), np.empty(0, np.float32))
     frames = [(aq.compress(rng.standard_normal(40_000), s=1, key=k), 0.3 + k) for k in range(3)]
     relay = Relay(frames, 1.25)
-    from adaquantfl.protocol.downlink import add_up
-
     new = Model(add_up(old.weights, relay), old.buffers)
     log = Log(0, digest_of(old)).after_round(old, new, relay)
     layout = Layout.of(old.weights)

@@ -52,7 +52,7 @@ def test_the_model_moves_by_the_statistic_of_the_decoded_updates(step: ServerSte
     run = played(0, step=step, quantizer=quantizer, codec=codec)
     before = run.server.weights
     run.play()
-    frames = [Reply.unpack(run.replies[client]).frame for client in range(CLIENTS)]
+    frames = [run.frame(client) for client in range(CLIENTS)]
     values = np.array([aq.decode(frame).dequantize() for frame in frames], dtype=np.float64)
     np.testing.assert_allclose(run.server.weights - before, by_hand(step, values), rtol=1e-5, atol=1e-6)
 
@@ -100,7 +100,7 @@ def test_the_model_is_the_same_on_every_exact_downlink_and_no_frames_are_relayed
     assert runs["model"].server.weights.tobytes() == runs["exact"].server.weights.tobytes()
     assert not np.array_equal(runs["lossy"].server.weights, runs["exact"].server.weights)
     for run in runs.values():
-        frames = [Reply.unpack(reply).frame for reply in run.replies.values()]
+        frames = [run.frame(client) for client in run.replies]
         for client, order in run.server.open().items():
             assert not any(frame in Order.unpack(order).parcel for frame in frames)
             np.testing.assert_array_equal(run.clients[client].open(order), run.server.weights)

@@ -19,6 +19,7 @@ from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.step import ServerStep
 from adaquantfl.rules import CostAware, RuleState, Verdict
 from support import quadratic
+from support.rounds import reply_of
 
 D = 40
 
@@ -271,7 +272,7 @@ def test_a_value_that_is_not_finite_never_gets_into_the_model() -> None:
     weights: Any = end.open(orders[0])
     reply = Reply.unpack(end.reply({**weights, "running_var": np.array([1.0, math.nan, 1.0])}, loss=1.0))
     assert reply.diverged
-    honest = Reply.unpack(end.reply(weights, loss=1.0))
+    honest = reply_of(end, end.reply(weights, loss=1.0))
     with pytest.raises(aq.Refused, match="NaN or infinite"):
         server.receive(0, replace(honest, others=np.array([1.0, math.inf, 1.0]).tobytes()).pack())
     with pytest.raises(aq.ConfigError, match="NaN"):
@@ -286,7 +287,7 @@ def test_updates_that_are_finite_but_enormous_are_refused_before_the_sum() -> No
         end = aq.Client(number)
         weights: Any = end.open(order)
         assert Reply.unpack(end.reply(weights + np.float32(3e38), loss=1.0)).diverged
-        honest = Reply.unpack(end.reply(weights + 1, loss=1.0))
+        honest = reply_of(end, end.reply(weights + 1, loss=1.0))
         with pytest.raises(aq.Refused, match="could reach"):
             server.receive(number, replace(honest, frame=aq.encode_float32(vector(1e37))).pack())
         server.receive(number, honest.pack())
@@ -326,7 +327,7 @@ def test_balanced_levels_are_held_to_what_an_update_can_ask_for(quantizer: str) 
     flat = np.concatenate([trained["a"], trained["b"]])
     frame = aq.compress(flat, most, 1, segments=[5000, 3], quantizer=quantizer)
     with pytest.raises(aq.Refused, match="the round's plan says s from 1 to 9"):
-        server.receive(0, replace(Reply.unpack(honest), frame=frame).pack())
+        server.receive(0, replace(Reply.unpack(honest), frame=frame, short=False).pack())
     server.receive(0, honest)
 
 
@@ -335,7 +336,7 @@ def test_the_blocks_of_a_rotation_are_those_of_the_plan(quantizer: str) -> None:
     server = aq.Server(np.zeros(1000, np.float32), rule=aq.Fixed(bits=2), quantizer=quantizer)
     end = aq.Client(0)
     weights: Any = end.open(server.open([0])[0])
-    honest = Reply.unpack(end.reply(weights + np.linspace(-1, 1, 1000, dtype=np.float32), loss=1.0))
+    honest = reply_of(end, end.reply(weights + np.linspace(-1, 1, 1000, dtype=np.float32), loss=1.0))
     s = aq.decode(honest.frame).s
     other = aq.compress(np.ones(1000, np.float32), s, 1, segments=[500, 500], quantizer=quantizer)
     with pytest.raises(aq.Refused, match="segments"):

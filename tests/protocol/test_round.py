@@ -10,8 +10,8 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.codecs.raw import frame_size
-from adaquantfl.protocol.messages import Order, Reply
-from support.rounds import EXAMPLES, federation
+from adaquantfl.protocol.messages import Order
+from support.rounds import EXAMPLES, federation, reply_of
 
 P = np.array(EXAMPLES) / sum(EXAMPLES)
 NAMED = {
@@ -29,7 +29,7 @@ def test_the_model_moves_by_the_weighted_sum_of_quantized_updates(rule: aq.Rule)
         before, line = run.server.weights, run.play()
         expected = before.astype(np.float64)
         for client, p in enumerate(P):
-            frame = Reply.unpack(run.replies[client]).frame
+            frame = run.frame(client)
             if line["s"] is None:
                 expected += p * aq.decode_float32(frame)
             else:
@@ -109,7 +109,7 @@ def test_the_round_loss_can_drive_the_rule() -> None:
 def test_buffers_are_averaged_and_counted_but_not_quantized() -> None:
     run = federation(NAMED, rule=aq.Fixed(bits=8), downlink="exact")
     line = run.play()
-    replies = [Reply.unpack(run.replies[client]) for client in range(3)]
+    replies = [reply_of(run.clients[client], run.replies[client]) for client in range(3)]
     mean = sum(p * aq.decode_float32(reply.buffers) for p, reply in zip(P, replies, strict=True))
     np.testing.assert_allclose(run.server.weights["bn.running_mean"], mean, rtol=1e-5)
     assert np.abs(mean).min() > 0

@@ -7,7 +7,6 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort, who_is_missing
-from adaquantfl.protocol.messages import Reply
 from support.rounds import federation
 
 SIZES = (10, 20, 30, 40, 100)
@@ -58,7 +57,7 @@ def test_the_model_moves_by_the_samples_weighted_updates() -> None:
     run = federation(cohort=Cohort(SIZES, per_round=2), rule=aq.FullPrecision())
     run.play()
     expected = sum(
-        P[client] * 5 / 2 * aq.decode_float32(Reply.unpack(reply).frame).astype(np.float64)
+        P[client] * 5 / 2 * aq.decode_float32(run.frame(client)).astype(np.float64)
         for client, reply in run.replies.items()
     )
     np.testing.assert_allclose(run.server.weights, expected, atol=1e-6)

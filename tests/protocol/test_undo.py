@@ -209,7 +209,7 @@ def test_what_a_client_left_out_of_a_round_taken_back_is_left_out_no_longer(
         run.play()
         order = run.clients[1].order
         update = flat(run._trained(1, weights, round, order.eta)) - flat(weights)
-        sent = aq.decode(Reply.unpack(run.replies[1]).frame).dequantize()
+        sent = aq.decode(run.frame(1)).dequantize()
         kept[round] = run.clients[1].state()["remainder"]["value"]
         assert np.any(kept[round])
         np.testing.assert_allclose(sent + kept[round], update + kept[start], atol=1e-6)

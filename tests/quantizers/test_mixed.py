@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.protocol.messages import Reply
 from adaquantfl.quantizers.forms import LATTICE, WIDTHS, width
 from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import Cosine, CostAware, DAdaQuant
 from adaquantfl.threads import set_threads
+from support.rounds import reply_of
 
 N = 1 << 16
 
@@ -172,7 +172,7 @@ def test_it_goes_with_every_rule(rule: aq.Rule, rng: np.random.Generator) -> Non
         reply = client.reply(trained, loss=1.0, examples=10, probe=lambda weights: 1.0)
         server.receive(0, reply)
         server.close()
-    frame = aq.decode(Reply.unpack(reply).frame)
+    frame = aq.decode(reply_of(client, reply).frame)
     assert frame.quantizer == "mixed"
     with pytest.raises(aq.FrameError):
         aq.encode(replace(frame, numbers=np.full_like(frame.numbers, 99)))

@@ -12,13 +12,13 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.codecs.factors import pack_factors, read_factors
 from adaquantfl.codecs.varints import varint
-from adaquantfl.protocol.messages import Reply
 from adaquantfl.quantizers.choice import levels_for_error
 from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import find
 from adaquantfl.quantizers.shaped import Shaped
 from adaquantfl.rules import CostAware
 from adaquantfl.threads import set_threads
+from support.rounds import reply_of
 
 SHAPES = ((96, 400), (96,), (20, 96))
 LENGTHS = [math.prod(shape) for shape in SHAPES]
@@ -162,14 +162,14 @@ def test_a_clients_update_has_factors_and_its_survey_measures_them(rng: np.rando
     moved = {name: part.reshape(shape) for name, part, shape in zip(names, x, SHAPES, strict=True)}
     server, client = aq.Server(weights, rule=CostAware(s0=40), quantizer="shaped"), aq.Client(0)
     client.open(server.open([0])[0])
-    reply = Reply.unpack(client.reply(moved, loss=1.0, examples=10, probe=lambda weights: 1.0, measure_error=True))
+    reply = reply_of(client, client.reply(moved, loss=1.0, examples=10, probe=lambda weights: 1.0, measure_error=True))
     levels = aq.decode(reply.frame)
     assert levels.factors
     assert client.error == pytest.approx(error(np.concatenate(x), levels), rel=1e-3)
     flat, client = np.concatenate(x), aq.Client(1)
     server = aq.Server(0 * flat, rule=aq.Fixed(bits=4), quantizer="shaped")
     client.open(server.open([1])[1])
-    assert aq.decode(Reply.unpack(client.reply(flat, loss=1.0)).frame).factors == (), "a bare vector has no rows"
+    assert aq.decode(reply_of(client, client.reply(flat, loss=1.0)).frame).factors == (), "a bare vector has no rows"
 
 
 def test_an_allowed_error_is_met(rng: np.random.Generator) -> None:

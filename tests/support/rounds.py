@@ -12,7 +12,7 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.protocol.arrays import Weights
 from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.messages import Reply
+from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.state import ServerState
 
 if TYPE_CHECKING:
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = (10, 20, 30)  # of the three clients of `federation`
 Change = Callable[[int, int, Reply], Reply | bytes | str]  # (round, client, reply) -> what arrives; text: why not
+
+
+def reply_of(client: aq.Client, data: bytes) -> Reply:
+    """What a client replied to its last order, with a frame that can be read by itself."""
+    held = client._models.last
+    assert held is not None
+    return Reply.unpack(data).lengthened(client.order.known(held.layout.lengths))
 
 
 class Federation:
@@ -49,6 +56,10 @@ class Federation:
         self.states.append(self.server.current)
         return self.lines[-1]
 
+    def frame(self, number: int) -> bytes:
+        """What a client sent in the last round."""
+        return reply_of(self.clients[number], self.replies[number]).frame
+
     def loss(self, number: int, weights: Weights) -> float:
         """f_i(w)."""
         away = flat(weights) - self._point(number, weights)
@@ -70,7 +81,7 @@ class Federation:
         data = client.reply(
             trained, self.loss(number, weights), self._examples(number), lambda weights: self.loss(number, weights)
         )
-        arrives = self.change(client.order.round, number, Reply.unpack(data)) if self.change else data
+        arrives = self.change(client.order.round, number, reply_of(client, data)) if self.change else data
         if isinstance(arrives, str):
             self.server.absent(number, arrives)
             return
@@ -131,7 +142,8 @@ def altered(engine: type[Engine], change: Change) -> Callable[[Config], Engine]:
                 if isinstance(answer, Failure):
                     yield client, answer
                     continue
-                arrives = change(server.current.round, client, Reply.unpack(answer.reply))
+                known = Order.unpack(orders[client]).known(server.current.layout.lengths)
+                arrives = change(server.current.round, client, Reply.unpack(answer.reply).lengthened(known))
                 if isinstance(arrives, str):
                     yield client, Failure(arrives)
                 else:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from adaquantfl.engines.flower import node
+from adaquantfl.protocol import short
 from adaquantfl.protocol.client import Client
 from adaquantfl.protocol.messages import Reply
 from adaquantfl.training.trainer import Trainer
@@ -26,6 +27,7 @@ def corrupts(*arguments: Any) -> bytes:
 
 
 if __name__ == "__main__":
+    short.LONGEST = 0  # frames travel whole, with a checksum of their own
     if sys.argv[1] == "corrupts":
         Client.reply = corrupts  # type: ignore[method-assign, assignment]
     else:

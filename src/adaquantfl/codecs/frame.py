@@ -43,6 +43,7 @@ _WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
 
 Bytes = bytes | bytearray | memoryview
 Part = bytes | npt.NDArray[np.uint8]
+Tail = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None, int | None, tuple[Matrix, ...]]
 
 
 @dataclass(frozen=True)
@@ -161,18 +162,8 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     if kind and scales == 0:
         raise FrameError("The frame has 0 scales; levels need at least one.")
     segments, position = _read_segments(view, layout, scales, size)
-    values, position = _read_floats(view, position, scales), position + 4 * scales
-    numbers, key = None, None
-    if kind and kind.number:
-        count = kind.numbers(scales)
-        wire = np.dtype(kind.number.wire)
-        numbers, position = _read_floats(view, position, count, wire), position + count * wire.itemsize
-    if kind and kind.keyed:
-        key, position = _read_key(view, position), position + _KEY.size
-    factors: tuple[Matrix, ...] = ()
-    if kind and kind.shaped:
-        factors, position = read_factors(view, position, size)
-    header = Header(quantizer, codec, s, size, segments, values, numbers, key, factors)
+    tail, position = read_tail(view[: -_CRC.size], position, kind, scales, size)
+    header = Header(quantizer, codec, s, size, segments, *tail)
     check(header)
     start = _aligned(position)
     if start + body_size + _CRC.size != len(view):
@@ -237,14 +228,37 @@ def _pack_header(header: Header, body_size: int) -> bytes:
         header.dimension,
         body_size,
     )
-    head = fixed + lengths + np.asarray(header.scales, dtype=_FLOATS).tobytes()
-    if header.numbers is not None and header.kind.number is not None:
-        head += header.numbers.astype(header.kind.number.wire).tobytes()
-    if header.key is not None:
-        head += _KEY.pack(header.key)
-    if header.quantizer != FLOAT32 and header.kind.shaped:
-        head += pack_factors(header.factors)
+    head = fixed + lengths + pack_tail(header)
     return head + bytes(_aligned(len(head)) - len(head))
+
+
+def pack_tail(header: Header) -> bytes:
+    """The numbers of a header behind its segments: scales, further numbers, key and factors."""
+    tail = np.asarray(header.scales, dtype=_FLOATS).tobytes()
+    if header.numbers is not None and header.kind.number is not None:
+        tail += header.numbers.astype(header.kind.number.wire).tobytes()
+    if header.key is not None:
+        tail += _KEY.pack(header.key)
+    if header.quantizer != FLOAT32 and header.kind.shaped:
+        tail += pack_factors(header.factors)
+    return tail
+
+
+def read_tail(
+    view: memoryview, position: int, kind: Quantizer | None, scales: int, dimension: int, keyed: bool = True
+) -> tuple[Tail, int]:
+    """What `pack_tail` wrote, and the position behind it. keyed: whether a key is there where the quantizer has one."""
+    values, position = _read_floats(view, position, scales), position + 4 * scales
+    numbers, key = None, None
+    if kind and kind.number:
+        count, wire = kind.numbers(scales), np.dtype(kind.number.wire)
+        numbers, position = _read_floats(view, position, count, wire), position + count * wire.itemsize
+    if kind and kind.keyed and keyed:
+        key, position = _read_key(view, position), position + _KEY.size
+    factors: tuple[Matrix, ...] = ()
+    if kind and kind.shaped:
+        factors, position = read_factors(view, position, dimension)
+    return (values, numbers, key, factors), position
 
 
 def _aligned(position: int) -> int:
@@ -280,13 +294,13 @@ def _read_floats(
     view: memoryview, position: int, count: int, wire: np.dtype[np.number] = _FLOATS
 ) -> npt.NDArray[np.float32]:
     end = position + count * wire.itemsize
-    if end > len(view) - _CRC.size:
+    if end > len(view):
         raise FrameError("Truncated: the header ends before its last scale.")
     return np.frombuffer(view[position:end], dtype=wire).astype(np.float32)
 
 
 def _read_key(view: memoryview, position: int) -> int:
-    if position + _KEY.size > len(view) - _CRC.size:
+    if position + _KEY.size > len(view):
         raise FrameError("Truncated: the header ends before its key.")
     return int(_KEY.unpack_from(view, position)[0])
 

@@ -121,7 +121,10 @@ class Client:
         return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen))
 
     def _packed(self, reply: Reply) -> bytes:
-        data = replace(reply, order=self.order.token(self.holds)).pack()
+        held = self._models.last
+        assert held is not None
+        known = self.order.known(held.layout.lengths)
+        data = replace(reply, order=self.order.token(self.holds)).shortened(known).pack()
         return sign(data, self._secret) if self._secret else data
 
     def state(self) -> dict[str, Any]:

@@ -127,6 +127,7 @@ class OpenRound:
             if reply.loss < 0 and not stages.rule.negative_loss:
                 raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
             weight = 1.0 if self.shares is None else self.shares.weights[client]
+            reply = reply.lengthened(order.known(layout.lengths))
             frame = stages.uplink.check(reply.frame, weight, order, layout)
             buffers = _exact_parts(reply, weight, layout)
             if reply.survey and not order.candidates:

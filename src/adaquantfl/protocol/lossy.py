@@ -22,8 +22,9 @@ from ..rules import AdaQuant, RuleState
 from ..rules.auto import error_after
 from . import gain
 from .arrays import Model
-from .downlink import Change, Exact, Published, Relay, add_up
+from .downlink import Change, Exact, Published
 from .ledger import Ledger
+from .steps import Relay, add_up
 
 LOSSY_BUCKET = 256  # elements; error feedback needs a quantizer that loses less than it keeps: short buckets
 _SERVER = -3  # in place of a client: the stream of the server's own quantizer

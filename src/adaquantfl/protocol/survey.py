@@ -20,6 +20,7 @@ from ..quantizers.levels import quantize
 from ..rules import Survey
 from .arrays import Layout, Vector
 from .messages import Order
+from .short import shorten
 from .uplink import asked_quantizer, levels_for
 
 _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
@@ -32,7 +33,7 @@ _MEASURED = struct.Struct("<ff")
 @dataclass(frozen=True)
 class ClientSurvey:
     """A client's survey: its loss at the round's model, and how much its noise raises it. Each candidate has an error,
-    as a share of the update's squared norm, and the bytes of a frame."""
+    as a share of the update's squared norm, and the bytes of a frame as it is sent."""
 
     loss: float
     harm: float
@@ -48,7 +49,7 @@ def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float)
     """
     (quantizer, norm), lengths = asked_quantizer(order, layout), layout.lengths
     segments = order.segments(lengths)
-    measured = []
+    measured, known = [], order.known(lengths)
     for candidate in order.candidates:
         s, stretch = levels_for(quantizer, order, candidate, lengths, update)
         assert s is not None
@@ -60,7 +61,7 @@ def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float)
             energy = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64)
             error = energy / max(float(np.dot(update, update)), 1e-30)
             frame = encode(levels, order.codec)
-        measured.append((error, len(frame)))
+        measured.append((error, len(shorten(frame, known) or frame)))
     bounded = np.clip(np.nan_to_num(measured, nan=MOST), 1 / MOST, MOST)
     entries: npt.NDArray[np.int16] = np.rint(_STEPS * np.log2(bounded)).astype("<i2")
     return _MEASURED.pack(*(one if abs(one) < MOST_LOSS else math.inf for one in (loss, harm))) + entries.tobytes()

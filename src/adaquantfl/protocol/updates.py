@@ -17,7 +17,7 @@ from ..codecs.accumulator import Accumulator, Checked, tiles
 from ..quantizers.choice import CLOSE
 from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
-from .downlink import Relay, rescaled
+from .steps import Relay, rescaled
 
 _USUAL_SHARE = (1 + CLOSE) / 2  # what an error is of the one that is allowed
 # (clients, elements) -> one value for each element; in float32 or float64, as the values are

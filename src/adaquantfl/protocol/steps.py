@@ -1,0 +1,150 @@
+"""Steps of a parcel: the bytes that lead from one round's model to the next. docs/wire-format.md specifies them.
+
+A step is the smallest of the round's frames, which the client adds up as the server did, and the losslessly coded
+difference of the two models.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..codecs.accumulator import Accumulator
+from ..codecs.difference import apply_difference, encode_difference
+from ..codecs.frame import Bytes
+from ..codecs.raw import decode_float32, encode_float32, frame_size
+from ..codecs.varints import read_varint, varint
+from ..errors import FrameError
+from .arrays import Layout, Model, Vector
+from .short import LONGEST, Known, lengthen, shorten
+
+_STEP = struct.Struct("<BxxxfI")  # kind, what the sum is multiplied by, parts
+_FRAMES, _DIFFERENCE, _ALIKE = 0, 1, 2
+_PART = struct.Struct("<dQ")  # weight, length
+_WEIGHT = struct.Struct("<d")
+_BYTES_PER_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is worth trying
+
+
+@dataclass(frozen=True)
+class Relay:
+    """A round's frames with their weights, in the order in which the server added them up, and the sum's factor."""
+
+    frames: Sequence[tuple[bytes, float]]
+    factor: float = 1.0  # above 1 where somebody was missing
+
+
+def whole_size(model: Model) -> int:
+    """Bytes of the model as it is."""
+    buffers = frame_size(len(model.buffers)) if len(model.buffers) else 0
+    return frame_size(len(model.weights)) + buffers + len(model.others)
+
+
+def add_up(weights: Vector, relay: Relay) -> Vector:
+    """w + sum of p_i Q(update_i), on the server and on the client alike: the same calls give the same bits (eq. 3)."""
+    total = Accumulator(len(weights))
+    for frame, weight in relay.frames:
+        total.add(frame, weight)
+    return weights + rescaled(total.result(), relay.factor)
+
+
+def rescaled(update: Vector, factor: float) -> Vector:
+    """A sum over those who answered instead of the sum over all: one function, so that both sides round alike."""
+    return update if factor == 1.0 else update * np.float32(factor)
+
+
+def untouched(model: Model) -> bytes:
+    """The parts that are not quantized."""
+    return (encode_float32(model.buffers) if len(model.buffers) else b"") + model.others
+
+
+def read_untouched(data: Bytes, layout: Layout) -> tuple[Vector, bytes]:
+    split = frame_size(layout.buffers) if layout.buffers else 0
+    if len(data) - split != layout.other_bytes:
+        raise FrameError("The arrays that travel as they are have not the size that the layout says.")
+    buffers = decode_float32(data[:split], layout.buffers) if split else np.empty(0, dtype=np.float32)
+    return buffers, bytes(data[split:])
+
+
+def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
+    """The round as bytes; None where the model itself is smaller."""
+    exact = untouched(new)
+    exact = _PART.pack(0.0, len(exact)) + exact
+    candidates = [] if relay is None else [_frames_step(relay, exact)]
+    if not candidates or len(candidates[0]) > _BYTES_PER_CHANGE * np.count_nonzero(old.weights != new.weights):
+        part = encode_difference(old.weights, new.weights)
+        candidates.append(b"".join((_STEP.pack(_DIFFERENCE, 1.0, 1), exact, _PART.pack(1.0, len(part)), part)))
+    step = min(candidates, key=len)
+    return step if len(step) < whole_size(new) else None
+
+
+def _frames_step(relay: Relay, exact: bytes) -> bytes:
+    """The round's frames. Where they are alike, the first says for all what the others leave out."""
+    kind, pieces = _ALIKE, [b"".join((_WEIGHT.pack(w), varint(len(f)), f)) for f, w in _alike(relay.frames)]
+    if not pieces:
+        kind, pieces = _FRAMES, [_PART.pack(weight, len(frame)) + frame for frame, weight in relay.frames]
+    return b"".join((_STEP.pack(kind, relay.factor, len(pieces)), exact, *pieces))
+
+
+def _alike(frames: Sequence[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
+    """The first frame and the others shortened; none where one of them cannot be."""
+    if not frames or max(len(frame) for frame, _ in frames) > LONGEST:
+        return []
+    (first, weight), *rest = frames
+    known = Known.like(first)
+    short = [(part, weight) for frame, weight in rest if (part := shorten(frame, known)) is not None]
+    return [(first, weight), *short] if len(short) == len(rest) else []
+
+
+def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
+    """The model after these steps. FrameError or struct.error on bytes that are none."""
+    read = _Parts(body)
+    for _ in range(steps):
+        kind, factor, count = read.unpack(_STEP)
+        if not 0 < factor < math.inf:
+            raise FrameError(f"A step has the factor {factor}, which is not above 0 and finite.")
+        exact, _ = read.part(_PART)
+        if kind == _ALIKE and count:
+            parts = [read.part(_WEIGHT) for _ in range(count)]
+            known = Known.like(parts[0][0])
+            parts[1:] = [(lengthen(part, known), weight) for part, weight in parts[1:]]
+        else:
+            parts = [read.part(_PART) for _ in range(count)]
+        if kind in (_FRAMES, _ALIKE):
+            weights = add_up(model.weights, Relay(parts, factor))
+        elif kind == _DIFFERENCE and count == 1:
+            weights = apply_difference(model.weights, parts[0][0])
+        else:
+            raise FrameError(f"Unknown kind of step {kind}.")
+        model = Model(weights, *read_untouched(exact, layout))
+    if read.position != len(body):
+        raise FrameError("The parcel has more bytes after its last step.")
+    return model
+
+
+class _Parts:
+    """Reads the steps of a parcel from front to back."""
+
+    def __init__(self, body: Bytes) -> None:
+        self.body, self.position = memoryview(body), 0
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        values = form.unpack_from(self.body, self.position)
+        self.position += form.size
+        return values
+
+    def part(self, form: struct.Struct) -> tuple[bytes, float]:
+        """A part and its weight. form: of what is before it; a length that is not in it is a varint."""
+        weight, *length = self.unpack(form)
+        if length:
+            size = length[0]
+        else:
+            size, self.position = read_varint(self.body, self.position)
+        start, self.position = self.position, self.position + size
+        if self.position > len(self.body):
+            raise FrameError("A part is longer than the rest of the parcel.")
+        return bytes(self.body[start : self.position]), weight
