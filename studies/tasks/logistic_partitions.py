@@ -17,6 +17,16 @@ def dirichlet(clients: int, seed: int) -> aq.OwnTask:
     return _task(clients, seed, "dirichlet(0.3)")
 
 
+def mild(clients: int, seed: int) -> aq.OwnTask:
+    """Classes by a Dirichlet distribution with alpha = 1: for trials, not judged."""
+    return _task(clients, seed, "dirichlet(1.0)")
+
+
+def strong(clients: int, seed: int) -> aq.OwnTask:
+    """Classes by a Dirichlet distribution with alpha = 0.1: for trials, not judged."""
+    return _task(clients, seed, "dirichlet(0.1)")
+
+
 def sorted_labels(clients: int, seed: int) -> aq.OwnTask:
     """One or two classes per client."""
     return _task(clients, seed, "sorted")

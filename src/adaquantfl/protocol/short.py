@@ -1,7 +1,7 @@
 """Short frames: a frame without what its receiver knows. docs/wire-format.md specifies these bytes.
 
-A frame says everything about itself, so that it can be stored and read anywhere. Within a round most of that is known:
-the server asked for the quantizer, the segments and the key, and the frames of a round are alike. With small models
+A frame says everything about itself, so that it can be stored and read anywhere. Within a round most of that is known.
+The server asked for the quantizer, the segments and the key, and the frames of a round are alike. With small models
 this is up to half of a frame. The checksum is left out too: the message around the frame has one.
 """
 

@@ -1,0 +1,99 @@
+"""How much `repair`, the one constant of cost-aware, matters: two orders of magnitude, on tasks that are not judged.
+
+    python -m studies.repair                    run what is missing, then print the table
+    python -m studies.repair --table            only print the table of what is recorded
+
+Logistic regression and the MLP, 8 of 8 clients and 5 of 100. The partitions (Dirichlet 1.0 and 0.1) and the seeds are
+none of `studies.floor`. Targets and bytes are counted as there: up to within 0.5 points of float32's final accuracy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from studies.floor.methods import FLOAT32, OURS, Setting
+from studies.floor.records import Record, load, run_missing
+from studies.floor.tasks import LOGISTIC, TASKS, FloorTask
+
+RECORDS = Path("results") / "repair"
+VALUES = (4, 10, 20, 30, 40, 80, 160, 400)
+SEEDS = (100, 101)
+PARTITIONS = {"dirichlet(1.0)": "mild", "dirichlet(0.1)": "strong"}
+
+
+def tasks() -> list[FloorTask]:
+    """Those of `studies.floor` with other partitions."""
+    found = []
+    for partition, name in PARTITIONS.items():
+        for base in ("logistic-iid", "mlp-iid", "logistic-iid-5-of-100", "mlp-iid-5-of-100"):
+            task = TASKS[base]
+            changed = {"name": base.replace("iid", name), "title": task.title.replace("iid", partition)}
+            if base.startswith("logistic"):
+                found.append(replace(task, source=f"{LOGISTIC}:{name}", **changed))
+            else:
+                found.append(replace(task, settings={**task.settings, "partition": partition}, **changed))
+    return found
+
+
+def setting(value: float) -> Setting:
+    return Setting(f"repair = {value:g}", {"method": "cost-aware", "quantizer": "centroid", "repair": value})
+
+
+def costs(task: FloorTask, records: Path) -> dict[tuple[str, int], float | None]:
+    """Bytes up to the target by setting and seed; None where a run did not get there."""
+    known = load(task.name, records)
+    floats: dict[int, Record] = {one.seed: one for one in known if one.method == FLOAT32}
+    return {
+        (one.setting, one.seed): one.spent(floats[one.seed].target(task.rounds), "up")
+        for one in known
+        if one.method == OURS and one.seed in floats
+    }
+
+
+def table(records: Path) -> list[list[str]]:
+    """Of each value: how often it got there, and its bytes as multiples of the usual value's, where both did."""
+    from adaquantfl.rules.cost_aware import CostAware
+
+    usual = setting(CostAware().repair).label
+    grid = [["repair", "got there", "bytes up, times those of the default", "least", "most"]]
+    for value in VALUES:
+        label, ratios, there, runs = setting(value).label, [], 0, 0
+        for task in tasks():
+            found = costs(task, records)
+            for seed in SEEDS:
+                if (label, seed) not in found:
+                    continue
+                cost, reference = found[label, seed], found.get((usual, seed))
+                runs, there = runs + 1, there + (cost is not None)
+                if cost is not None and reference is not None:
+                    ratios.append(cost / reference)
+        if runs:
+            mean = f"{math.exp(fmean(map(math.log, ratios))):.2f}" if ratios else "—"
+            ends = [f"{end(ratios):.2f}" if ratios else "—" for end in (min, max)]
+            grid.append([f"{value}" + (" (default)" if label == usual else ""), f"{there} of {runs}", mean, *ends])
+    return grid
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--values", default=",".join(map(str, VALUES)), help="separated by commas")
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--table", action="store_true", help="only print the table of what is recorded")
+    options = parser.parse_args(arguments)
+    if not options.table:
+        for seed in SEEDS:
+            for value in map(float, options.values.split(",")):
+                for task in tasks():
+                    run_missing(task, OURS, setting(value), seed, options.records)
+    for row in table(options.records):
+        print(*(f"{cell:>20}" for cell in row))
+
+
+if __name__ == "__main__":
+    main()
