@@ -31,12 +31,11 @@ def tasks() -> list[FloorTask]:
     found = []
     for partition, name in PARTITIONS.items():
         for base in ("logistic-iid", "mlp-iid", "logistic-iid-5-of-100", "mlp-iid-5-of-100"):
-            task = TASKS[base]
-            changed = {"name": base.replace("iid", name), "title": task.title.replace("iid", partition)}
+            of = replace(TASKS[base], name=base.replace("iid", name), title=TASKS[base].title.replace("iid", partition))
             if base.startswith("logistic"):
-                found.append(replace(task, source=f"{LOGISTIC}:{name}", **changed))
+                found.append(replace(of, source=f"{LOGISTIC}:{name}"))
             else:
-                found.append(replace(task, settings={**task.settings, "partition": partition}, **changed))
+                found.append(replace(of, settings={**of.settings, "partition": partition}))
     return found
 
 

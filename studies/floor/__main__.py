@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import studies.floor
-from studies.floor import records, tables
+from studies.floor import constants, records, tables
 from studies.floor.methods import METHODS
 from studies.floor.tasks import TASKS
 
@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--trials", action="store_true", help="only try settings, on the task that is not judged")
+    parser.add_argument("--constants", action="store_true", help="every constant on every task, in results/constants")
     parser.add_argument("--tasks", default=",".join(cheap), help=f"separated by commas; all: {', '.join(TASKS)}")
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for given, known in ((names, TASKS), (methods, METHODS)):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {unknown[0]!r}; there are {', '.join(known)}.")
+    if options.constants:
+        constants.run(names, [int(seed) for seed in options.seeds.split(",")], constants.RECORDS)
+        return
     if not options.table:
         records.run_trials(options.records)
         if options.trials:

@@ -31,7 +31,7 @@ class Setting:
 
 
 FLOAT32, OURS, DEFAULT, CONSTANT = "float32", "cost-aware, centroid", "auto, late", "constant s, centroid"
-_CENTROID = {"quantizer": "centroid", "scope": "balanced"}
+CENTROID = {"quantizer": "centroid", "scope": "balanced"}
 
 
 def _rules(key: str, values: tuple[float, ...], keys: dict[str, Any]) -> tuple[Setting, ...]:
@@ -42,7 +42,7 @@ METHODS: dict[str, tuple[Setting, ...]] = {
     FLOAT32: (Setting("", rival=rivals.frames(rivals.float32)),),
     OURS: (Setting("nothing set", {"method": "cost-aware", "quantizer": "centroid"}),),
     DEFAULT: (Setting("nothing set", {"method": "auto", "downlink": "late"}),),
-    CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"method": "constant", **_CENTROID}),
+    CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"method": "constant", **CENTROID}),
     "AdaQuantFL": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "power"}),
     "DAdaQuant": _rules("rule_s0", (1, 2, 4, 8), {"method": "dadaquant"}),
     "FedPAQ": tuple(Setting(f"s = {s}", rival=rivals.frames(rivals.fedpaq(s))) for s in (1, 3, 15, 255)),

@@ -1,0 +1,70 @@
+"""The best constant number of levels, found afterwards: every constant on every task, and the cheapest of each.
+
+    python -m studies.floor --constants
+
+No rule can know it beforehand. It says how far ours is from what a constant could do at best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from studies.floor import records, tables
+from studies.floor.methods import CENTROID, CONSTANT, FLOAT32, OURS, Setting
+from studies.floor.tasks import TASKS
+
+RECORDS = Path("results") / "constants"
+VALUES = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+def setting(value: float) -> Setting:
+    return Setting(f"s = {value:g}", {"method": "constant", **CENTROID, "rule_s0": value})
+
+
+def run(names: Sequence[str], seeds: Sequence[int], folder: Path) -> None:
+    """Carry out what is missing."""
+    for seed in seeds:
+        for name in names:
+            for value in VALUES:
+                records.run_missing(TASKS[name], CONSTANT, setting(value), seed, folder)
+
+
+def cells(task: str, folder: Path) -> dict[str, tables.Cell]:
+    """Bytes up of each constant, by seed."""
+    found, rounds = records.load(task, folder), TASKS[task].rounds
+    targets = {one.seed: one.target(rounds) for one in found if one.method == FLOAT32}
+    made: dict[str, dict[int, float | None]] = {}
+    for one in found:
+        if one.method == CONSTANT:
+            made.setdefault(one.setting, {})[one.seed] = one.spent(targets[one.seed], "up")
+    return {label: tables.Cell(values) for label, values in made.items()}
+
+
+def hindsight(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[str]]:
+    """Each task: our bytes next to those of the best constant that got there with every seed."""
+    grid = [["task", "ours, kB up", "best constant", "its kB up", "ours / best constant", "constants that got there"]]
+    for task, about in TASKS.items():
+        found = cells(task, folder)
+        ours = next((row.up for row in tables.rows(task, floor) if row.method == OURS), None)
+        if not found or ours is None:
+            continue
+        there = {label: cell for label, cell in found.items() if math.isfinite(cell.mean)}
+        best = min(there, key=lambda label: there[label].mean) if there else None
+        cells_ = [about.title, ours.text(), best or "none", there[best].text() if best else "—"]
+        share = tables.ratio(ours, there[best]) if best else "—"
+        grid.append([*cells_, share, f"{len(there)} of {len(found)}"])
+    return grid
+
+
+def ratios(floor: Path = records.RECORDS, folder: Path = RECORDS) -> dict[str, float]:
+    """Our bytes as a multiple of the best constant's: NaN where neither got there, infinite where only it did."""
+    made = {}
+    for task in TASKS:
+        there = [cell for cell in cells(task, folder).values() if math.isfinite(cell.mean)]
+        ours = next((row.up for row in tables.rows(task, floor) if row.method == OURS), None)
+        if ours is not None and cells(task, folder):
+            best = min(there, key=lambda cell: cell.mean) if there else tables.Cell({0: None})
+            made[task] = tables.times(ours, best) if there else (0.0 if math.isfinite(ours.mean) else math.nan)
+    return made
