@@ -116,7 +116,7 @@ def surveyed(
     eta: list[float] | None = None,
     drift: float = 1.0,
 ) -> list[float]:
-    """The levels of each round, with these round losses. A survey's loss and harm are multiples of `drift` times them."""
+    """The levels of each round, with these round losses; a survey has multiples of `drift` times them."""
     state, chosen, last = rule.init(), [], None
     for k, loss in enumerate(losses):
         state = rule.plan(state, bits=0, dimension=10_000, loss=None, eta=eta[k] if eta else 0.1, survey=last)

@@ -1,7 +1,7 @@
 """Steps of a parcel: the bytes that lead from one round's model to the next. docs/wire-format.md specifies them.
 
-A step is the frames of the round, or the losslessly coded difference of the two models, whichever is smaller. The client
-adds the frames up as the server did.
+A step is the frames of the round, or the losslessly coded difference of the two models, whichever is smaller. The
+client adds the frames up as the server did.
 """
 
 from __future__ import annotations
