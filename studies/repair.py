@@ -21,7 +21,7 @@ from studies.floor.records import Record, load, run_missing
 from studies.floor.tasks import LOGISTIC, TASKS, FloorTask
 
 RECORDS = Path("results") / "repair"
-VALUES = (4, 10, 20, 30, 40, 80, 160, 400)
+VALUES = (3, 10, 30, 100, 300)
 SEEDS = (100, 101)
 PARTITIONS = {"dirichlet(1.0)": "mild", "dirichlet(0.1)": "strong"}
 
