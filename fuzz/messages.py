@@ -46,6 +46,8 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"rule": aq.FullPrecision(), "downlink": "exact"},
     {"rule": CostAware(s0=2.0, every=1), "quantizer": "uniform", "downlink": "exact"},
     {"rule": aq.Fixed(bits=3), "quantizer": "centroid", "downlink": "model", "max_update_norm": "10x"},
+    {"rule": aq.Fixed(bits=1), "quantizer": "centroid", "downlink": "exact", "columns": 400},  # relays short frames
+    {"rule": aq.Fixed(bits=1), "quantizer": "mixed", "downlink": "exact", "columns": 400},
 )
 
 
@@ -63,9 +65,11 @@ class Setup:
 
 
 def setup(settings: dict[str, Any]) -> Setup:
-    """Two rounds of a tiny model, and the third opened."""
+    """Two rounds of a small model, and the third opened. columns: of its matrix; if few, it is smaller than a step."""
+    settings = dict(settings)
+    shape = (6, settings.pop("columns", 4))
     model = {
-        "a": np.zeros((6, 4), np.float32),
+        "a": np.zeros(shape, np.float32),
         "b": np.zeros(9, np.float32),
         "x.running_mean": np.ones(2, np.float32),
         "n": np.zeros(1, np.int64),
@@ -80,7 +84,7 @@ def setup(settings: dict[str, Any]) -> Setup:
         for number, order in orders.items():
             weights: Any = ends[number].open(order)
             moved = {name: array + np.float32(0.1 * number + 0.3) for name, array in weights.items() if name != "n"}
-            moved["a"] = moved["a"] * np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+            moved["a"] = moved["a"] * np.linspace(-1, 1, moved["a"].size, dtype=np.float32).reshape(shape)
             replies.append(ends[number].reply({**moved, "n": weights["n"] + 1}, loss=1.0, examples=number + 1))
         if round < 2:
             for number, reply in enumerate(replies):

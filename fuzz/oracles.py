@@ -14,8 +14,8 @@ from adaquantfl.codecs.frame import read_frame
 from adaquantfl.codecs.inspection import describe
 from adaquantfl.codecs.registry import by_tag
 from adaquantfl.quantizers.base import LARGEST_FLOAT
-from adaquantfl.quantizers.registry import find
 from support import reference_decoder as reference
+from support.as_read import as_read
 
 ROUNDING = 1e-5  # of float32 sums, as a share of the bound
 SMALL = 64  # elements: what the reference decoder, which is slow, is given
@@ -150,12 +150,3 @@ class FrameOracle:
             return
         if ours != theirs:
             raise Finding(f"the reference decoder reads something else: {str(theirs)[:200]}")
-
-
-def as_read(levels: aq.Levels) -> reference.Decoded:
-    """Levels in the reference decoder's form."""
-    segments = None if levels.segments is None else levels.segments.tolist()
-    tag = find(levels.quantizer).tags[levels.norm]
-    numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
-    plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
-    return reference.Decoded(*plain, tag, numbers, levels.key)

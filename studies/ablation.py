@@ -6,7 +6,7 @@
 
 Every method has the rounds of float32. Bytes are counted to the losses that float32 has after a quarter and after three
 quarters of them. Losses are smoothed over five evaluations, so that no method profits from one lucky evaluation. The
-best constant is chosen afterwards. `repair = 40` of cost-aware was chosen after trials on other tasks.
+best constant is chosen afterwards. `repair` of cost-aware was chosen after trials on other tasks.
 """
 
 from __future__ import annotations

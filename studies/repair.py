@@ -54,13 +54,13 @@ def costs(task: FloorTask, records: Path) -> dict[tuple[str, int], float | None]
     }
 
 
-def table(records: Path) -> list[list[str]]:
+def table(records: Path, values: Sequence[float] = VALUES) -> list[list[str]]:
     """Of each value: how often it got there, and its bytes as multiples of the usual value's, where both did."""
     from adaquantfl.rules.cost_aware import CostAware
 
     usual = setting(CostAware().repair).label
     grid = [["repair", "got there", "bytes up, times those of the default", "least", "most"]]
-    for value in VALUES:
+    for value in values:
         label, ratios, there, runs = setting(value).label, [], 0, 0
         for task in tasks():
             found = costs(task, records)
@@ -74,7 +74,7 @@ def table(records: Path) -> list[list[str]]:
         if runs:
             mean = f"{math.exp(fmean(map(math.log, ratios))):.2f}" if ratios else "—"
             ends = [f"{end(ratios):.2f}" if ratios else "—" for end in (min, max)]
-            grid.append([f"{value}" + (" (default)" if label == usual else ""), f"{there} of {runs}", mean, *ends])
+            grid.append([f"{value:g}" + (" (default)" if label == usual else ""), f"{there} of {runs}", mean, *ends])
     return grid
 
 
@@ -85,12 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--table", action="store_true", help="only print the table of what is recorded")
     options = parser.parse_args(arguments)
+    values = [float(value) for value in options.values.split(",")]
     if not options.table:
         for seed in SEEDS:
-            for value in map(float, options.values.split(",")):
+            for value in values:
                 for task in tasks():
                     run_missing(task, OURS, setting(value), seed, options.records)
-    for row in table(options.records):
+    for row in table(options.records, values):
         print(*(f"{cell:>20}" for cell in row))
 
 

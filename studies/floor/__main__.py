@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {unknown[0]!r}; there are {', '.join(known)}.")
     if options.constants:
-        constants.run(names, [int(seed) for seed in options.seeds.split(",")], constants.RECORDS)
+        folder = constants.RECORDS if options.records == records.RECORDS else options.records
+        if not options.table:
+            constants.run(names, [int(seed) for seed in options.seeds.split(",")], folder)
+        for row in constants.hindsight(folder=folder):
+            print(*(f"{cell:>36}" if place == 0 else f"{cell:>24}" for place, cell in enumerate(row)))
         return
     if not options.table:
         records.run_trials(options.records)

@@ -51,20 +51,9 @@ def hindsight(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[lis
         if not found or ours is None:
             continue
         there = {label: cell for label, cell in found.items() if math.isfinite(cell.mean)}
-        best = min(there, key=lambda label: there[label].mean) if there else None
-        cells_ = [about.title, ours.text(), best or "none", there[best].text() if best else "—"]
-        share = tables.ratio(ours, there[best]) if best else "—"
-        grid.append([*cells_, share, f"{len(there)} of {len(found)}"])
+        if best := min(there, key=lambda label: there[label].mean, default=""):
+            row = [best, there[best].text(), tables.ratio(ours, there[best])]
+        else:
+            row = ["none", "—", "—"]
+        grid.append([about.title, ours.text(), *row, f"{len(there)} of {len(found)}"])
     return grid
-
-
-def ratios(floor: Path = records.RECORDS, folder: Path = RECORDS) -> dict[str, float]:
-    """Our bytes as a multiple of the best constant's: NaN where neither got there, infinite where only it did."""
-    made = {}
-    for task in TASKS:
-        there = [cell for cell in cells(task, folder).values() if math.isfinite(cell.mean)]
-        ours = next((row.up for row in tables.rows(task, floor) if row.method == OURS), None)
-        if ours is not None and cells(task, folder):
-            best = min(there, key=lambda cell: cell.mean) if there else tables.Cell({0: None})
-            made[task] = tables.times(ours, best) if there else (0.0 if math.isfinite(ours.mean) else math.nan)
-    return made

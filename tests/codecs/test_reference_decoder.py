@@ -19,6 +19,7 @@ from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import find, names
 from support import reference_decoder as reference
 from support import reference_quantizers
+from support.as_read import as_read
 from support.frames import framed, sealed, wide_body
 from support.reference_decoder import Decoded
 
@@ -66,19 +67,6 @@ def draw_levels(rng: np.random.Generator, d: int, shape: str | None = None, s: i
     segments = draw_segments(rng, d)
     scales = np.float32(rng.exponential()) if segments is None else rng.exponential(size=len(segments))
     return aq.Levels(values, np.asarray(scales, dtype=np.float32)[()], s, segments)
-
-
-def as_read(levels: aq.Levels) -> Decoded:
-    segments = None if levels.segments is None else levels.segments.tolist()
-    tag = find(levels.quantizer).tags[levels.norm]
-    numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
-    plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
-    factors = tuple((one.start, exponents(one.rows), exponents(one.columns)) for one in levels.factors)
-    return Decoded(*plain, tag, numbers, levels.key, factors)
-
-
-def exponents(axis: Axis) -> list[int]:
-    return [axis.exponents[i // axis.group] if axis.group else 0 for i in range(axis.size)]
 
 
 def by_library(frame: bytes, dimension: int | None = None) -> Decoded | list[float] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl.codecs.frame import read_frame
+from adaquantfl.codecs.varints import varint
+from adaquantfl.protocol import steps
 from adaquantfl.protocol.arrays import Layout, Model
 from adaquantfl.protocol.downlink import Log, digest_of, open_parcel
 from adaquantfl.protocol.messages import Order, Reply
@@ -43,16 +47,83 @@ def test_every_quantizers_frame_comes_back(quantizer: str, scope: str | int) -> 
     assert read_frame(frame).body.tobytes() in short, "what the codec wrote is not touched"
 
 
-def test_a_short_frame_has_its_golden_bytes() -> None:
+SCALES = (  # of thirteen blocks, and the stretch
+    "559fc43d00000000000000000000000000000000000000008077133f0000000000000000000000000000000000000000000000000000803f"
+)
+GOLDEN = {  # quantizer, what is known of the segments, whether the key is another: what is before the body
+    ("uniform", "asked", False): "000101000000400000c03f00000000",
+    ("uniform", "other", False): "03010103bc050bac02000000400000c03f00000000",
+    ("centroid", "asked", False): "010101" + SCALES,
+    ("centroid", "asked", True): "050101" + SCALES + "0800000000000000",
+    ("centroid", "other", False): "0301010d80048001201008040802018002200804" + SCALES,
+}
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_a_short_frame_has_its_golden_bytes(case: tuple[str, str, bool]) -> None:
+    quantizer, segments, other_key = case
     x = np.zeros(D, np.float32)
     x[3], x[705] = 2.0, -1.5
-    order = Order(0, 1, 0.1, KEY)
-    short = shorten(aq.compress(x, 1, KEY, segments=order.segments(LENGTHS)), order.known(LENGTHS))
+    order = Order(0, 1, 0.1, 7, quantizer=find(quantizer).tags[find(quantizer).norm(None)])
+    frame = aq.compress(x, 1, 8 if other_key else 7, segments=order.segments(LENGTHS), quantizer=quantizer)
+    known = order.known(LENGTHS)
+    short = shorten(frame, known if segments == "asked" else replace(known, segments=np.array([1000, 11])))
     assert short is not None
-    assert short.hex() == GOLDEN
+    body = read_frame(frame).body.tobytes()
+    assert short.hex() == GOLDEN[case] + body.hex()
 
 
-GOLDEN = "000101000000400000c03f00000000100206ec25"
+def test_segments_in_large_blocks_have_a_way_of_their_own() -> None:
+    x = np.ones(100_000, np.float32)
+    frame = aq.compress(x, 1, 7, quantizer="centroid", stretch=3.0)
+    known = Known(9, 100_000, None, 7)
+    short = shorten(frame, known)
+    assert short is not None
+    assert len(read_frame(frame).header.scales) == 6, "65,536 and the rest, in blocks of 2^k"
+    assert short[0] == 1
+    assert lengthen(short, known) == frame
+    coarse = aq.compress(x, 1, 7, quantizer="centroid", stretch=300.0)
+    assert read_frame(shorten_and_back(coarse, known)).header.segments is not None
+
+
+def shorten_and_back(frame: bytes, known: Known) -> bytes:
+    short = shorten(frame, known)
+    assert short is not None
+    assert lengthen(short, known) == frame
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "begins"), [("uniform", 1), ("uniform", 2), ("uniform", 4), ("centroid", 8), ("eden", 255)]
+)
+def test_what_a_quantizer_cannot_have_is_refused(quantizer: str, begins: int) -> None:
+    """Blocks are for rotating quantizers: cutting a million segments for nothing would take seconds."""
+    _, order = frame_of(quantizer)
+    with pytest.raises(aq.FrameError, match=f"cannot begin with {begins}"):
+        lengthen(bytes([begins, 1, 1]) + bytes(60), order.known(LENGTHS))
+
+
+def test_listed_segments_cost_no_more_memory_than_their_bytes() -> None:
+    """The first segment has one element: buckets of that size would be as many as elements."""
+    d = 200_000_000
+    short = bytes([3, 1, 1]) + varint(2) + varint(1) + varint(d - 1) + bytes(8) + b"\x20" + bytes(4)
+    tracemalloc.start()
+    try:
+        with suppress(aq.FrameError):
+            read_frame(lengthen(short, Known(0, d, None)), d)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_first_relayed_frame_must_be_of_the_models_dimension() -> None:
+    model = Model(np.zeros(D, np.float32), np.empty(0, np.float32))
+    held = open_parcel(Log(0, digest_of(model)).parcel(None, model), None, Layout.of(model.weights))
+    frames = [(aq.compress(np.ones(2 * D), 1, k), 1.0) for k in range(2)]
+    step = steps._frames_step(Relay(frames), steps._PART.pack(0.0, 0), 2 * D)
+    parcel = replace(Log(1, bytes(16)), steps=(step,)).parcel(0, model)
+    with pytest.raises(aq.FrameError, match="dimension 2,022, expected 1,011"):
+        open_parcel(parcel, held, None)
 
 
 def test_another_key_travels_with_the_frame() -> None:
@@ -63,7 +134,7 @@ def test_another_key_travels_with_the_frame() -> None:
     assert usual is not None
     assert lengthen(short, known) == frame
     assert lengthen(short, replace(known, key=None)) == frame, "the key is in it"
-    with pytest.raises(aq.FrameError, match="lacks the key"):
+    with pytest.raises(aq.FrameError, match="lacks its key"):
         lengthen(usual, replace(known, key=None))
 
 
@@ -118,13 +189,16 @@ def test_a_reply_has_a_short_frame_and_the_server_takes_whole_ones_too(quantizer
     assert reply_of(runs[0].clients[0], runs[0].replies[0]).frame == runs[1].frame(0)
 
 
-def test_a_short_frame_for_another_order_is_refused() -> None:
+def test_a_short_frame_that_cannot_be_read_is_refused_and_the_client_may_answer_again() -> None:
     run = federation(D, quantizer="centroid")
     orders = run.server.open(range(3))
     replies = [run.clients[c].reply(run.clients[c].open(order) + 1, loss=1.0) for c, order in orders.items()]
-    forged = replace(Reply.unpack(replies[1]), frame=b"\x09\x01\x01", order=Reply.unpack(replies[0]).order)
-    with pytest.raises(aq.Refused, match="begins with 9"):
-        run.server.receive(0, forged.pack())
+    honest = Reply.unpack(replies[0])
+    for frame in (b"\x09\x01\x01", honest.frame[:9], honest.frame[:-1], Reply.unpack(replies[1]).frame[:-2]):
+        with pytest.raises(aq.Refused, match="client 0 was refused"):
+            run.server.receive(0, replace(honest, frame=frame).pack())
+    with pytest.raises(aq.Refused, match="short, but it has none"):
+        run.server.receive(0, replace(honest, frame=b"").pack())
     run.server.receive(0, replies[0])
 
 

@@ -212,8 +212,11 @@ def payload_size(data: Bytes) -> int:
 def _pack_header(header: Header, body_size: int) -> bytes:
     layout, lengths = _WHOLE, b""
     if header.segments is not None:
-        size = int(header.segments[0])
-        if np.array_equal(header.segments, bucket_lengths(header.dimension, size)):
+        size, count = int(header.segments[0]), len(header.segments)
+        # The count first: buckets of a first segment's length may be as many as elements.
+        if count == -(-header.dimension // size) and np.array_equal(
+            header.segments, bucket_lengths(header.dimension, size)
+        ):
             layout, lengths = _BUCKETS, varint(size)
         else:
             layout, lengths = _LIST, b"".join(varint(int(n)) for n in header.segments)

@@ -26,7 +26,7 @@ from .ledger import Ledger
 from .steps import Relay, read_untouched, smallest_step, untouched, walk, whole_size
 
 _PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
-_MAGIC = b"AQP1"
+_MAGIC = b"AQP2"
 _WHOLE, _STEPS, _HELD = 0, 1, 2
 
 

@@ -20,7 +20,7 @@ from ..errors import FrameError
 from ..quantizers.segments import scope_segments
 from .short import Known, lengthen, shorten
 
-ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR2"
+ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR3"
 _ORDER = struct.Struct("<4s4BIIdd2Q")
 _REPLY = struct.Struct("<3sBId")  # magic, flags, order, loss
 _CRC = struct.Struct("<I")
@@ -200,6 +200,8 @@ class Reply:
         frame, buffers, others, seen = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
         if read.position != len(body) or flags >= 2 * _SHORT:
             raise FrameError("The reply does not end where its last part ends.")
+        if flags & _SHORT and not flags & _FRAME:
+            raise FrameError("The reply says that its frame is short, but it has none.")
         if bool(flags & _DIVERGED) == bool(np.isfinite(loss)):
             raise FrameError("The reply's loss and its flags do not agree.")
         return Reply(round, loss, examples, frame, buffers, others, seen, order, bool(flags & _SHORT))

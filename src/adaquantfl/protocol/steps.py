@@ -74,7 +74,7 @@ def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     """The round as bytes; None where the model itself is smaller."""
     exact = untouched(new)
     exact = _PART.pack(0.0, len(exact)) + exact
-    candidates = [] if relay is None else [_frames_step(relay, exact)]
+    candidates = [] if relay is None else [_frames_step(relay, exact, len(new.weights))]
     if not candidates or len(candidates[0]) > _BYTES_PER_CHANGE * np.count_nonzero(old.weights != new.weights):
         part = encode_difference(old.weights, new.weights)
         candidates.append(b"".join((_STEP.pack(_DIFFERENCE, 1.0, 1), exact, _PART.pack(1.0, len(part)), part)))
@@ -82,22 +82,21 @@ def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     return step if len(step) < whole_size(new) else None
 
 
-def _frames_step(relay: Relay, exact: bytes) -> bytes:
+def _frames_step(relay: Relay, exact: bytes, dimension: int) -> bytes:
     """The round's frames. Where they are alike, the first says for all what the others leave out."""
-    kind, pieces = _ALIKE, [b"".join((_WEIGHT.pack(w), varint(len(f)), f)) for f, w in _alike(relay.frames)]
+    kind, pieces = _ALIKE, [b"".join((_WEIGHT.pack(w), varint(len(f)), f)) for f, w in _alike(relay.frames, dimension)]
     if not pieces:
         kind, pieces = _FRAMES, [_PART.pack(weight, len(frame)) + frame for frame, weight in relay.frames]
     return b"".join((_STEP.pack(kind, relay.factor, len(pieces)), exact, *pieces))
 
 
-def _alike(frames: Sequence[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
+def _alike(frames: Sequence[tuple[bytes, float]], dimension: int) -> list[tuple[bytes, float]]:
     """The first frame and the others shortened; none where one of them cannot be."""
     if not frames or max(len(frame) for frame, _ in frames) > LONGEST:
         return []
-    (first, weight), *rest = frames
-    known = Known.like(first)
-    short = [(part, weight) for frame, weight in rest if (part := shorten(frame, known)) is not None]
-    return [(first, weight), *short] if len(short) == len(rest) else []
+    known = Known.like(frames[0][0], dimension)
+    short = [(part, weight) for frame, weight in frames[1:] if (part := shorten(frame, known)) is not None]
+    return [frames[0], *short] if len(short) == len(frames) - 1 else []
 
 
 def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
@@ -107,13 +106,13 @@ def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
         kind, factor, count = read.unpack(_STEP)
         if not 0 < factor < math.inf:
             raise FrameError(f"A step has the factor {factor}, which is not above 0 and finite.")
-        exact, _ = read.part(_PART)
+        exact, _ = read.part()
         if kind == _ALIKE and count:
-            parts = [read.part(_WEIGHT) for _ in range(count)]
-            known = Known.like(parts[0][0])
+            parts = [read.short_part() for _ in range(count)]
+            known = Known.like(parts[0][0], len(model.weights))
             parts[1:] = [(lengthen(part, known), weight) for part, weight in parts[1:]]
         else:
-            parts = [read.part(_PART) for _ in range(count)]
+            parts = [read.part() for _ in range(count)]
         if kind in (_FRAMES, _ALIKE):
             weights = add_up(model.weights, Relay(parts, factor))
         elif kind == _DIFFERENCE and count == 1:
@@ -137,14 +136,19 @@ class _Parts:
         self.position += form.size
         return values
 
-    def part(self, form: struct.Struct) -> tuple[bytes, float]:
-        """A part and its weight. form: of what is before it; a length that is not in it is a varint."""
-        weight, *length = self.unpack(form)
-        if length:
-            size = length[0]
-        else:
-            size, self.position = read_varint(self.body, self.position)
+    def part(self) -> tuple[bytes, float]:
+        """A part and its weight."""
+        weight, size = self.unpack(_PART)
+        return self._take(size), weight
+
+    def short_part(self) -> tuple[bytes, float]:
+        """The same where the length is a varint."""
+        (weight,) = self.unpack(_WEIGHT)
+        size, self.position = read_varint(self.body, self.position)
+        return self._take(size), weight
+
+    def _take(self, size: int) -> bytes:
         start, self.position = self.position, self.position + size
         if self.position > len(self.body):
             raise FrameError("A part is longer than the rest of the parcel.")
-        return bytes(self.body[start : self.position]), weight
+        return bytes(self.body[start : self.position])
