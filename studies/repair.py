@@ -78,20 +78,26 @@ def table(records: Path, values: Sequence[float] = VALUES) -> list[list[str]]:
     return grid
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers separated by commas, got {text!r}") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--values", default=",".join(map(str, VALUES)), help="separated by commas")
+    parser.add_argument("--values", type=_numbers, default=VALUES, help="separated by commas (default: %(default)s)")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--table", action="store_true", help="only print the table of what is recorded")
     options = parser.parse_args(arguments)
-    values = [float(value) for value in options.values.split(",")]
     if not options.table:
         for seed in SEEDS:
-            for value in values:
+            for value in options.values:
                 for task in tasks():
                     run_missing(task, OURS, setting(value), seed, options.records)
-    for row in table(options.records, values):
+    for row in table(options.records, options.values):
         print(*(f"{cell:>20}" for cell in row))
 
 
