@@ -21,7 +21,7 @@ from studies.floor.records import Record, load, run_missing
 from studies.floor.tasks import LOGISTIC, TASKS, FloorTask
 
 RECORDS = Path("results") / "repair"
-VALUES = (3, 10, 30, 100, 300)
+VALUES = (4, 10, 40, 100, 400)
 SEEDS = (100, 101)
 PARTITIONS = {"dirichlet(1.0)": "mild", "dirichlet(0.1)": "strong"}
 

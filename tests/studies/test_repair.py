@@ -38,13 +38,13 @@ def test_a_value_is_compared_with_the_default_where_both_got_there(tmp_path: Pat
     task = repair.tasks()[0]
     for seed in repair.SEEDS:
         write(tmp_path, task.name, task.rounds, FLOAT32, "", seed, 1000, 0.8)
-        write(tmp_path, task.name, task.rounds, OURS, "repair = 30", seed, 10, 0.8)
+        write(tmp_path, task.name, task.rounds, OURS, "repair = 40", seed, 10, 0.8)
         write(tmp_path, task.name, task.rounds, OURS, "repair = 100", seed, 20, 0.8)
-        write(tmp_path, task.name, task.rounds, OURS, "repair = 3", seed, 5, 0.8 if seed == 100 else 0.7)
+        write(tmp_path, task.name, task.rounds, OURS, "repair = 4", seed, 5, 0.8 if seed == 100 else 0.7)
     head, *rows = repair.table(tmp_path)
     assert rows == [
-        ["3", "1 of 2", "0.50", "0.50", "0.50"],
-        ["30 (default)", "2 of 2", "1.00", "1.00", "1.00"],
+        ["4", "1 of 2", "0.50", "0.50", "0.50"],
+        ["40 (default)", "2 of 2", "1.00", "1.00", "1.00"],
         ["100", "2 of 2", "2.00", "2.00", "2.00"],
     ]
     assert len(head) == len(rows[0])

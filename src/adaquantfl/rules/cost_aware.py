@@ -8,10 +8,8 @@ exp(T H(s) / (p f)) times the rounds. A round costs C(s), so that a loss is reac
     s = argmin over s of ln C(s) + T H(s) / (p f).
 
 The clients survey C(s), the error q(s) and the harm of the levels in use, on the very updates that they send. H is
-proportional to q. The server takes p from the losses of the rounds. T is `repair` times the drift. The drift is the
-loss of the round's model over the loss that clients see while they train. It is above 1 where local steps fit a
-client's own data more than everybody's; noise is then repaired more slowly. docs/theory.md derives the rule and shows
-its relation to eq. 13.
+proportional to q. The server takes p from the losses of the rounds. Only T is assumed. docs/theory.md derives it and
+shows its relation to eq. 13.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ UNMEASURED_START = 2.0  # where clients cannot measure harm, the rule is eq. 13 
 HARM_TARGET_SHARE = 0.7  # of the harm that is allowed: what the next try at a start is to do
 RECENT = 7  # surveys that count
 SLOWEST, FASTEST = 0.05, 0.5  # of p, the power with which the loss falls
-MOST_DRIFT = 10.0
 FIRST_ROUNDS = 10  # that all have a survey: the loss changes its shape most at the start
 
 
@@ -49,7 +46,7 @@ class CostAware(Rule):
     - `s0`: levels of the first round, not necessarily whole. It is an average: small tensors get more levels and large
       ones fewer (`quantizers.balanced`).
     - `every`: rounds from one survey to the next; sooner while s moves far.
-    - `repair`: the rounds in which training repairs noise, where clients have like data.
+    - `repair`: T, the rounds in which training repairs noise.
     - `harm`: the most that a round's noise may add to the loss, as a share of it. A first round that would do more is
       undone, and tried with finer levels.
     - `undo`: a round is undone when its clients saw this many times the usual loss, or a loss that is not a number. The
@@ -63,15 +60,15 @@ class CostAware(Rule):
     >>> levels = rule.candidates(state.s)
     >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.01)
     >>> round(rule.plan(state, bits=300, dimension=100, loss=None, eta=0.1, survey=survey).s, 2)
-    0.55
+    0.73
     >>> sharper = Survey(levels, survey.errors, survey.costs, loss=1.0, harm=0.01)
     >>> round(rule.plan(state, bits=300, dimension=100, loss=None, eta=0.1, survey=sharper).s, 2)
-    1.09
+    1.45
     """
 
     s0: float = 0.5
     every: int = 5
-    repair: float = 30.0
+    repair: float = 40.0
     harm: float = 0.1
     undo: float = 5.0
     name = "cost-aware"
@@ -92,7 +89,6 @@ class CostAware(Rule):
             "started": False,
             "recent": [],  # from the last surveys: the share of the loss that noise adds, per unit of error
             "trend": list(Trend().sums),
-            "drift": [],  # from the last surveys: the loss of the model over the loss during local training
             **WATCHED,
             "pressed": False,
         }
@@ -132,8 +128,7 @@ class CostAware(Rule):
             # along the steepest directions, which the next round repairs.
             memory["recent"] = [*memory["recent"], abs(self._measured(survey))][-RECENT:]
             sharpness = median(memory["recent"]) * memory["caution"]
-            rounds = self.repair * median(memory["drift"] or [1.0])
-            best = curve.best(rounds * sharpness / Trend(memory["trend"]).power)
+            best = curve.best(self.repair * sharpness / Trend(memory["trend"]).power)
             s = max(best, curve.least(self.harm / sharpness) if sharpness else 0.0)
         memory["started"] = True
         memory["pressed"] = not 0.51 < s / survey.levels[len(survey.levels) // 2] < 1.96  # look again at once
@@ -150,9 +145,6 @@ class CostAware(Rule):
         if 0 < round_loss < math.inf:
             memory["trend"] = Trend(memory["trend"]).then(round_loss).sums
             state = replace(state, f0=state.f0 or round_loss)
-            if survey is not None and 0 < survey.loss < math.inf:
-                drift = min(max(survey.loss / round_loss, 1.0), MOST_DRIFT)
-                memory["drift"] = [*memory["drift"], drift][-RECENT:]
         return replace(state, memory=memory), Verdict.KEEP
 
     def _memory(self, state: RuleState) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Config:
     patience: int = 10  # rounds without a lower loss after which "dadaquant" doubles s
     resolution: float = 0.01  # distance of two levels with "fixed-step" and "feddq"
     survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
-    repair: float = 30.0  # rounds in which training repairs what noise has done, for "cost-aware"
+    repair: float = 40.0  # rounds in which training repairs what noise has done, for "cost-aware"
     harm: float = 0.1  # the most that a round's noise may add to the loss with "cost-aware", as a share of it
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     undo_always: bool = False  # every rule does so, not only "cost-aware"
