@@ -1,4 +1,4 @@
-"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor."""
+"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor, constants and repair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
 from marked import write  # noqa: E402
 
 from adaquantfl.report.tables import markdown  # noqa: E402
-from studies.floor import earlier, summary, tables  # noqa: E402
+from studies import repair  # noqa: E402
+from studies.floor import constants, earlier, summary, tables  # noqa: E402
 from studies.floor.records import RECORDS  # noqa: E402
 from studies.floor.tasks import TASKS  # noqa: E402
 
@@ -37,6 +38,8 @@ def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
         "floor-cnn": markdown(earlier.cnn(records.parent)),
         "floor-language": markdown(earlier.language(records.parent)),
         "floor-details": details(records),
+        "floor-constants": markdown(constants.hindsight(records, ROOT / constants.RECORDS)),
+        "repair": markdown(repair.table(ROOT / repair.RECORDS)),
     }
 
 

@@ -75,6 +75,12 @@ def headlines(panels: Panels) -> str:
     )
 
 
+def resnet(records: Path) -> str:
+    """The paper's claim about ResNet-18."""
+    one = claims.resnet_verdict(letter.load(records / letter.RESNET))
+    return f"**{one.outcome.capitalize()}.** The paper, {one.where}: {one.claim}. Here: {one.here}"
+
+
 def load(records: Path, names: Iterable[str] = letter.PANELS) -> Panels:
     """The panels that have AdaQuantFL."""
     return {name: panel for name in names if "adaquant" in (panel := letter.load(records / name))}
@@ -113,6 +119,7 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
         "letter-verdicts": summary(panels),
         "letter-headlines": headlines(panels),
         "letter-bytes": table(panels, "bytes_up"),
+        "letter-resnet-headline": resnet(records),
         "letter-resnet": table(load(records, letter.TRIALS), "paper_bits", TRIAL_SHOWN),
     }
 

@@ -20,6 +20,7 @@ Outcome = Literal["not reproduced", "partly reproduced", "reproduced", "open"]
 OUTCOMES: tuple[Outcome, ...] = ("not reproduced", "partly reproduced", "reproduced", "open")  # as they are told
 
 TARGET = 0.02  # the loss that the paper's headlines are about
+RESNET_LEVEL = 0.3
 ACCURACIES = {  # the paper's test accuracies (appendix D): AdaQuantFL's, and that of 16 bits
     "cifar-resnet18-iid": (0.6912, 0.6952),
     "fmnist-cnn-iid": (0.9115, 0.9101),
@@ -93,13 +94,25 @@ def letter_verdicts(panels: Mapping[str, Mapping[str, Sequence[Trace]]]) -> list
     return [most, variable, floor]
 
 
+def resnet_verdict(panel: Mapping[str, Sequence[Trace]]) -> Verdict:
+    """The headline about ResNet-18, judged at a quarter of its width and at the lowest loss that AdaQuantFL reached."""
+    runs = {method: list(traces) for method, traces in panel.items()}
+    outcomes: dict[str, Outcome] = {"yes": "reproduced", "no": "not reproduced", "open": "open"}
+    return Verdict(
+        "AdaQuantFL reaches a low loss with fewer bits than every fixed level",
+        "figure 2 (a), ResNet-18",
+        outcomes[letter.verdict(runs, RESNET_LEVEL)],
+        f"to loss {RESNET_LEVEL:g}, {_against(runs, RESNET_LEVEL)}.",
+    )
+
+
 def _against(panel: Mapping[str, Sequence[Trace]], level: float) -> str:
-    ours = letter.cells(panel.get("adaquant", ()), "paper_bits")[level]
+    ours = letter.cells(panel.get("adaquant", ()), "paper_bits", [level])[level]
     if ours.mean is None:
         return f"AdaQuantFL did not get there in {len(ours.values) - len(ours.reached)} of {len(ours.values)} seeds"
     texts = []
     for method in (name for name in panel if name.endswith("bit")):
-        theirs = letter.cells(panel[method], "paper_bits")[level]
+        theirs = letter.cells(panel[method], "paper_bits", [level])[level]
         count = f"{len(theirs.values)} seed{'s' if len(theirs.values) > 1 else ''}"
         if theirs.mean is None:
             texts.append(f"{letter.METHODS[method]} never ({count})")

@@ -24,8 +24,9 @@ PANELS = {  # all on the bundled sample
     "fmnist-sample-cnn-decay": "i.i.d., variable rate",
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
-TRIALS = {  # of ResNet-18, on 4,000 pictures: one seed, too short for a verdict
-    "cifar-part-narrow-resnet18-iid": "a quarter of the width, a norm per tensor",
+RESNET = "cifar-part-narrow-resnet18-iid"
+TRIALS = {  # of ResNet-18, on 4,000 pictures
+    RESNET: "a quarter of the width, a norm per tensor",
     "cifar-part-resnet18-iid": "full width, a norm per tensor",
 }
 METHODS = {
@@ -125,8 +126,9 @@ def verdict(panel: dict[str, list[Trace]], level: float) -> str:
     ours, rivals = panel.get("adaquant", []), judged(panel)
     if not rivals or len(ours) < ENOUGH_SEEDS or unstable(panel):
         return "open"
-    mine = cells(ours, "paper_bits")[level]
-    best = {method: cells(panel[method], "paper_bits")[level].reached for method in panel if method.endswith("bit")}
+    mine = cells(ours, "paper_bits", [level])[level]
+    fixed = [method for method in panel if method.endswith("bit")]
+    best = {method: cells(panel[method], "paper_bits", [level])[level].reached for method in fixed}
     slowest = max(mine.reached) if mine.mean is not None else math.inf
     cheaper = {method for method, values in best.items() if values and min(values) <= slowest}
     if cheaper and not cheaper & set(rivals):
