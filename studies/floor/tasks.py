@@ -74,7 +74,7 @@ def _every() -> list[FloorTask]:
             {"workers": 1, "evaluate_every": 2},
             measure="loss",
         ),
-        FloorTask("resnet18-iid", "ResNet-18, iid, 8 clients", "cifar-resnet18-iid", 24, resnet),
+        FloorTask("resnet18-iid", "ResNet-18, iid, 4 clients", "cifar-resnet18-iid", 24, resnet),
     ]
 
 
