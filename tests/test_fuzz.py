@@ -72,7 +72,7 @@ def test_an_exception_of_another_kind_is_a_finding(monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> None:
         raise IndexError("planted")
 
-    monkeypatch.setattr(downlink, "_walk", broken)
+    monkeypatch.setattr(downlink, "walk", broken)
     found = batch.run(2, 1_500).findings
     assert any("IndexError: planted" in words for words, _ in found)
 
