@@ -38,7 +38,7 @@ def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
         "floor-cnn": markdown(earlier.cnn(records.parent)),
         "floor-language": markdown(earlier.language(records.parent)),
         "floor-details": details(records),
-        "floor-constants": markdown(constants.hindsight(records, ROOT / constants.RECORDS)),
+        "floor-constants": markdown(constants.table(records, ROOT / constants.RECORDS)),
         "repair": markdown(repair.table(ROOT / repair.RECORDS)),
     }
 

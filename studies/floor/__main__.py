@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import studies.floor
-from studies.floor import constants, records, tables
+from studies.floor import constants, luck, records, tables
 from studies.floor.methods import METHODS
 from studies.floor.tasks import TASKS
 
@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--trials", action="store_true", help="only try settings, on the task that is not judged")
     parser.add_argument("--constants", action="store_true", help="every constant on every task, in results/constants")
+    parser.add_argument("--luck", action="store_true", help="float32 with other mini-batches, in results/luck")
     parser.add_argument("--tasks", default=",".join(cheap), help=f"separated by commas; all: {', '.join(TASKS)}")
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
@@ -32,18 +33,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for given, known in ((names, TASKS), (methods, METHODS)):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {unknown[0]!r}; there are {', '.join(known)}.")
-    if options.constants:
-        folder = constants.RECORDS if options.records == records.RECORDS else options.records
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    if options.constants or options.luck:
+        study = constants if options.constants else luck
+        folder = study.RECORDS if options.records == records.RECORDS else options.records
         if not options.table:
-            constants.run(names, [int(seed) for seed in options.seeds.split(",")], folder)
-        for row in constants.hindsight(folder=folder):
+            study.run(names, seeds, folder)
+        for row in study.table(folder=folder):
             print(*(f"{cell:>36}" if place == 0 else f"{cell:>24}" for place, cell in enumerate(row)))
         return
     if not options.table:
         records.run_trials(options.records)
         if options.trials:
             return
-        for seed in map(int, options.seeds.split(",")):
+        for seed in seeds:
             for name in names:
                 for method in methods:
                     setting = records.chosen(method, options.records)

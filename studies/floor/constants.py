@@ -42,7 +42,7 @@ def cells(task: str, folder: Path) -> dict[str, tables.Cell]:
     return {label: tables.Cell(values) for label, values in made.items()}
 
 
-def hindsight(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[str]]:
+def table(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[str]]:
     """Each task: our bytes next to those of the best constant that got there with every seed."""
     grid = [["task", "ours, kB up", "best constant", "its kB up", "ours / best constant", "constants that got there"]]
     for task, about in TASKS.items():

@@ -26,6 +26,7 @@ from adaquantfl.training.task import Task
 from adaquantfl.training.trainer import Trainer
 from studies.floor.rivals import Rival, Shape
 
+_NO_ROUND = 1_000_000  # more than any run has: the mini-batches of later rounds are drawn by nobody else
 MakeRival = Callable[[tuple[Shape, ...]], Rival]
 
 
@@ -52,13 +53,13 @@ def engine_rounds(config: Config) -> Iterator[Line]:
         engine.close()
 
 
-def rival_rounds(config: Config, make: MakeRival) -> Iterator[Line]:
+def rival_rounds(config: Config, make: MakeRival, batches: int = 0) -> Iterator[Line]:
     """The rounds of a method that the package does not have."""
-    return (line for line, _ in short_loop(config, make))
+    return (line for line, _ in short_loop(config, make, batches))
 
 
-def short_loop(config: Config, make: MakeRival) -> Iterator[tuple[Line, Model]]:
-    """Each round's line and the model after it."""
+def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tuple[Line, Model]]:
+    """Each round's line and the model after it. batches: another number draws other mini-batches, and nothing else."""
     task = Task.of(config)
     trainer = Trainer(config, task)
     layout = Layout.of(trainer.weights(), trainer.buffer_names)
@@ -73,7 +74,7 @@ def short_loop(config: Config, make: MakeRival) -> Iterator[tuple[Line, Model]]:
         given: Any = layout.join(model, copy=False)
         trained = {}
         for client in shares.weights:
-            arrays, _ = trainer.train(client, given, round, eta)
+            arrays, _ = trainer.train(client, given, round + batches * _NO_ROUND, eta)
             trained[client] = layout.split(arrays, copy=True)
         updates = {client: after.weights - model.weights for client, after in trained.items()}
         if not all(np.isfinite(update).all() for update in updates.values()):

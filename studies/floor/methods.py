@@ -14,11 +14,12 @@ from studies.floor.tasks import MORE_ROUNDS, FloorTask
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to run a method: keys of a configuration, or a rival for the short loop."""
+    """One way to run a method: keys of a configuration, or a rival for the short loop, which can draw other batches."""
 
     label: str
     keys: dict[str, Any] = field(default_factory=dict)
     rival: loop.MakeRival | None = None
+    batches: int = 0
 
     def config(self, task: FloorTask, seed: int, rounds: int) -> Config:
         """Of a run; patience is a tenth of float32's rounds, as DAdaQuant's authors have it."""
@@ -27,7 +28,9 @@ class Setting:
         return load_config(task.source, {**task.settings, **keys, **own})
 
     def rounds(self, config: Config) -> Iterator[loop.Line]:
-        return loop.engine_rounds(config) if self.rival is None else loop.rival_rounds(config, self.rival)
+        if self.rival is None:
+            return loop.engine_rounds(config)
+        return loop.rival_rounds(config, self.rival, self.batches)
 
 
 FLOAT32, OURS, DEFAULT, CONSTANT = "float32", "cost-aware, centroid", "auto, late", "constant s, centroid"

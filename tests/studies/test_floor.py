@@ -47,6 +47,16 @@ def test_the_short_loop_with_float32_is_the_engine_bit_for_bit(name: str) -> Non
     assert line.up == run.state.ledger.payload_bytes_up
 
 
+def test_other_batches_change_the_training_and_nothing_else() -> None:
+    config = methods.METHODS[methods.FLOAT32][0].config(TASKS["logistic-sorted-5-of-100"], seed=1, rounds=2)
+    (*_, (first, one)), (*_, (again, other)), (*_, (_, same)) = (
+        list(loop.short_loop(config, rivals.frames(rivals.float32), batches)) for batches in (0, 1, 1)
+    )
+    assert (first.up, first.down) == (again.up, again.down)
+    assert not np.array_equal(one.weights, other.weights)
+    assert np.array_equal(other.weights, same.weights)
+
+
 @pytest.mark.parametrize("method", methods.METHODS)
 def test_every_run_can_be_set_up(method: str) -> None:
     for task, setting in product(TASKS.values(), methods.METHODS[method]):

@@ -10,7 +10,7 @@ import pytest
 
 from adaquantfl.rules.cost_aware import CostAware
 from studies import repair
-from studies.floor import constants, records
+from studies.floor import constants, luck, records
 from studies.floor.methods import CONSTANT, FLOAT32, OURS
 from studies.floor.tasks import TASKS
 
@@ -60,7 +60,7 @@ def test_the_best_constant_is_the_cheapest_that_got_there_with_every_seed(tmp_pa
         write(folder, task, rounds, CONSTANT, "s = 0.1", seed, 5, 0.8 if seed else 0.7)
         write(folder, task, rounds, CONSTANT, "s = 0.5", seed, 10, 0.8)
         write(folder, task, rounds, CONSTANT, "s = 2", seed, 20, 0.8)
-    _, row = constants.hindsight(floor, folder)
+    _, row = constants.table(floor, folder)
     assert row[0] == TASKS[task].title
     assert row[2] == "s = 0.5"
     assert row[4:] == ["1.50", "2 of 3"]
@@ -71,8 +71,21 @@ def test_without_a_constant_that_got_there_nothing_is_compared(tmp_path: Path) -
     write(tmp_path, task, TASKS[task].rounds, FLOAT32, "", 0, 1000, 0.8)
     write(tmp_path, task, TASKS[task].rounds, OURS, "nothing set", 0, 15, 0.8)
     write(tmp_path, task, TASKS[task].rounds, CONSTANT, "s = 1", 0, 15, 0.7)
-    _, row = constants.hindsight(tmp_path, tmp_path)
+    _, row = constants.table(tmp_path, tmp_path)
     assert row[2:] == ["none", "—", "—", "0 of 1"]
+
+
+def test_float32_with_other_batches_says_how_much_is_luck(tmp_path: Path) -> None:
+    task, floor, folder = "logistic-iid", tmp_path / "floor", tmp_path / "luck"
+    rounds = TASKS[task].rounds
+    for seed in (0, 1):
+        for where in (floor, folder):
+            write(where, task, rounds, FLOAT32, "", seed, 1000, 0.8)
+        write(floor, task, rounds, OURS, "nothing set", seed, 15, 0.8 if seed else 0.7)
+        write(folder, task, rounds, luck.AGAIN, "batches 1", seed, 1000, 0.8)
+        write(folder, task, rounds, luck.AGAIN, "batches 2", seed, 1000, 0.8 if seed else 0.7)
+    _, row = luck.table(floor, folder)
+    assert row == [TASKS[task].title, "3 of 4", "1.00", "1 of 2"]
 
 
 def test_a_value_that_is_no_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
