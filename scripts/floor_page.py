@@ -1,4 +1,4 @@
-"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor, constants and repair."""
+"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor, constants, luck and repair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from marked import write  # noqa: E402
 
 from adaquantfl.report.tables import markdown  # noqa: E402
 from studies import repair  # noqa: E402
-from studies.floor import constants, earlier, summary, tables  # noqa: E402
+from studies.floor import constants, luck, summary, tables  # noqa: E402
 from studies.floor.records import RECORDS  # noqa: E402
 from studies.floor.tasks import TASKS  # noqa: E402
 
@@ -35,10 +35,9 @@ def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
         "floor-methods": markdown(summary.by_method(records)),
         "floor-tasks": markdown(summary.overview(records)),
         "floor-trials": markdown(summary.trials(records)),
-        "floor-cnn": markdown(earlier.cnn(records.parent)),
-        "floor-language": markdown(earlier.language(records.parent)),
         "floor-details": details(records),
         "floor-constants": markdown(constants.table(records, ROOT / constants.RECORDS)),
+        "floor-luck": markdown(luck.table(records, ROOT / luck.RECORDS)),
         "repair": markdown(repair.table(ROOT / repair.RECORDS)),
     }
 

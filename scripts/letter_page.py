@@ -21,6 +21,8 @@ PAGE = ROOT / "docs" / "results.md"
 FIGURE = ROOT / "docs" / "figures" / "letter.svg"
 SHOWN = (0.1, 0.05, 0.02)
 TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
+SLOWER_SHOWN = (0.6, 0.5, 0.4)
+TITLES = letter.PANELS | letter.SLOWER | letter.TRIALS
 
 
 def cell(found: letter.Cell, ours: letter.Cell) -> str:
@@ -51,9 +53,7 @@ def table(panels: Panels, measure: str, levels: Sequence[float] = SHOWN) -> str:
             shown = [cell(found[level], ours[level]) for level in levels]
             label = letter.METHODS[method]
             label = f"**{label}**" if method == "adaquant" else label
-            rows.append(
-                f"| {(letter.PANELS | letter.TRIALS)[name]} | {label} | {len(traces)} | {' | '.join(shown)} | {low} |"
-            )
+            rows.append(f"| {TITLES[name]} | {label} | {len(traces)} | {' | '.join(shown)} | {low} |")
     return "\n".join(rows)
 
 
@@ -69,16 +69,17 @@ def summary(panels: Panels) -> str:
 
 def headlines(panels: Panels) -> str:
     """The paper's claims about the CNN."""
-    return "\n".join(
-        f"- **{one.outcome.capitalize()}.** The paper, {one.where}: {one.claim}. Here: {one.here}"
-        for one in claims.letter_verdicts(panels)
-    )
+    return "\n".join(map(_line, claims.letter_verdicts(panels)))
 
 
-def resnet(records: Path) -> str:
-    """The paper's claim about ResNet-18."""
-    one = claims.resnet_verdict(letter.load(records / letter.RESNET))
-    return f"**{one.outcome.capitalize()}.** The paper, {one.where}: {one.claim}. Here: {one.here}"
+def elsewhere(records: Path, names: Iterable[str]) -> str:
+    """The paper's claims, judged in settings that are not its own."""
+    found = [claims.fewest_bits(panel, *claims.ELSEWHERE[name]) for name, panel in load(records, names).items()]
+    return "\n".join(map(_line, found))
+
+
+def _line(one: claims.Verdict) -> str:
+    return f"- **{one.outcome.capitalize()}.** The paper, {one.where}: {one.claim}. Here: {one.here}"
 
 
 def load(records: Path, names: Iterable[str] = letter.PANELS) -> Panels:
@@ -119,7 +120,9 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
         "letter-verdicts": summary(panels),
         "letter-headlines": headlines(panels),
         "letter-bytes": table(panels, "bytes_up"),
-        "letter-resnet-headline": resnet(records),
+        "letter-slower-headline": elsewhere(records, letter.SLOWER),
+        "letter-slower": table(load(records, letter.SLOWER), "paper_bits", SLOWER_SHOWN),
+        "letter-resnet-headline": elsewhere(records, [name for name in letter.TRIALS if name in claims.ELSEWHERE]),
         "letter-resnet": table(load(records, letter.TRIALS), "paper_bits", TRIAL_SHOWN),
     }
 

@@ -20,7 +20,13 @@ Outcome = Literal["not reproduced", "partly reproduced", "reproduced", "open"]
 OUTCOMES: tuple[Outcome, ...] = ("not reproduced", "partly reproduced", "reproduced", "open")  # as they are told
 
 TARGET = 0.02  # the loss that the paper's headlines are about
-RESNET_LEVEL = 0.3
+FEWEST = "AdaQuantFL reaches a low loss with fewer bits than every fixed level"
+ELSEWHERE = {  # panels that are not the paper's own: the figure that they are about, and the lowest loss to compare at
+    letter.SLOW: ("figure 3 (c), CNN, sorted labels", 0.4),
+    letter.RESNET: ("figure 2 (a), ResNet-18", 0.3),
+    letter.RESNET_DECAY: ("figure 2 (b), ResNet-18, variable rate", 0.4),
+    letter.RESNET_SORTED: ("figure 2 (c), ResNet-18, sorted labels", 0.3),
+}
 ACCURACIES = {  # the paper's test accuracies (appendix D): AdaQuantFL's, and that of 16 bits
     "cifar-resnet18-iid": (0.6912, 0.6952),
     "fmnist-cnn-iid": (0.9115, 0.9101),
@@ -60,13 +66,7 @@ def letter_verdicts(panels: Mapping[str, Mapping[str, Sequence[Trace]]]) -> list
         {method: list(traces) for method, traces in panels.get(f"fmnist-sample-cnn-{name}", {}).items()}
         for name in ("iid", "decay", "sorted")
     )
-    outcomes: dict[str, Outcome] = {"yes": "reproduced", "no": "not reproduced", "open": "open"}
-    most = Verdict(
-        "AdaQuantFL reaches a low loss with fewer bits than every fixed level",
-        "figure 3 (a), CNN",
-        outcomes[letter.verdict(iid, TARGET)],
-        f"to loss {TARGET:g}, {_against(iid, TARGET)}.",
-    )
+    most = fewest_bits(iid, "figure 3 (a), CNN", TARGET)
     better = letter.verdict({name: decay[name] for name in ("adaquant", "4bit") if name in decay}, TARGET)
     variable = Verdict(
         "with a variable rate AdaQuantFL cannot do better than 4 bits",
@@ -94,16 +94,12 @@ def letter_verdicts(panels: Mapping[str, Mapping[str, Sequence[Trace]]]) -> list
     return [most, variable, floor]
 
 
-def resnet_verdict(panel: Mapping[str, Sequence[Trace]]) -> Verdict:
-    """The headline about ResNet-18, judged at a quarter of its width and at the lowest loss that AdaQuantFL reached."""
+def fewest_bits(panel: Mapping[str, Sequence[Trace]], where: str, level: float) -> Verdict:
+    """Whether AdaQuantFL needs the fewest bits to a loss."""
     runs = {method: list(traces) for method, traces in panel.items()}
     outcomes: dict[str, Outcome] = {"yes": "reproduced", "no": "not reproduced", "open": "open"}
-    return Verdict(
-        "AdaQuantFL reaches a low loss with fewer bits than every fixed level",
-        "figure 2 (a), ResNet-18",
-        outcomes[letter.verdict(runs, RESNET_LEVEL)],
-        f"to loss {RESNET_LEVEL:g}, {_against(runs, RESNET_LEVEL)}.",
-    )
+    found = outcomes[letter.verdict(runs, level)]
+    return Verdict(FEWEST, where, found, f"to loss {level:g}, {_against(runs, level)}.")
 
 
 def _against(panel: Mapping[str, Sequence[Trace]], level: float) -> str:
@@ -113,12 +109,16 @@ def _against(panel: Mapping[str, Sequence[Trace]], level: float) -> str:
     texts = []
     for method in (name for name in panel if name.endswith("bit")):
         theirs = letter.cells(panel[method], "paper_bits", [level])[level]
-        count = f"{len(theirs.values)} seed{'s' if len(theirs.values) > 1 else ''}"
+        count = _seeds(theirs)
         if theirs.mean is None:
             texts.append(f"{letter.METHODS[method]} never ({count})")
         else:
             texts.append(f"{letter.METHODS[method]} {theirs.mean / ours.mean:.2f} times its bits ({count})")
-    return f"AdaQuantFL sent {ours.mean:.0f} d bits per client ({len(ours.values)} seeds); {', '.join(texts)}"
+    return f"AdaQuantFL sent {ours.mean:.0f} d bits per client ({_seeds(ours)}); {', '.join(texts)}"
+
+
+def _seeds(cell: letter.Cell) -> str:
+    return f"{len(cell.values)} seed{'s' if len(cell.values) > 1 else ''}"
 
 
 def _floors(panel: Mapping[str, Sequence[Trace]]) -> str:

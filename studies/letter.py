@@ -24,10 +24,14 @@ PANELS = {  # all on the bundled sample
     "fmnist-sample-cnn-decay": "i.i.d., variable rate",
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
-RESNET = "cifar-part-narrow-resnet18-iid"
-TRIALS = {  # of ResNet-18, on 4,000 pictures
-    RESNET: "a quarter of the width, a norm per tensor",
-    "cifar-part-resnet18-iid": "full width, a norm per tensor",
+SLOW = "fmnist-sample-cnn-sorted-slow"
+RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
+SLOWER = {SLOW: "sorted labels, eta = 0.03"}  # on the sample, with a learning rate at which float32 does not diverge
+TRIALS = {  # of ResNet-18, on 4,000 pictures, with a norm per tensor
+    RESNET: "a quarter of the width, i.i.d.",
+    RESNET_DECAY: "a quarter of the width, i.i.d., variable rate",
+    RESNET_SORTED: "a quarter of the width, sorted labels",
+    "cifar-part-resnet18-iid": "full width, i.i.d.",
 }
 METHODS = {
     "adaquant": "AdaQuantFL",
