@@ -26,7 +26,7 @@ PANELS = {  # all on the bundled sample
 }
 SLOW = "fmnist-sample-cnn-sorted-slow"
 RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
-SLOWER = {SLOW: "sorted labels, eta = 0.03"}  # on the sample, with a learning rate at which float32 does not diverge
+SLOWER = {SLOW: "sorted labels, eta = 0.03"}  # on the sample, with a lower learning rate
 TRIALS = {  # of ResNet-18, on 4,000 pictures, with a norm per tensor
     RESNET: "a quarter of the width, i.i.d.",
     RESNET_DECAY: "a quarter of the width, i.i.d., variable rate",

@@ -21,8 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--trials", action="store_true", help="only try settings, on the task that is not judged")
-    parser.add_argument("--constants", action="store_true", help="every constant on every task, in results/constants")
-    parser.add_argument("--luck", action="store_true", help="float32 with other mini-batches, in results/luck")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--constants", action="store_true", help="every constant on every task, in results/constants")
+    which.add_argument("--luck", action="store_true", help="float32 with other mini-batches, in results/luck")
     parser.add_argument("--tasks", default=",".join(cheap), help=f"separated by commas; all: {', '.join(TASKS)}")
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
@@ -38,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         study = constants if options.constants else luck
         folder = study.RECORDS if options.records == records.RECORDS else options.records
         if not options.table:
-            study.run(names, seeds, folder)
-        for row in study.table(folder=folder):
+            study.run(names, seeds, options.records, folder)
+        for row in study.table(options.records, folder):
             print(*(f"{cell:>36}" if place == 0 else f"{cell:>24}" for place, cell in enumerate(row)))
         return
     if not options.table:

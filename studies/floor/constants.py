@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from studies.floor import records, tables
-from studies.floor.methods import CENTROID, CONSTANT, FLOAT32, OURS, Setting
+from studies.floor.methods import CENTROID, CONSTANT, OURS, Setting
 from studies.floor.tasks import TASKS
 
 RECORDS = Path("results") / "constants"
@@ -23,20 +23,19 @@ def setting(value: float) -> Setting:
     return Setting(f"s = {value:g}", {"method": "constant", **CENTROID, "rule_s0": value})
 
 
-def run(names: Sequence[str], seeds: Sequence[int], folder: Path) -> None:
+def run(names: Sequence[str], seeds: Sequence[int], floor: Path, folder: Path) -> None:
     """Carry out what is missing."""
     for seed in seeds:
         for name in names:
             for value in VALUES:
-                records.run_missing(TASKS[name], CONSTANT, setting(value), seed, folder)
+                records.run_missing(TASKS[name], CONSTANT, setting(value), seed, folder, floor)
 
 
-def cells(task: str, folder: Path) -> dict[str, tables.Cell]:
+def cells(task: str, floor: Path, folder: Path) -> dict[str, tables.Cell]:
     """Bytes up of each constant, by seed."""
-    found, rounds = records.load(task, folder), TASKS[task].rounds
-    targets = {one.seed: one.target(rounds) for one in found if one.method == FLOAT32}
+    targets = records.targets(TASKS[task], floor)
     made: dict[str, dict[int, float | None]] = {}
-    for one in found:
+    for one in records.load(task, folder):
         if one.method == CONSTANT:
             made.setdefault(one.setting, {})[one.seed] = one.spent(targets[one.seed], "up")
     return {label: tables.Cell(values) for label, values in made.items()}
@@ -46,7 +45,7 @@ def table(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[st
     """Each task: our bytes next to those of the best constant that got there with every seed."""
     grid = [["task", "ours, kB up", "best constant", "its kB up", "ours / best constant", "constants that got there"]]
     for task, about in TASKS.items():
-        found = cells(task, folder)
+        found = cells(task, floor, folder)
         ours = next((row.up for row in tables.rows(task, floor) if row.method == OURS), None)
         if not found or ours is None:
             continue

@@ -26,7 +26,7 @@ from adaquantfl.training.task import Task
 from adaquantfl.training.trainer import Trainer
 from studies.floor.rivals import Rival, Shape
 
-_NO_ROUND = 1_000_000  # more than any run has: the mini-batches of later rounds are drawn by nobody else
+_OTHER_BATCHES = 1_000_000  # rounds: more than any run has, so that nobody else draws these mini-batches
 MakeRival = Callable[[tuple[Shape, ...]], Rival]
 
 
@@ -59,7 +59,7 @@ def rival_rounds(config: Config, make: MakeRival, batches: int = 0) -> Iterator[
 
 
 def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tuple[Line, Model]]:
-    """Each round's line and the model after it. batches: another number draws other mini-batches, and nothing else."""
+    """Each round's line and the model after it. batches: another number draws other mini-batches."""
     task = Task.of(config)
     trainer = Trainer(config, task)
     layout = Layout.of(trainer.weights(), trainer.buffer_names)
@@ -74,7 +74,7 @@ def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tu
         given: Any = layout.join(model, copy=False)
         trained = {}
         for client in shares.weights:
-            arrays, _ = trainer.train(client, given, round + batches * _NO_ROUND, eta)
+            arrays, _ = trainer.train(client, given, round + batches * _OTHER_BATCHES, eta)
             trained[client] = layout.split(arrays, copy=True)
         updates = {client: after.weights - model.weights for client, after in trained.items()}
         if not all(np.isfinite(update).all() for update in updates.values()):

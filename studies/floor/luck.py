@@ -25,28 +25,27 @@ def setting(batches: int) -> Setting:
     return Setting(f"batches {batches}", rival=METHODS[FLOAT32][0].rival, batches=batches)
 
 
-def run(names: Sequence[str], seeds: Sequence[int], folder: Path) -> None:
+def run(names: Sequence[str], seeds: Sequence[int], floor: Path, folder: Path) -> None:
     """Carry out what is missing."""
     for seed in seeds:
         for name in names:
             for batches in range(1, TIMES + 1):
-                records.run_missing(TASKS[name], AGAIN, setting(batches), seed, folder)
+                records.run_missing(TASKS[name], AGAIN, setting(batches), seed, folder, floor)
 
 
 def table(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[str]]:
     """Each task: how often float32 got there again, in how many times the rounds, and how often ours got there."""
     grid = [["task", "float32 again", "rounds, times float32's", "ours"]]
     for task, about in TASKS.items():
-        found = records.load(task, folder)
-        first = {one.seed: one for one in found if one.method == FLOAT32}
+        first = {one.seed: one for one in records.load(task, floor) if one.method == FLOAT32}
         ours = next((row.up for row in tables.rows(task, floor) if row.method == OURS), None)
-        again = [one for one in found if one.method == AGAIN]
+        again = [one for one in records.load(task, folder) if one.method == AGAIN]
         if not again or ours is None:
             continue
         ratios = []
         for one in again:
             target = first[one.seed].target(about.rounds)
-            now, before = one.spent(target, "round"), first[one.seed].spent(target, "round")
+            now, before = (run.spent(target, "round") for run in (one, first[one.seed]))
             if now is not None and before is not None:
                 ratios.append(now / before)
         row = [f"{len(ratios)} of {len(again)}", f"{fmean(ratios):.2f}" if ratios else "—"]

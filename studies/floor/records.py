@@ -137,20 +137,27 @@ def run_trials(records: Path) -> None:
                 run_missing(TRIAL, method, setting, TRIAL_SEED, records)
 
 
-def run_missing(task: FloorTask, method: str, setting: Setting, seed: int, records: Path) -> None:
-    """Carry a run out if it has no record; float32 of the same seed first."""
-    known = load(task.name, records)
-    if any((one.method, one.setting, one.seed) == (method, setting.label, seed) for one in known):
+def run_missing(
+    task: FloorTask, method: str, setting: Setting, seed: int, records: Path, floor: Path | None = None
+) -> None:
+    """Carry a run out if it has no record; float32 of the same seed first, which is kept in `floor`."""
+    if any((one.method, one.setting, one.seed) == (method, setting.label, seed) for one in load(task.name, records)):
         return
-    reference = next((one for one in known if (one.method, one.seed) == (FLOAT32, seed)), None)
-    if reference is None and method != FLOAT32:
-        run_missing(task, FLOAT32, METHODS[FLOAT32][0], seed, records)
-        reference = next(one for one in load(task.name, records) if (one.method, one.seed) == (FLOAT32, seed))
-    made = play(task, method, setting, seed, reference.target(task.rounds) if reference else None, records)
+    target = None
+    if method != FLOAT32:
+        floor = floor or records
+        run_missing(task, FLOAT32, METHODS[FLOAT32][0], seed, floor)
+        target = targets(task, floor)[seed]
+    made = play(task, method, setting, seed, target, records)
     print(
         f"{task.name} {method} {setting.label} seed {seed}: {made.value[-1:]} {made.seconds:.1f} s {made.failure}",
         flush=True,
     )
+
+
+def targets(task: FloorTask, records: Path = RECORDS) -> dict[int, float]:
+    """What a method has to reach, by seed: float32 says it."""
+    return {one.seed: one.target(task.rounds) for one in load(task.name, records) if one.method == FLOAT32}
 
 
 def _record(

@@ -23,7 +23,7 @@ class Cell:
         return Cell({seed: value for seed, value in self.values.items() if seed in other.values})
 
     @property
-    def ended(self) -> Cell:
+    def reached(self) -> Cell:
         """Of the seeds that have a value."""
         return Cell({seed: value for seed, value in self.values.items() if value is not None})
 
@@ -109,7 +109,7 @@ def details(task: str, records: Path = RECORDS) -> list[list[str]]:
                 row.both.text(),
                 ratio(row.both, ours.both),
                 row.rounds.text(1.0),
-                row.final.ended.text(unit) if row.final.known else "—",
+                row.final.reached.text(unit) if row.final.known else "—",
                 str(row.seeds),
             ]
         )

@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import floor_page
 import numpy as np
@@ -15,6 +16,7 @@ from marked import written
 
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
+from adaquantfl.training.trainer import Trainer
 from studies.floor import __main__ as command
 from studies.floor import loop, methods, records, rivals, summary, tables
 from studies.floor.powersgd import PowerSGD
@@ -47,14 +49,24 @@ def test_the_short_loop_with_float32_is_the_engine_bit_for_bit(name: str) -> Non
     assert line.up == run.state.ledger.payload_bytes_up
 
 
-def test_other_batches_change_the_training_and_nothing_else() -> None:
-    config = methods.METHODS[methods.FLOAT32][0].config(TASKS["logistic-sorted-5-of-100"], seed=1, rounds=2)
-    (*_, (first, one)), (*_, (again, other)), (*_, (_, same)) = (
-        list(loop.short_loop(config, rivals.frames(rivals.float32), batches)) for batches in (0, 1, 1)
-    )
-    assert (first.up, first.down) == (again.up, again.down)
-    assert not np.array_equal(one.weights, other.weights)
-    assert np.array_equal(other.weights, same.weights)
+def test_other_batches_train_the_same_clients_on_other_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = methods.METHODS[methods.FLOAT32][0].config(TASKS["logistic-sorted-5-of-100"], seed=1, rounds=3)
+    asked: list[tuple[int, int]] = []
+    train = Trainer.train
+
+    def noted(self: Trainer, client: int, weights: Any, round: int, eta: float) -> Any:
+        asked.append((client, round))
+        return train(self, client, weights, round, eta)
+
+    monkeypatch.setattr(Trainer, "train", noted)
+    seen = {}
+    for batches in (0, 1):
+        asked.clear()
+        *_, (_, model) = loop.short_loop(config, rivals.frames(rivals.float32), batches)
+        seen[batches] = [client for client, _ in asked], {round for _, round in asked}, model.weights
+    assert seen[0][0] == seen[1][0]
+    assert not seen[0][1] & seen[1][1]
+    assert not np.array_equal(seen[0][2], seen[1][2])
 
 
 @pytest.mark.parametrize("method", methods.METHODS)
@@ -207,6 +219,14 @@ def test_the_table_puts_the_fewest_bytes_first_and_says_who_never_got_there(tmp_
     assert grid[4][0:3] == ["int8", "—", "never"]
     assert grid[5][0] == "EDEN (1 of 1 diverged)"
     assert tables.details("mlp-sorted", tmp_path) == []
+
+
+def test_the_final_value_is_that_of_the_runs_that_ended(tmp_path: Path) -> None:
+    good = [0.1 * (place + 1) for place in range(5)] + [0.8] * 30
+    runs = [record(good, method, seed=seed) for method in (methods.FLOAT32, methods.OURS) for seed in range(2)]
+    runs += [record(good[:8], "EDEN", failure="Round 17: it diverged."), record([0.7] * 35, "EDEN", seed=1)]
+    (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in runs))
+    assert tables.details("mlp-iid", tmp_path)[-1][-2:] == ["70.0", "2"]
 
 
 def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:

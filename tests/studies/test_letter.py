@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from marked import written
 
-from studies import letter
+from studies import claims, letter
 from studies.letter import Cell, Trace
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +27,19 @@ def test_a_crossing_lies_between_two_evaluations() -> None:
 def test_a_mean_counts_only_where_every_seed_got_there() -> None:
     assert Cell((1.0, 3.0)).mean == 2.0
     assert Cell((1.0, None)).mean is None
+
+
+def test_a_panel_that_is_not_the_papers_own_is_judged_at_its_own_loss() -> None:
+    ours = [trace("adaquant", 100, seed, lowest=0.2) for seed in range(3)]
+    rivals = [trace("4bit", 150, seed, lowest=0.2) for seed in range(3)]
+    one = claims.fewest_bits({"adaquant": ours, "4bit": rivals}, "a figure", 0.3)
+    assert (one.outcome, one.where) == ("reproduced", "a figure")
+    assert "to loss 0.3" in one.here
+    assert "4 bits 1.50 times its bits (3 seeds)" in one.here
+    assert claims.fewest_bits({"adaquant": ours[:1], "4bit": rivals}, "", 0.3).outcome == "open"
+    assert "(1 seed)" in claims.fewest_bits({"adaquant": ours[:1], "4bit": rivals}, "", 0.3).here
+    assert claims.fewest_bits({"adaquant": rivals, "4bit": ours}, "", 0.3).outcome == "not reproduced"
+    assert set(claims.ELSEWHERE) <= set(letter.SLOWER) | set(letter.TRIALS)
 
 
 def test_a_verdict_wants_three_seeds_and_every_one_of_them() -> None:
