@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from studies.floor.methods import FLOAT32, OURS, Setting
-from studies.floor.records import Record, load, run_missing
+from studies.floor.methods import OURS, Setting
+from studies.floor.records import load, run_missing, targets
 from studies.floor.tasks import LOGISTIC, TASKS, FloorTask
 
 RECORDS = Path("results") / "repair"
@@ -45,12 +45,11 @@ def setting(value: float) -> Setting:
 
 def costs(task: FloorTask, records: Path) -> dict[tuple[str, int], float | None]:
     """Bytes up to the target by setting and seed; None where a run did not get there."""
-    known = load(task.name, records)
-    floats: dict[int, Record] = {one.seed: one for one in known if one.method == FLOAT32}
+    goals = targets(task, records)
     return {
-        (one.setting, one.seed): one.spent(floats[one.seed].target(task.rounds), "up")
-        for one in known
-        if one.method == OURS and one.seed in floats
+        (one.setting, one.seed): one.spent(goals[one.seed], "up")
+        for one in load(task.name, records)
+        if one.method == OURS and one.seed in goals
     }
 
 

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--trials", action="store_true", help="only try settings, on the task that is not judged")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--constants", action="store_true", help="every constant on every task, in results/constants")
+    which.add_argument("--constants", action="store_true", help="every constant on the tasks, in results/constants")
     which.add_argument("--luck", action="store_true", help="float32 with other mini-batches, in results/luck")
     parser.add_argument("--tasks", default=",".join(cheap), help=f"separated by commas; all: {', '.join(TASKS)}")
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by semicolons")
@@ -34,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for given, known in ((names, TASKS), (methods, METHODS)):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {unknown[0]!r}; there are {', '.join(known)}.")
-    seeds = [int(seed) for seed in options.seeds.split(",")]
+    try:
+        seeds = [int(seed) for seed in options.seeds.split(",")]
+    except ValueError:
+        parser.error(f"--seeds {options.seeds}: expected whole numbers separated by commas.")
     if options.constants or options.luck:
         study = constants if options.constants else luck
         folder = study.RECORDS if options.records == records.RECORDS else options.records

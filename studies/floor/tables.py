@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from studies.floor.methods import FLOAT32, METHODS, OURS
-from studies.floor.records import RECORDS, Record, load
+from studies.floor.methods import METHODS, OURS
+from studies.floor.records import RECORDS, Record, load, targets
 from studies.floor.tasks import TASKS
 
 
@@ -72,18 +72,18 @@ class Row:
 def rows(task: str, records: Path = RECORDS) -> list[Row]:
     """Every recorded method over the seeds that float32 has, in the order of bytes up; float32 is the last."""
     found, rounds = load(task, records), TASKS[task].rounds
-    targets = {one.seed: one.target(rounds) for one in found if one.method == FLOAT32}
+    goals = targets(TASKS[task], records)
     made = []
     for method in METHODS:
-        group = [one for one in found if one.method == method and one.seed in targets]
+        group = [one for one in found if one.method == method and one.seed in goals]
         if group:
-            made.append(_row(group, targets, rounds))
+            made.append(_row(group, goals, rounds))
     return sorted(made, key=lambda row: (row.up.mean, -len(row.up.known), list(METHODS).index(row.method)))
 
 
-def _row(group: list[Record], targets: dict[int, float], rounds: int) -> Row:
+def _row(group: list[Record], goals: dict[int, float], rounds: int) -> Row:
     up, both, took = (
-        Cell({one.seed: one.spent(targets[one.seed], which) for one in group}) for which in ("up", "both", "round")
+        Cell({one.seed: one.spent(goals[one.seed], which) for one in group}) for which in ("up", "both", "round")
     )
     final = Cell({one.seed: one.final(rounds) for one in group})
     return Row(group[0].method, group[0].setting, up, both, took, final, sum(bool(one.failure) for one in group))

@@ -221,6 +221,12 @@ def test_the_table_puts_the_fewest_bytes_first_and_says_who_never_got_there(tmp_
     assert tables.details("mlp-sorted", tmp_path) == []
 
 
+def test_seeds_that_are_no_numbers_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--seeds", "0,many", "--table"])
+    assert "--seeds 0,many: expected whole numbers" in capsys.readouterr().err
+
+
 def test_the_final_value_is_that_of_the_runs_that_ended(tmp_path: Path) -> None:
     good = [0.1 * (place + 1) for place in range(5)] + [0.8] * 30
     runs = [record(good, method, seed=seed) for method in (methods.FLOAT32, methods.OURS) for seed in range(2)]

@@ -29,7 +29,7 @@ _LISTED = 0.05  # share of non-zeros up to which a list of them takes less time 
 _LONG_LIST = 4  # s from which most levels of a maximum norm are non-zero
 _SPARSE_ENOUGH = 0.6  # share of non-zeros up to which `sparse` can be the smallest
 _SAMPLE, _BLOCK = 64, 128  # blocks that are looked at to guess that share, and their elements
-_SPREAD = 32  # one element of so many is looked at, at most
+_SPREAD = 32  # at most one element in 32 is looked at
 _FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
 
 

@@ -142,7 +142,7 @@ def becomes_gaussian(squares: float, cubes: float, step: float) -> bool:
 
     squares, cubes: the sums of the squares and cubes of its elements' shares of its energy.
     """
-    large = 1 / squares  # so many elements share the energy
+    large = 1 / squares  # this many elements share the energy
     enough = large >= _LARGE and large * math.erfc(step / math.sqrt(8)) >= _FEWEST
     return enough and step_bias(step) ** 2 * cubes <= _BIAS * step_error(step)
 
