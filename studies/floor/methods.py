@@ -34,6 +34,8 @@ class Setting:
 
 
 FLOAT32, OURS, DEFAULT, CONSTANT = "float32", "cost-aware, centroid", "auto, late", "constant s, centroid"
+OUTER = "auto, late, outer step"  # tuned as SparseLoCo's is
+OUTER_STEPS = (0.5, 1.0, 1.5, 2.0)
 CENTROID = {"quantizer": "centroid", "scope": "balanced"}
 
 
@@ -41,10 +43,19 @@ def _rules(key: str, values: tuple[float, ...], keys: dict[str, Any]) -> tuple[S
     return tuple(Setting(f"{key} = {value:g}", {**keys, key: value}) for value in values)
 
 
+def _plain_step(eta: float) -> dict[str, float]:
+    """A server step of eta times the update, without momentum."""
+    return {"server_eta": eta, "server_momentum": 0.0}
+
+
 METHODS: dict[str, tuple[Setting, ...]] = {
     FLOAT32: (Setting("", rival=rivals.frames(rivals.float32)),),
     OURS: (Setting("nothing set", {"method": "cost-aware", "quantizer": "centroid"}),),
     DEFAULT: (Setting("nothing set", {"method": "auto", "downlink": "late"}),),
+    OUTER: tuple(
+        Setting(f"outer step {eta:g}", {"method": "auto", "downlink": "late", "step": "momentum"} | _plain_step(eta))
+        for eta in OUTER_STEPS
+    ),
     CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"method": "constant", **CENTROID}),
     "AdaQuantFL": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "power"}),
     "DAdaQuant": _rules("rule_s0", (1, 2, 4, 8), {"method": "dadaquant"}),
@@ -58,7 +69,7 @@ METHODS: dict[str, tuple[Setting, ...]] = {
     ),
     "SparseLoCo": tuple(
         Setting(f"outer step {eta:g}", rival=rivals.frames(rivals.sparseloco, kept=0.95, eta=eta))
-        for eta in (0.5, 1.0, 1.5, 2.0)
+        for eta in OUTER_STEPS
     ),
     "PowerSGD": tuple(Setting(f"rank {rank}", rival=powersgd(rank)) for rank in (1, 2, 3, 4)),
 }

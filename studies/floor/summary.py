@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from studies.floor import records, tables
-from studies.floor.methods import CONSTANT, DEFAULT, FLOAT32, METHODS, OURS
+from studies.floor.methods import CONSTANT, DEFAULT, FLOAT32, METHODS, OURS, OUTER
 from studies.floor.tasks import TASKS, TRIAL
 
-OWN = (OURS, DEFAULT, CONSTANT)  # ours, or made from our parts
+OWN = (OURS, DEFAULT, OUTER, CONSTANT)  # ours, or made from our parts
 
 
 @dataclass(frozen=True)

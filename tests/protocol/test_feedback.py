@@ -121,3 +121,58 @@ def test_a_server_that_starts_from_far_back_is_not_taken_for_late_copies() -> No
         known = known.before_round(round).after(round, np.full(1, 100 + round, dtype=np.float32))
     assert known.later is None
     assert known.before_round(50).value == 103
+
+
+class SometimesLate(aq.Rule):
+    """All is sent, except in rounds 2 to 4, in which nine tenths of an update's energy wait for later ones."""
+
+    name = "sometimes-late"
+    balanced = True
+
+    def init(self) -> aq.RuleState:
+        return aq.RuleState(s=None, memory={"round": 0})
+
+    def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
+        late = 1 <= state.memory["round"] < 4
+        return aq.RuleState(s=1.0 if late else None, memory={"round": state.memory["round"] + 1}, later=0.9 * late)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_late_rounds_left_out_is_sent_once_by_the_first_round_that_sends_all(restored: bool) -> None:
+    rng, server, client = np.random.default_rng(0), aq.Server(np.zeros(500, "f4"), rule=SometimesLate()), aq.Client(0)
+    wanted, behind = np.zeros(500), []
+    for _ in range(7):
+        update = rng.standard_t(3, 500).astype(np.float32)
+        wanted += update
+        weights = client.open(server.open([0])[0])
+        server.receive(0, client.reply(weights + update, loss=1.0))
+        moved = server.close().weights
+        behind.append(float(np.square(moved - wanted).sum() / np.square(update).sum()))
+        if restored:
+            server = aq.Server.restore(server.state(), rule=SometimesLate())
+            client = aq.Client.restore(client.state())
+    assert behind[:1] + behind[4:] == pytest.approx([0.0] * 4, abs=1e-9)
+    assert min(behind[1:4]) > 0.5
+
+
+def test_late_rounds_count_the_levels_that_clients_chose_and_may_be_undone() -> None:
+    class Undoing(SometimesLate):
+        name = "undoing"
+        rolls_back = True
+
+        def judge(self, state: aq.RuleState, round_loss: float, survey: Any = None) -> tuple[aq.RuleState, aq.Verdict]:
+            return state, aq.Verdict.ROLL_BACK if state.memory["round"] == 4 else aq.Verdict.KEEP
+
+    server, client, sent = aq.Server(np.zeros(500, "f4"), rule=Undoing()), aq.Client(0), []
+    rng = np.random.default_rng(1)
+    remainders = []
+    for _ in range(5):
+        weights = client.open(server.open([0])[0])
+        remainders.append(client._remainder.before_round(client.order.round, client.order.taken_back).value)
+        server.receive(0, client.reply(weights + rng.standard_t(3, 500).astype(np.float32), loss=1.0))
+        sent.append(server.close().facts)
+    assert [facts["s"] for facts in sent[::4]] == [None, None]
+    assert all(facts["s"] >= 1 for facts in sent[1:4])
+    # Rounds 3 and 4 were taken back, so that round 5 begins with what round 2 left out.
+    np.testing.assert_array_equal(remainders[4], remainders[2])
+    assert sent[3]["undone"]

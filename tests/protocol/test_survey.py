@@ -175,7 +175,7 @@ def test_time_is_a_cost_on_the_median_link() -> None:
 
 
 def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew() -> None:
-    run = federation(2000, rule=CostAware(s0=8.0, every=2))
+    run = federation(2000, rule=CostAware(s0=8.0, every=2, delay=0))
     for _ in range(6):
         run.play()
     asked = [state.survey is not None for state in run.states[1:]]

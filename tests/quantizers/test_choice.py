@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from adaquantfl.quantizers import find
-from adaquantfl.quantizers.choice import CLOSE, error_share, levels_for_error
+from adaquantfl.quantizers.choice import CLOSE, delay, error_share, levels_for_error
 
 LENGTHS = np.array([3_000, 800, 10])
 QUANTIZERS = ("uniform", "dithered", "lattice", "centroid", "nearest", "fitted", "rotated")
@@ -44,3 +44,11 @@ def test_what_cannot_be_reached_takes_many_levels() -> None:
     x = update("dense")
     s = levels_for_error(find("uniform"), x, 1e-12, 7, LENGTHS, "l2")
     assert s > 10_000
+
+
+@pytest.mark.parametrize("allowed", [0.8, 0.9])
+def test_with_error_feedback_the_delay_is_used_up_also_near_the_whole_update(allowed: float) -> None:
+    quantizer, x = find("fitted"), np.random.default_rng(1).standard_t(3, LENGTHS.sum()).astype(np.float32)
+    s = levels_for_error(quantizer, x, allowed, 0, LENGTHS, "linf", balanced=True)
+    error = error_share(quantizer, x, *quantizer.levels_for(s, LENGTHS, x, balanced=True), 0, LENGTHS, "linf")
+    assert CLOSE * delay(allowed) <= delay(error) <= delay(allowed)

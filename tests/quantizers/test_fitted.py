@@ -5,6 +5,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.quantizers import find
+from adaquantfl.quantizers.choice import levels_for_error
 
 
 def vector(count: int, seed: int = 0, heavy: bool = False) -> np.ndarray:
@@ -57,3 +58,39 @@ def test_a_frame_brings_back_the_levels() -> None:
     for codec in ("fixed", "sparse", "dense"):
         assert aq.decode(aq.encode(levels, codec)) == levels
     assert aq.compress(x, 4, 0, segments=[500, 1_500], quantizer="fitted") == aq.encode(levels)
+
+
+def uneven() -> tuple[np.ndarray, np.ndarray]:
+    """An update of three tensors, of which one moves ten times as far as the others."""
+    lengths = np.array([20_000, 20_000, 100])
+    return vector(40_100, 3) * np.repeat(np.float32([1, 10, 1]), lengths), lengths
+
+
+def test_balanced_segments_have_one_step() -> None:
+    x, lengths = uneven()
+    largest = [np.abs(part).max() for part in np.split(x, np.cumsum(lengths)[:-1])]
+    for s in (0.6, 1.0, 7.5):
+        whole, stretch = find("fitted").levels_for(s, lengths, x, balanced=True)
+        assert largest * stretch / whole == pytest.approx(np.full(3, max(largest) / s), rel=1e-6)
+
+
+@pytest.mark.parametrize("error", [0.3, 0.6, 0.9])
+def test_one_step_takes_fewer_bytes_than_a_norm_per_segment_at_equal_error(error: float) -> None:
+    x, lengths = uneven()
+    sizes = []
+    for balanced in (True, False):
+        s = levels_for_error(find("fitted"), x, error, 0, lengths, "linf", balanced)
+        whole, stretch = find("fitted").levels_for(s, lengths, x, balanced)
+        levels = aq.quantize(x, whole, 0, lengths, stretch, "fitted")
+        assert find("fitted").drawn_error(x, levels) <= error
+        sizes.append(len(aq.encode(levels)))
+    assert sizes[0] < 0.8 * sizes[1]
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_something_is_sent_however_few_levels_a_rule_asks_for(balanced: bool) -> None:
+    x, lengths = uneven()
+    whole, stretch = find("fitted").levels_for(1e-9, lengths, x, balanced)
+    levels = aq.quantize(x, whole, 0, lengths, stretch, "fitted")
+    assert np.count_nonzero(levels.values) >= 1
+    assert find("fitted").drawn_error(x, levels) < 1

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -387,3 +388,58 @@ def test_candidates_that_nearly_coincide_do_not_bend_the_curve() -> None:
     seen = Survey(levels, errors=(60.0, 63.0, 16.0), costs=(100.0, 101.0, 200.0), loss=1.0, harm=0.01)
     errors = Curve.of(seen).errors
     assert np.all(np.diff(errors) < 0)
+
+
+def alike(rule: CostAware, s: float, **changes: Any) -> Survey:
+    """Clients that see the same loss in training as before it, and bear little noise."""
+    levels = rule.candidates(s)
+    made = Survey(levels, tuple(40 / x for x in levels), tuple(100 * x for x in levels), loss=1.0, harm=0.08 / s)
+    return replace(made, **changes)
+
+
+def late(rule: CostAware, rounds: int, **changes: Any) -> list[float]:
+    """How much is sent later, round by round."""
+    state, last, shares = rule.init(), None, []
+    for _ in range(rounds):
+        state = rule.plan(state, bits=0, dimension=1000, loss=None, eta=0.1, survey=last)
+        shares.append(state.later)
+        last = alike(rule, state.s or 1.0, **changes) if rule.wants_survey(state) else None
+        state, _ = rule.judge(state, 1.0, last)
+    return shares
+
+
+def test_updates_are_late_after_ten_rounds_where_training_bears_little_noise() -> None:
+    shares = late(CostAware(), 20)
+    assert shares[:9] == [0.0] * 9
+    assert shares[10:] == pytest.approx([5 / 6] * 10), "five rounds late"
+    assert late(CostAware(delay=0.1), 40)[19:21] == pytest.approx([2 / 3, 2.1 / 3.1]), "a tenth of the rounds"
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        ({"delay": 0.0}, {}),
+        ({}, {"loss": 2.0}),  # clients fit their own data within a round
+        ({}, {"participation": 0.05}),
+        ({}, {"participation": 0.0}),  # a server that does not average
+        ({}, {"harm": 1e-6}),  # noise does nothing, so that much of it is right
+    ],
+)
+def test_updates_are_never_late_where_that_costs_more_than_noise(
+    settings: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    assert not any(late(CostAware(**settings), 60, **changes))
+
+
+def test_a_late_round_that_ruins_the_training_is_undone_and_noise_returns() -> None:
+    rule, state, last = CostAware(), CostAware().init(), None
+    for _ in range(15):
+        state = rule.plan(state, bits=0, dimension=1000, loss=None, eta=0.1, survey=last)
+        last = alike(rule, state.s or 1.0) if rule.wants_survey(state) else None
+        state, _ = rule.judge(state, 1.0, last)
+    assert state.later
+    state, verdict = rule.judge(state, 100.0)
+    assert verdict is Verdict.ROLL_BACK
+    assert not state.later
+    assert rule.wants_survey(state)
+    assert not rule.plan(state, bits=0, dimension=1000, loss=None, eta=0.1).later

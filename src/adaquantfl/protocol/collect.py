@@ -14,7 +14,7 @@ from ..codecs.accumulator import Accumulator, Checked, check_frame
 from ..codecs.frame import payload_size
 from ..errors import FrameError, Refused
 from ..rules import Survey
-from . import survey
+from . import survey, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
 from .limits import NormLimit
@@ -80,6 +80,11 @@ class OpenRound:
         return next(iter(self.orders.values())).candidates if self.orders else ()
 
     @property
+    def clients_choose(self) -> bool:
+        """Whether each client chose its levels by its own update."""
+        return any(order.choice for order in self.orders.values())
+
+    @property
     def told_examples(self) -> dict[int, int]:
         """How many examples each client says it has, of those whose replies count."""
         return {client: one.reply.examples for client, one in self.heard.items()}
@@ -128,7 +133,7 @@ class OpenRound:
                 raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
             weight = 1.0 if self.shares is None else self.shares.weights[client]
             reply = reply.lengthened(order.known(layout.lengths))
-            frame = stages.uplink.check(reply.frame, weight, order, layout)
+            frame = uplink.check(reply.frame, weight, order, layout)
             buffers = _exact_parts(reply, weight, layout)
             if reply.survey and not order.candidates:
                 raise FrameError("It has a survey that the round's plan does not ask for.")

@@ -23,11 +23,16 @@ PRICED_PLAN_BYTES = 16  # of an order, in a rule's price: round, s and eta
 
 def levels_sent(opened: OpenRound, stages: Stages) -> list[int | None]:
     """The levels of each reply that counts, as the paper's formula counts them; None is float32."""
-    planned = opened.planned_levels
+    planned, differ = opened.planned_levels, _clients_differ(opened, stages)
     return [
-        one.frame.s if stages.clients_differ else None if planned is None else counted_levels(planned)
+        one.frame.s if differ else None if planned is None else counted_levels(planned)
         for _, one in sorted(opened.heard.items())
     ]
+
+
+def _clients_differ(opened: OpenRound, stages: Stages) -> bool:
+    """Whether clients may have levels of their own in this round."""
+    return stages.clients_differ or opened.clients_choose
 
 
 def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -> Ledger:
@@ -41,22 +46,27 @@ def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -
     return ledger.after_round(layout.dimension, levels_sent(opened, stages), stages.uplink.scales(layout.lengths))
 
 
-def priced(survey: Survey | None, opened: OpenRound, stages: Stages) -> Survey | None:
-    """The round's survey with what one client's round would have cost instead of a frame's bytes."""
+def priced(survey: Survey | None, opened: OpenRound, stages: Stages, known: Mapping[int, int]) -> Survey | None:
+    """The round's survey with what one client's round would have cost instead of a frame's bytes.
+
+    known: the clients that have answered in some round.
+    """
     if survey is None:
         return None
     rest = fmean(one.reply.priced_bytes for one in opened.heard.values())  # the reply's own head, buffers
     down = fmean(size + PRICED_PLAN_BYTES for size in opened.parcel_bytes.values())
-    return replace(survey, costs=tuple(stages.price(size + rest, down) for size in survey.costs))
+    return replace(
+        survey,
+        costs=tuple(stages.price(size + rest, down) for size in survey.costs),
+        participation=stages.participation(opened.orders, known) if stages.averages else 0.0,
+    )
 
 
-def remembered(
-    state: ServerState, opened: OpenRound, sizes: Mapping[int, int], verdict: Verdict, feedback: bool
-) -> dict[str, Any]:
+def remembered(state: ServerState, opened: OpenRound, sizes: Mapping[int, int], verdict: Verdict) -> dict[str, Any]:
     """What the server remembers of its clients: their sizes, and which rounds it has still to tell them about."""
     examples = {**state.examples, **sizes}
-    if not feedback:
-        return {"examples": examples}
+    if not (state.asked or any(order.feedback for order in opened.orders.values())):
+        return {"examples": examples}  # nobody ever left anything out
     gone: tuple[int, ...] = () if verdict is Verdict.KEEP else (state.round,)
     if verdict is Verdict.ROLL_BACK and state.earlier is not None and state.earlier.round != state.trajectory.round:
         gone += (state.trajectory.round,)
@@ -89,7 +99,7 @@ def of_round(
     capped = {client: m for client, m in told.items() if m > stages.examples_limit.bound(told.values())}
     return {
         "round": after.round,
-        "s": fmean(levels) if stages.clients_differ and levels else planned,
+        "s": fmean(levels) if _clients_differ(opened, stages) and levels else planned,
         "bits_per_element": 32 if planned is None or most is None else bits_per_element(most),
         "lr": opened.eta,
         "round_loss": said.loss if opened.heard else None,

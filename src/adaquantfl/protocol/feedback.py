@@ -62,8 +62,8 @@ class Remainder:
         """The update with what was left out."""
         return update if self.value is None else update + self.value
 
-    def after(self, round: int, left_out: Vector) -> Remainder:
-        """The remainder after a round."""
+    def after(self, round: int, left_out: Vector | None) -> Remainder:
+        """The remainder after a round. left_out: None where all was sent."""
         return Remainder(left_out, (*self.before, (round, self.value))[-ROUNDS_KEPT:], self.later, self.again)
 
     def state(self) -> dict[str, object]:

@@ -65,7 +65,7 @@ class Lossy(Exact):
 
 @dataclass(frozen=True)
 class Late(Exact):
-    """The model's change in the coarsest levels that delay it by at most a tenth of the rounds so far.
+    """The model's change in the coarsest levels that delay it by at most a fifth of the rounds so far.
 
     The delay is shorter where the measured gain says that clients ask again for what comes late.
 
@@ -89,7 +89,7 @@ class Late(Exact):
         total, quantizer, segments = change.update + state["remainder"], find("fitted"), np.array(change.lengths)
         norm, error = quantizer.norm(None), error_after(change.round + 1, self.error, self.gain(state))
         s, stretch = quantizer.levels_for(
-            levels_for_error(quantizer, total, error, 0, segments, norm), segments, total, balanced=False
+            levels_for_error(quantizer, total, error, 0, segments, norm, balanced=True), segments, total, balanced=True
         )
         relay = Relay([(compress(total, s, 0, "auto", segments, stretch, quantizer, norm), 1.0)])
         weights = add_up(old.weights, relay)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..quantizers.streams import stream_key
 from ..rules import RuleState
+from ..rules.auto import Auto
 from .messages import Order
 from .stages import Stages
 from .state import ServerState
@@ -15,8 +16,9 @@ def write_orders(
     stages: Stages, state: ServerState, rule: RuleState, levels: dict[int, float | None], eta: float
 ) -> dict[int, Order]:
     """An order for each client. levels: the number that each of them has instead of s."""
-    uplink, s = stages.uplink, rule.s
+    uplink, s = stages.uplink.in_round(rule), rule.s
     surveyed = s is not None and stages.rule.wants_survey(rule)
+    choice = Auto.name if rule.later else stages.rule.client_choice[0] if stages.rule.client_choice else ""
     common = Order(
         round=state.round,
         s=None,
@@ -27,7 +29,7 @@ def write_orders(
         scope="tensor" if uplink.scope == "balanced" else uplink.scope,
         balanced=uplink.balanced(stages.rule.balanced),
         feedback=uplink.feedback and s is not None,
-        choice=stages.rule.client_choice[0] if stages.rule.client_choice else "",
+        choice=choice if s is not None else "",
         candidates=stages.rule.candidates(s) if surveyed and s is not None else (),
         noise=stages.cohort.noise(list(levels), state.examples) if surveyed else 1.0,
     )

@@ -69,7 +69,7 @@ def end(
     lost = opened.diverged and not stages.cohort.enough(len(missing), asked)
     if not lost:  # the losses of too few clients say nothing about the model
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
-    survey = None if lost else facts.priced(said.survey, opened, stages)
+    survey = None if lost else facts.priced(said.survey, opened, stages, state.examples)
     judged = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
     match judged:
         case (RuleState() as rule, Verdict() as verdict):
@@ -108,7 +108,7 @@ def end(
         ledger=ledger,
         loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, said.loss, stages.loss_smoothing),
         survey=None if verdict is Verdict.ROLL_BACK else survey,
-        **facts.remembered(state, opened, examples, verdict, stages.uplink.feedback),
+        **facts.remembered(state, opened, examples, verdict),
     )
     left_out = made.left_out if isinstance(made, Combined) else ()
     return after, facts.of_round(after, opened, missing, said, verdict, survey, stages, left_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -132,18 +132,23 @@ class Stages:
         """What becomes of the clients' errors; without the weights of a round."""
         return Mixing(averages=self.averages, feedback=self.uplink.feedback)
 
+    def participation(self, clients: Collection[int], examples: Mapping[int, int]) -> float:
+        """The share of all clients that these are. examples: of those that have answered in some round."""
+        return len(clients) / max(len(self.cohort.examples), len({*examples, *clients}))
+
     def levels_by_client(
         self, state: RuleState, clients: Sequence[int], examples: Mapping[int, int], gain: float | None = None
     ) -> dict[int, float | None]:
         """The number that each client's order has instead of s."""
         if state.s is None:
             return dict.fromkeys(clients, None)
+        if state.later:
+            return dict.fromkeys(clients, state.later)
         if self.rule.client_choice is not None:
-            everybody = max(len(self.cohort.examples), len({*examples, *clients}))
             mixing = replace(
                 self.mixing,
                 weights_squared=self.cohort.noise(clients, examples) ** 2,
-                participation=len(clients) / everybody,
+                participation=self.participation(clients, examples),
                 gain=gain,
             )
             return dict.fromkeys(clients, self.rule.client_number(state, mixing))

@@ -115,7 +115,8 @@ def _read_trajectory(tree: Mapping[str, Any]) -> Trajectory:
 
 def _read_survey(tree: Mapping[str, Any]) -> Survey:
     lists: dict[str, Any] = {name: tuple(tree[name]) for name in ("levels", "errors", "costs")}
-    return Survey(**lists, loss=tree["loss"], harm=tree["harm"])
+    participation = tree.get("participation", 1.0)  # a state of an earlier version has none
+    return Survey(**lists, loss=tree["loss"], harm=tree["harm"], participation=participation)
 
 
 def _with_text_keys(numbers: Mapping[int, int]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from ..quantizers.base import Quantizer, whole_levels
 from ..quantizers.choice import levels_for_error
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.segments import scope_segments
+from ..rules import RuleState
 from ..rules import registry as rules
+from ..rules.auto import Auto
 from .arrays import Layout, Vector
 from .messages import Order
 
@@ -71,6 +73,13 @@ class Uplink:
         """Whether small tensors get more levels: because the scope says so, or the rule does and the quantizer can."""
         return self.scope == "balanced" or (by_rule and self.scope == "tensor" and self.quantizer.takes_balanced)
 
+    def in_round(self, rule: RuleState) -> Uplink:
+        """The uplink of a round: where the rule says so, what is left out of an update is sent in later rounds."""
+        if rule.s is None or not rule.later:
+            return self
+        kind = quantizers.find(Auto.usual_quantizer)
+        return replace(self, quantizer=kind, norm=kind.norm(None), feedback=True)
+
     def number(self, s: float | None) -> float | None:
         """What an order says instead of the rule's s."""
         if s is None or self.quantizer.follows_rule:
@@ -82,41 +91,41 @@ class Uplink:
         segments = scope_segments(self.scope, lengths)
         return 1 if segments is None else len(segments)
 
-    def check(self, frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
-        """A frame as the order asked for it: its quantizer, its levels and its segments. FrameError otherwise."""
-        parsed, lengths = read_frame(frame, layout.dimension), layout.lengths
-        header = parsed.header
-        self._check_header(header, order, lengths)
-        checked = Checked.of(parsed, weight)
-        if checked.largest > MOST_VALUE:
-            raise FrameError(
-                f"Its values could reach {checked.largest:g}, above {MOST_VALUE:g}; training has diverged."
-            )
-        return checked
 
-    def _check_header(self, header: Header, order: Order, lengths: tuple[int, ...]) -> None:
-        """Before the body is looked at: it may cost much."""
-        if order.s is None:
-            if header.quantizer != FLOAT32:
-                raise FrameError("It has levels, but the round's plan says float32.")
-            return
-        if header.quantizer != self.tag:
-            raise FrameError(f"It was not made by {self.quantizer.name} with norm {self.norm!r}, as the plan says.")
-        if not order.choice:
-            least, most = self._levels(order, lengths)
-            if not least <= header.s <= most:
-                asked = f"s = {least}" if least == most else f"s from {least} to {most}"
-                raise FrameError(f"It has s = {header.s}, but the round's plan says {asked}.")
-        if not self.quantizer.can_send(header.segments, order.segments(lengths), header.dimension):
-            raise FrameError("Its segments are not those of the round's plan.")
+def check(frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
+    """A frame as the order asked for it: its quantizer, its levels and its segments. FrameError otherwise."""
+    parsed, lengths = read_frame(frame, layout.dimension), layout.lengths
+    _check_header(parsed.header, order, lengths)
+    checked = Checked.of(parsed, weight)
+    if checked.largest > MOST_VALUE:
+        raise FrameError(f"Its values could reach {checked.largest:g}, above {MOST_VALUE:g}; training has diverged.")
+    return checked
 
-    def _levels(self, order: Order, lengths: tuple[int, ...]) -> tuple[int, int]:
-        """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
-        assert order.s is not None
-        if self.quantizer.levels_by_update:
-            return 1, self.quantizer.most
-        s, _ = levels_for(self.quantizer, order, order.s, lengths, None)
-        return (s, s) if s is not None else balanced_range(order.s, max(lengths), self.quantizer.most)
+
+def _check_header(header: Header, order: Order, lengths: tuple[int, ...]) -> None:
+    """Before the body is looked at: it may cost much."""
+    if order.s is None:
+        if header.quantizer != FLOAT32:
+            raise FrameError("It has levels, but the round's plan says float32.")
+        return
+    quantizer, norm = quantizers.by_tag(order.quantizer)
+    if header.quantizer != order.quantizer:
+        raise FrameError(f"It was not made by {quantizer.name} with norm {norm!r}, as the plan says.")
+    if not order.choice:
+        least, most = _levels(quantizer, order, order.s, lengths)
+        if not least <= header.s <= most:
+            asked = f"s = {least}" if least == most else f"s from {least} to {most}"
+            raise FrameError(f"It has s = {header.s}, but the round's plan says {asked}.")
+    if not quantizer.can_send(header.segments, order.segments(lengths), header.dimension):
+        raise FrameError("Its segments are not those of the round's plan.")
+
+
+def _levels(quantizer: Quantizer, order: Order, planned: float, lengths: tuple[int, ...]) -> tuple[int, int]:
+    """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
+    if quantizer.levels_by_update:
+        return 1, quantizer.most
+    s, _ = levels_for(quantizer, order, planned, lengths, None)
+    return (s, s) if s is not None else balanced_range(planned, max(lengths), quantizer.most)
 
 
 def levels_for(

@@ -59,6 +59,7 @@ class Quantizer(ABC):
     stretches: bool = True  # whether levels can lie further apart than the norm / s
     unbiased: bool = True
     feedback: bool = False  # whether a client keeps what it left out and adds it to its next update
+    least: float = 1.0  # levels with feedback: with fewer, everything could be rounded to 0, round after round
     linear: bool = False  # whether an element is its level times its segment's step
     divides: bool = True  # whether that step is scale / s, or the scale itself
     keyed: bool = False  # whether a receiver needs the stream key
@@ -116,7 +117,7 @@ class Quantizer(ABC):
         (16, 1.0)
         """
         if self.feedback:
-            s = max(s, 1.0)  # in steps of twice the norm everything would be rounded to 0, round after round
+            s = max(s, self.least)
         if not (self.stretches and self.follows_rule):
             return min(max(1, math.floor(s + 0.5)), self.most), 1.0
         if not balanced:

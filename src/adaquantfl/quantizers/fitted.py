@@ -4,6 +4,10 @@ Levels are those of `nearest`: k = round(s x / max |x|), halves to the even one.
 them with is <x, k> / <k, k> of each segment instead of max |x| / s. No other step leaves out less of x. The error,
 ||Q(x) - x||^2 = ||x||^2 - ||Q(x)||^2, is below the update's own energy, however few levels there are. Clients add what
 they left out to their next update, and need that. The coarser the levels, the more is gained.
+
+Balanced, all segments have one step, and so one threshold below which elements wait for a later round. No other
+division of the levels among the segments leaves out less at equal bytes (reverse water-filling). Each has a fitted step
+of its own.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .base import LINF, Lengths
+from .base import LINF, Lengths, whole_levels
 from .levels import Levels
 from .nearest import Nearest
-from .vectors import FloatVector, Stretch, float32_vector
+from .segments import Segments
+from .vectors import FloatVector, Stretch, float32_vector, largest
 
 _TILE = 1 << 16  # elements that are summed at a time
 
@@ -29,6 +34,27 @@ class Fitted(Nearest):
     about = "ours: rounded to the nearest, the step fitted by least squares (biased; with error feedback)"
     reference = "this software; least squares, as in the scale of 1-bit SGD with error feedback"
     tags: ClassVar = {LINF: 15}
+    takes_balanced = True
+    least = 0.51  # half a step is then a little below the largest magnitude, so that something is always sent
+
+    def levels_for(
+        self,
+        s: float,
+        lengths: npt.NDArray[np.int64],
+        update: npt.NDArray[np.float32] | None = None,
+        balanced: bool = False,
+    ) -> tuple[int, Stretch]:
+        """Balanced: s levels for the segment with the largest magnitude, and its step for all segments.
+
+        >>> s, stretch = QUANTIZER.levels_for(2.0, np.array([2, 1]), np.array([1, 4, 2], dtype=np.float32), True)
+        >>> (s / stretch).tolist()  # levels of each segment
+        [2.0, 1.0]
+        """
+        if not balanced or update is None:
+            return super().levels_for(s, lengths, update, balanced)
+        whole, wide = whole_levels(max(s, self.least), self.most)
+        sizes = largest(update, Segments.of(lengths, len(update))).astype(np.float64)
+        return whole, wide * np.divide(sizes.max(), sizes, out=np.ones_like(sizes), where=sizes > 0)
 
     def quantize(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str

@@ -4,7 +4,7 @@ Each client knows its update, and so finds the coarsest levels with a certain er
 (`quantizers.choice`). Which error is allowed depends on what becomes of it:
 
 - A client with error feedback adds what it left out to its next update. Nothing is lost, it comes later: with an error
-  D by about D / (1 - D) rounds. That may be a tenth of the rounds that the client has taken part in. So a short
+  D by about D / (1 - D) rounds. That may be a fifth of the rounds that the client has taken part in. So a short
   training does not end before its updates have arrived. And D is at most `error`. Clients that train until they fit
   their data ask again for what has not arrived, and the model gets it twice. The downlink `late` measures how much
   they do (`protocol.gain`), and the delay is at most 0.05 / gain^2 rounds; where nobody measures it, one round.
@@ -32,7 +32,7 @@ from ..errors import RuleError
 from .base import Energies, Mixing, Rule, RuleState
 
 MOST_ERROR = 64.0  # of one client, however many average it out: coarser frames save nothing
-LATE = 0.1  # of the rounds that a client has taken part in
+LATE = 0.2  # of the rounds that a client has taken part in
 GAIN_LATE = 0.05  # rounds, at a gain of 1: near the end of training it adds about a fifth to the noise of SGD itself
 UNMEASURED_LATE = 1.0  # rounds, where nobody measures the gain
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
@@ -54,10 +54,10 @@ class Auto(Rule):
     1.0
     >>> later = RuleState(s=1, memory={"round": 10, "alignment": None})
     >>> [round(rule.client_number(later, Mixing(feedback=True, gain=gain)), 2) for gain in (0.0, 0.5, 1.0)]
-    [0.5, 0.17, 0.05]
+    [0.67, 0.17, 0.05]
     """
 
-    error: float = 0.7
+    error: float = 0.9
     noise: float = 0.25
     alone: float = 0.03
     name = "auto"
@@ -117,10 +117,10 @@ class Auto(Rule):
 def error_after(rounds: float, most: float, gain: float | None) -> float:
     """The error D for a sender that has taken part in this many rounds, `most` at most.
 
-    D / (1 - D), the delay, is a tenth of the rounds, and at most what the gain allows.
+    D / (1 - D), the delay, is a fifth of the rounds, and at most what the gain allows.
 
-    >>> [round(error_after(k, most=0.7, gain=0.0), 2) for k in (1, 10, 100)]
-    [0.09, 0.5, 0.7]
+    >>> [round(error_after(k, most=0.9, gain=0.0), 2) for k in (1, 10, 100)]
+    [0.17, 0.67, 0.9]
     """
     late = LATE * max(rounds, 1.0)
     if gain is None:

@@ -27,10 +27,13 @@ class RuleState:
     - `f0`, `eta0`: the start, as first seen.
     - `boundary`: how many paper bits one client must have sent before the rule chooses s again.
     - `memory`: what else a rule keeps.
+    - `later`: the share of an update's energy that clients send in later rounds, instead of sending all of it with
+      noise. Each client then chooses the coarsest levels of `fitted` that leave out no more, and s does not count. 0 is
+      the uplink as it is set.
 
     >>> from adaquantfl import AdaQuant
     >>> AdaQuant(s0=2).plan(RuleState(s=2), bits=0, dimension=100, loss=2.3, eta=0.1)
-    RuleState(s=2, f0=2.3, eta0=0.1, boundary=1600.0, memory={})
+    RuleState(s=2, f0=2.3, eta0=0.1, boundary=1600.0, memory={}, later=0.0)
     """
 
     s: float | None
@@ -38,6 +41,7 @@ class RuleState:
     eta0: float | None = None
     boundary: float = 0.0
     memory: dict[str, Any] = field(default_factory=dict)
+    later: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON.
@@ -54,7 +58,8 @@ class Survey:
 
     errors: the quantizer's variance as a share of the update's squared norm. costs: what the round would have cost.
     loss: on a sample of the clients' data, at the model that the round began with. harm: how much the noise of the
-    levels that were in use raises it.
+    levels that were in use raises it. participation: the share of all clients that were asked; 0 where the server does
+    not average, so that each update has to be right by itself.
 
     >>> survey = Survey(levels=(1, 2, 4), errors=(9.0, 3.0, 0.8), costs=(100, 180, 350), loss=1.2, harm=0.01)
     >>> dict(zip(survey.levels, survey.costs))
@@ -66,6 +71,7 @@ class Survey:
     costs: tuple[float, ...]
     loss: float = math.nan
     harm: float = 0.0
+    participation: float = 1.0
 
 
 @dataclass(frozen=True)

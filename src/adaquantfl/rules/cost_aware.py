@@ -10,6 +10,10 @@ exp(T H(s) / (p f)) times the rounds. A round costs C(s), so that a loss is reac
 The clients survey C(s), the error q(s) and the harm of the levels in use, on the very updates that they send. H is
 proportional to q. The server takes p from the losses of the rounds. Only T is assumed. docs/theory.md derives it and
 shows its relation to eq. 13.
+
+Where training bears little noise, the best error q is small. A client that sends a part of its update now and the rest
+later needs no noise. At equal bytes its update arrives at most q rounds late. That is the better choice if q rounds are
+a small share of the training, and the rule then changes to it (`RuleState.later`).
 """
 
 from __future__ import annotations
@@ -37,6 +41,10 @@ HARM_TARGET_SHARE = 0.7  # of the harm that is allowed: what the next try at a s
 RECENT = 7  # surveys that count
 SLOWEST, FASTEST = 0.05, 0.5  # of p, the power with which the loss falls
 FIRST_ROUNDS = 10  # that all have a survey: the loss changes its shape most at the start
+MOST_EQUAL_DELAY = 8.0  # rounds at equal bytes, up to which updates are sent late instead of with noise
+LONGEST_DELAY = 5.0  # rounds
+LEAST_DRIFTS = 3  # measured, before updates are sent late
+MOST_DRIFT = 1.5  # the loss at a round's start over that in local training: above it clients fit data of their own
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class CostAware(Rule):
     - `repair`: T, the rounds in which training repairs noise.
     - `harm`: the most that a round's noise may add to the loss, as a share of it. A first round that would do more is
       undone, and tried with finer levels.
+    - `delay`: the share of the rounds so far that updates may arrive late. 0: they are never late.
     - `undo`: a round is undone when its clients saw this many times the usual loss, or a loss that is not a number. The
       round before it is undone too, since they trained on its noise. s doubles then, and this caution decays over the
       next twenty rounds.
@@ -71,16 +80,17 @@ class CostAware(Rule):
     repair: float = 40.0
     harm: float = 0.1
     undo: float = 5.0
+    delay: float = 0.5
     name = "cost-aware"
     balanced = True
     rolls_back = True
 
     def __post_init__(self) -> None:
         check_start(self.s0)
-        if self.every < 1 or not self.repair > 0 or not self.harm > 0 or not self.undo > 1:
+        if self.every < 1 or not self.repair > 0 or not self.harm > 0 or not self.undo > 1 or not 0 <= self.delay <= 1:
             raise RuleError(
-                f"every = {self.every}, repair = {self.repair}, harm = {self.harm}, undo = {self.undo}: "
-                "expected at least 1, above 0, above 0 and above 1."
+                f"every = {self.every}, repair = {self.repair}, harm = {self.harm}, undo = {self.undo}, "
+                f"delay = {self.delay}: expected at least 1, above 0, above 0, above 1, and from 0 to 1."
             )
 
     def init(self) -> RuleState:
@@ -91,10 +101,13 @@ class CostAware(Rule):
             "trend": list(Trend().sums),
             **WATCHED,
             "pressed": False,
+            "drifts": [],  # from the last surveys
         }
         return RuleState(s=self.s0, memory=memory)
 
     def wants_survey(self, state: RuleState) -> bool:
+        if state.later:
+            return False
         round = state.memory["round"]  # counted by `plan`: 1 is the first
         return bool(round <= FIRST_ROUNDS or round % self.every == 0 or state.memory["pressed"])
 
@@ -115,6 +128,8 @@ class CostAware(Rule):
         memory["round"] += 1
         memory["caution"] = relaxed(memory["caution"])
         state = replace(state, memory=memory, eta0=state.eta0 or eta)
+        if state.later:
+            return replace(state, later=self._later(memory["round"]))
         if survey is None or state.eta0 is None:
             return state
         curve = Curve.of(survey)
@@ -130,6 +145,8 @@ class CostAware(Rule):
             sharpness = median(memory["recent"]) * memory["caution"]
             best = curve.best(self.repair * sharpness / Trend(memory["trend"]).power)
             s = max(best, curve.least(self.harm / sharpness) if sharpness else 0.0)
+            if self._better_late(memory, survey, curve.error(s)):
+                return replace(state, s=s, later=self._later(memory["round"]))
         memory["started"] = True
         memory["pressed"] = not 0.51 < s / survey.levels[len(survey.levels) // 2] < 1.96  # look again at once
         return replace(state, s=s)
@@ -139,11 +156,14 @@ class CostAware(Rule):
         if taken_back:
             assert state.s is not None
             memory["pressed"] = True  # survey at once whether that number of levels is right
-            return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory), Verdict.ROLL_BACK
+            memory["drifts"] = []  # updates that came late may have done it: not again before some more surveys
+            return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory, later=0.0), Verdict.ROLL_BACK
         if self._refuses(state, survey):
             return replace(state, memory=memory), Verdict.REJECT
         if 0 < round_loss < math.inf:
             memory["trend"] = Trend(memory["trend"]).then(round_loss).sums
+            if survey is not None and math.isfinite(survey.loss):
+                memory["drifts"] = [*memory["drifts"], survey.loss / round_loss][-RECENT:]
             state = replace(state, f0=state.f0 or round_loss)
         return replace(state, memory=memory), Verdict.KEEP
 
@@ -158,6 +178,22 @@ class CostAware(Rule):
             return False
         more_would_help = survey.errors[-1] < 0.9 * survey.errors[len(survey.errors) // 2]
         return more_would_help and not survey.harm <= self.harm * survey.loss
+
+    def _better_late(self, memory: dict[str, Any], survey: Survey, error: float) -> bool:
+        """Whether updates are better sent late than with noise of this error.
+
+        Clients that fit their own data ask again in each round for what has not arrived, and training swings.
+        """
+        enough = memory["round"] >= FIRST_ROUNDS and len(memory["drifts"]) >= LEAST_DRIFTS
+        if not (enough and self.delay and survey.participation > 0):
+            return False
+        equal = error / survey.participation
+        return bool(equal <= MOST_EQUAL_DELAY and median(memory["drifts"]) <= MOST_DRIFT)
+
+    def _later(self, round: int) -> float:
+        """The share D of an update that is left for later: it delays the update by D / (1 - D) rounds."""
+        late = min(self.delay * round, LONGEST_DELAY)
+        return late / (1 + late)
 
     def _measured(self, survey: Survey) -> float:
         """The share of the loss that noise adds to it per unit of error.
@@ -248,6 +284,10 @@ class Curve:
         """The smallest s among those surveyed and between whose error is not larger; the largest where none is."""
         fine = np.flatnonzero(self.errors <= error)
         return self._levels(int(fine[0]) if len(fine) else -1)
+
+    def error(self, s: float) -> float:
+        """q(s), at the nearest s that is known."""
+        return float(self.errors[np.abs(np.log(self.levels / s)).argmin()])
 
     def _levels(self, place: int) -> float:
         return min(float(self.levels[place]), float(MAX_LEVELS))

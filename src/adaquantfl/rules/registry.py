@@ -62,6 +62,7 @@ _METHODS: dict[str, RuleEntry] = {
             c.repair,
             c.harm,
             c.undo,
+            c.delay,
         ),
         "ours: the most progress per byte, from what a round really costs and harms",
         "docs/theory.md",

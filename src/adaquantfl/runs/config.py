@@ -98,7 +98,7 @@ class Config:
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
-    error: float = 0.7  # with "auto": the share of its update's energy that a client may send later
+    error: float = 0.9  # with "auto": the share of its update's energy that a client may send later
     noise: float = 0.25  # with "auto" and a quantizer without error feedback: the noise's share of a round's step
     rule_s0: float = 0.0  # levels at the start of rules that are not the paper's; 0: each rule's own
     s_end: float = 8.0  # levels at the end of "cosine"
@@ -107,6 +107,7 @@ class Config:
     survey_every: int = 5  # rounds from one survey of "cost-aware" to the next
     repair: float = 40.0  # rounds in which training repairs what noise has done, for "cost-aware"
     harm: float = 0.1  # the most that a round's noise may add to the loss with "cost-aware", as a share of it
+    delay: float = 0.5  # with "cost-aware": the share of the rounds so far that updates may arrive late; 0: never late
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     undo_always: bool = False  # every rule does so, not only "cost-aware"
     cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
