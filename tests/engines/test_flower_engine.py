@@ -33,6 +33,7 @@ from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.training.trainer import Trainer
+from support import late
 from support.fake_grid import NODE_GONE, NodesHere, Tamper, error
 from support.frames import sealed
 from support.histories import interrupt_after
@@ -602,6 +603,16 @@ def test_a_flower_without_the_private_names_starts_a_process_per_message(
 def test_a_stop_ends_the_wait() -> None:
     with pytest.raises(KeyboardInterrupt):
         FlowerEngine(small(), NodesHere(0), stopped=lambda: True)
+
+
+def test_updates_that_are_late_in_some_rounds_end_in_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late.soon(monkeypatch)
+    config = small(method="cost-aware", rounds=5, downlink="exact")
+    here = Request(tmp_path / "local", config).play()
+    there = Request(tmp_path / "flower", config).play(connect=lambda c: FlowerEngine(c, NodesHere(3)))
+    assert there["model_sha256"] == here["model_sha256"]
 
 
 @pytest.mark.parametrize("workers", [None, pytest.param(2, marks=pytest.mark.slow)])

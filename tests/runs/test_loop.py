@@ -20,6 +20,7 @@ from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.training.trainer import Trainer
+from support import late
 from support.histories import interrupt_after, lines, without_times
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -93,6 +94,23 @@ def test_every_rule_and_downlink_resumes_to_the_same_model(
 
 
 # Error feedback: what clients keep from round to round is part of a run.
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_with_late_updates_resumes_to_the_same_model_with_any_number_of_workers(
+    small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int
+) -> None:
+    late.soon(monkeypatch)
+    config = replace(small, method="cost-aware", downlink="exact", rounds=6, workers=1)
+    whole = runner.run(config, tmp_path / "whole")
+    surveyed = ["harm" in line for line in without_times(tmp_path / "whole")]
+    assert surveyed == [True] * (late.FROM - 1) + [False] * 4, "late updates have no noise to survey"
+    for stop in (1, 4):
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(replace(config, workers=workers), tmp_path / f"cut{stop}", interrupt_after(stop))
+        assert runner.resume(tmp_path / f"cut{stop}")["model_sha256"] == whole["model_sha256"]
+        assert without_times(tmp_path / f"cut{stop}") == without_times(tmp_path / "whole")
+    assert "error feedback" not in caplog.text, "nothing was lost"
 
 
 @pytest.fixture

@@ -78,6 +78,11 @@ class Player:
         """A model that this process has by other means than an order."""
         self.models.last = held
 
+    @property
+    def keeps(self) -> bool:
+        """Whether a client of this process keeps what it left out of updates."""
+        return any(client.keeps for client in self.clients.values())
+
     def state(self, number: int) -> dict[str, Any]:
         """What a client keeps from round to round, without the model: the server has that."""
         return {**self._client(number).state(), "held": None}

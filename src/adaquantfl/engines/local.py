@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ..protocol.messages import Order
 from ..protocol.server import Server
 from ..runs.config import Config
 from ..threads import cores
@@ -25,7 +26,7 @@ class LocalEngine(Engine):
     def __init__(self, config: Config, crew: Crew | None = None) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
-        if config.feedback:
+        if config.always_feedback:
             self.workers = 1  # a client's remainder stays with the process that plays it
         self._crew = crew or Crew()
         self._stays = crew is not None
@@ -33,11 +34,16 @@ class LocalEngine(Engine):
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         self.player.hold(server.held)
-        if self._pool is not None:
+        if self._pool is not None and not self._stay_here(calls):
             yield from self._pool.map(server.held, calls)
             return
         for place, call in enumerate(calls):
             yield place, self.player.answer(call)
+
+    def _stay_here(self, calls: list[Call]) -> bool:
+        """Whether clients leave something out for later, or did: that stays with the process that plays them."""
+        train = [call for call in calls if call.name == "train"]
+        return bool(train) and (self.player.keeps or any(Order.unpack(call.order).feedback for call in train))
 
     def client_states(self) -> dict[str, Any]:
         if not self.config.feedback:

@@ -57,6 +57,11 @@ class Client:
         return self._order
 
     @property
+    def keeps(self) -> bool:
+        """Whether it remembers what it left out of updates."""
+        return self._remainder.known
+
+    @property
     def holds(self) -> bytes:
         """The digest of the model that the client holds; empty where it holds none."""
         return self._models.last.digest if self._models.last else b""

@@ -32,6 +32,11 @@ class Remainder:
     again: int = 0
 
     @property
+    def known(self) -> bool:
+        """Whether anything was ever left out."""
+        return self.value is not None or bool(self.before)
+
+    @property
     def latest(self) -> int:
         """The latest round that the remainder knows of; -1 where there is none."""
         return self.before[-1][0] if self.before else -1

@@ -143,6 +143,7 @@ class Rule(ABC):
     rolls_back = False  # whether it may take rounds back, for which the server keeps the state before the present one
     negative_loss = False  # whether a loss below 0 makes sense to it; otherwise such a reply is refused
     usual_quantizer: ClassVar[str] = "uniform"  # where none is named
+    may_be_late = False  # whether clients may have to keep a part of an update for later rounds: `RuleState.later`
     round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
 
     @property

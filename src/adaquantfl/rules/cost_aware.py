@@ -93,6 +93,10 @@ class CostAware(Rule):
                 f"delay = {self.delay}: expected at least 1, above 0, above 0, above 1, and from 0 to 1."
             )
 
+    @property
+    def may_be_late(self) -> bool:  # type: ignore[override]  # a fact of the settings here
+        return self.delay > 0
+
     def init(self) -> RuleState:
         memory = {
             "round": 0,

@@ -74,7 +74,7 @@ class Undo(Rule):
             raise RuleError(f"The rule {self.rule.name!r} takes rounds back by itself: use it without Undo.")
         if isinstance(self.times, bool) or not isinstance(self.times, int | float) or not self.times > 1:
             raise RuleError(f"times = {self.times!r}: expected a number above 1, of times the usual loss.")
-        for fact in ("balanced", "negative_loss", "round_loss", "usual_quantizer"):
+        for fact in ("balanced", "may_be_late", "negative_loss", "round_loss", "usual_quantizer"):
             object.__setattr__(self, fact, getattr(self.rule, fact))
 
     def init(self) -> RuleState:

@@ -189,7 +189,12 @@ class Config:
 
     @property
     def feedback(self) -> bool:
-        """Whether clients keep what they left out of an update and add it to the next."""
+        """Whether clients keep what they left out of an update and add it to the next, in all rounds or in some."""
+        return self.always_feedback or self.rule().may_be_late
+
+    @property
+    def always_feedback(self) -> bool:
+        """Whether they do so in all rounds."""
         return self.kind.feedback and self.method != "fp32"
 
     def learning_rate(self, round: int) -> float:

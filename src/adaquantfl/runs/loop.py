@@ -321,7 +321,7 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
 
 def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
     """Say so where what clients kept from round to round is gone: the model will not be the same bit for bit."""
-    if not config.feedback or saved is None or saved["run"]["round"] == 0:
+    if not config.feedback or saved is None or not saved["server"]["asked"]:  # nothing was left out so far
         return
     lost = [client for client, state in saved["clients"].items() if state is None]
     if lost or not saved["clients"]:

@@ -47,14 +47,14 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _attempt(player: Player, call: Call, context: Context) -> Any:
-    from ...flower.records import recall, remember
+    from ...flower.records import KEY, recall, remember
     from ...protocol.messages import Order
     from ..calls import SHARED, Failure
 
     me = str(context.node_config.get("partition-id", ""))
     if call.name not in SHARED and str(call.client) != me:
         return Failure(f"its node was asked to play client {call.client}, but has partition-id={me or '(none)'}.")
-    if call.name != "train" or not Order.unpack(call.order).feedback:
+    if call.name != "train" or not (Order.unpack(call.order).feedback or KEY in context.state):
         return player.answer(call)
     client = player.clients[call.client] = recall(context.state, call.client, player.models)
     answer = player.answer(call)
