@@ -22,7 +22,8 @@ FIGURE = ROOT / "docs" / "figures" / "letter.svg"
 SHOWN = (0.1, 0.05, 0.02)
 TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
 SLOWER_SHOWN = (0.6, 0.5, 0.4)
-TITLES = letter.PANELS | letter.SLOWER | letter.TRIALS
+WHOLE_SHOWN = (0.4, 0.35, 0.3, 0.25)
+TITLES = letter.PANELS | letter.WHOLE | letter.SLOWER | letter.TRIALS
 
 
 def cell(found: letter.Cell, ours: letter.Cell) -> str:
@@ -120,6 +121,8 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
         "letter-verdicts": summary(panels),
         "letter-headlines": headlines(panels),
         "letter-bytes": table(panels, "bytes_up"),
+        "letter-whole-headline": elsewhere(records, letter.WHOLE),
+        "letter-whole": table(load(records, letter.WHOLE), "paper_bits", WHOLE_SHOWN),
         "letter-slower-headline": elsewhere(records, letter.SLOWER),
         "letter-slower": table(load(records, letter.SLOWER), "paper_bits", SLOWER_SHOWN),
         "letter-resnet-headline": elsewhere(records, [name for name in letter.TRIALS if name in claims.ELSEWHERE]),

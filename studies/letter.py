@@ -24,8 +24,9 @@ PANELS = {  # all on the bundled sample
     "fmnist-sample-cnn-decay": "i.i.d., variable rate",
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
-SLOW = "fmnist-sample-cnn-sorted-slow"
+SLOW, FULL = "fmnist-sample-cnn-sorted-slow", "fmnist-cnn-iid"
 RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
+WHOLE = {FULL: "all 60,000 pictures, i.i.d., fixed rate"}
 SLOWER = {SLOW: "sorted labels, eta = 0.03"}  # on the sample, with a lower learning rate
 TRIALS = {  # of ResNet-18, on 4,000 pictures, with a norm per tensor
     RESNET: "a quarter of the width, i.i.d.",

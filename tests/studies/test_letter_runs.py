@@ -14,7 +14,7 @@ RECORDED = sorted(
     for panel in letter_runs.PANELS
     for path in (Path(__file__).parents[2] / letter.RECORDS / panel).glob("*/seed-*")
 )
-OF_OTHER_RULES = {"harm", "repair"}  # whose defaults have changed since
+OF_OTHER_RULES = {"error", "harm", "repair"}  # whose defaults have changed since
 
 
 @pytest.mark.parametrize("record", RECORDED, ids=lambda path: "/".join(path.parts[-3:]))

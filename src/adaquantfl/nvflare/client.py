@@ -30,7 +30,7 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
     """Quantizes the update (WEIGHT_DIFF) in a client's result. The server needs a `DequantizeFilter`.
 
     - `error`: how large the error of a message may be, E||Q(x) - x||^2 / ||x||^2. A larger one takes fewer bytes. None
-      is the rule "auto". With feedback it grows with the rounds that the site has taken part in, up to 0.7. Without
+      is the rule "auto". With feedback it grows with the rounds that the site has taken part in, up to 0.5. Without
       feedback it is 0.25.
     - `quantizer`: as `aq.compress` takes it.
     - `feedback`: the client adds what it left out to its next update. None is what the quantizer is meant for.

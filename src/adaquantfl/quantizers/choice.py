@@ -2,7 +2,7 @@
 
 The error is E||Q(x) - x||^2 / ||x||^2, the noise as a share of the update's energy. It falls as s grows, between s^-1
 and s^-2, so that a few steps of a secant search in the logarithms find s. With error feedback an error D is a delay of
-D / (1 - D) rounds, which is what is searched for then: 0.8 and 0.9 are far apart.
+D / (1 - D) rounds. The search is then for that delay: errors of 0.8 and 0.9 are far apart.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Survey:
 
     errors: the quantizer's variance as a share of the update's squared norm. costs: what the round would have cost.
     loss: on a sample of the clients' data, at the model that the round began with. harm: how much the noise of the
-    levels that were in use raises it. participation: the share of all clients that were asked; 0 where the server does
-    not average, so that each update has to be right by itself.
+    levels that were in use raises it. participation: the share of all clients that were asked. It is 0 where the server
+    does not average: each update then has to be right by itself.
 
     >>> survey = Survey(levels=(1, 2, 4), errors=(9.0, 3.0, 0.8), costs=(100, 180, 350), loss=1.2, harm=0.01)
     >>> dict(zip(survey.levels, survey.costs))
