@@ -1,4 +1,4 @@
-"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor, constants, luck and repair."""
+"""Writes "At float32's own accuracy" of docs/rivals.md from results/floor, constants, luck, repair and stress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
 from marked import write  # noqa: E402
 
 from adaquantfl.report.tables import markdown  # noqa: E402
-from studies import repair  # noqa: E402
+from studies import repair, stress  # noqa: E402
 from studies.floor import constants, luck, summary, tables  # noqa: E402
 from studies.floor.records import RECORDS  # noqa: E402
 from studies.floor.tasks import TASKS  # noqa: E402
@@ -39,6 +39,7 @@ def blocks(records: Path = ROOT / RECORDS) -> dict[str, str]:
         "floor-constants": markdown(constants.table(records, ROOT / constants.RECORDS)),
         "floor-luck": markdown(luck.table(records, ROOT / luck.RECORDS)),
         "repair": markdown(repair.table(ROOT / repair.RECORDS)),
+        "stress": markdown(stress.table(ROOT / stress.RECORDS)),
     }
 
 

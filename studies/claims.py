@@ -26,6 +26,7 @@ ELSEWHERE = {  # panels that are not the paper's own: the figure that they are a
     letter.SLOW: ("figure 3 (c), CNN, sorted labels", 0.4),
     letter.RESNET: ("figure 2 (a), ResNet-18", 0.3),
     letter.RESNET_DECAY: ("figure 2 (b), ResNet-18, variable rate", 0.4),
+    letter.RESNET_SORTED: ("figure 2 (c), ResNet-18, sorted labels", 1.5),
 }
 ACCURACIES = {  # the paper's test accuracies (appendix D): AdaQuantFL's, and that of 16 bits
     "cifar-resnet18-iid": (0.6912, 0.6952),

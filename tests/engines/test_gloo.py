@@ -550,7 +550,7 @@ def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
     states = engine.client_states()
     assert states["0"] is not None
     assert states["1"] is None
-    saved = {"run": {"round": 1}, "clients": states}
+    saved = {"server": federation.server.state(), "clients": states}
     loop._check_feedback(saved, config)
     assert "does not hold what these clients had left out of their updates (error feedback)" in caplog.text
     caplog.clear()
