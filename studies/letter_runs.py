@@ -32,7 +32,7 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
     "fmnist-sample-cnn-decay": ("fmnist-cnn-letter-decay", SAMPLE),
     "fmnist-sample-cnn-sorted": ("fmnist-cnn-letter-sorted", SAMPLE),
     "fmnist-sample-cnn-sorted-slow": ("fmnist-cnn-letter-sorted", {**SAMPLE, "eta": 0.03, "rounds": 400}),
-    "fmnist-cnn-iid": ("fmnist-cnn-letter-iid", {"loss_samples": 1000}),
+    "fmnist-cnn-iid": ("fmnist-cnn-letter-iid", {"loss_samples": 1000, "rounds": 700}),
     "cifar-part-narrow-resnet18-iid": (f"{_RESNET}:batch_norm", NARROW),
     "cifar-part-narrow-resnet18-decay": (f"{_RESNET}:batch_norm", {**NARROW, **DECAY}),
     "cifar-part-narrow-resnet18-sorted": (f"{_RESNET}:batch_norm_sorted", NARROW),
