@@ -11,6 +11,7 @@ bytes of the last quarter of the rounds, relative to those of the second one.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ def growth(record: Record) -> float:
     4.0
     """
     up, quarter = [0, *record.up], len(record.up) // 4
-    return (up[-1] - up[-1 - quarter]) / (up[2 * quarter] - up[quarter])
+    return (up[-1] - up[-1 - quarter]) / (up[2 * quarter] - up[quarter]) if quarter else math.nan
 
 
 def table(records: Path = RECORDS) -> list[list[str]]:
@@ -70,7 +71,8 @@ def table(records: Path = RECORDS) -> list[list[str]]:
             runs = [one for one in found if one.method == rule]
             if not runs:
                 continue
-            finals = [final for one in runs if (final := one.final(task.rounds)) is not None]
+            whole = [one for one in runs if not one.failure]
+            finals = [final for one in whole if (final := one.final(task.rounds)) is not None]
             there = sum(one.spent(goals[one.seed], "up") is not None for one in runs)
             grid.append(
                 [
@@ -81,7 +83,7 @@ def table(records: Path = RECORDS) -> list[list[str]]:
                     f"{there} of {len(runs)}",
                     str(sum(bool(one.failure) for one in runs)),
                     number(fmean(one.up[-1] for one in runs) / 1000),
-                    number(fmean(growth(one) for one in runs if not one.failure)) if finals else "—",
+                    number(fmean(map(growth, whole))) if whole else "—",
                 ]
             )
     return grid

@@ -608,10 +608,12 @@ def test_a_stop_ends_the_wait() -> None:
 def test_updates_that_are_late_in_some_rounds_end_in_the_same_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late.soon(monkeypatch)
-    config = small(method="cost-aware", rounds=5, downlink="exact")
+    late.soon(monkeypatch, last=4)
+    config = small(method="cost-aware", rounds=7, downlink="exact", survey_every=1)
     here = Request(tmp_path / "local", config).play()
     there = Request(tmp_path / "flower", config).play(connect=lambda c: FlowerEngine(c, NodesHere(3)))
+    lines = [json.loads(line) for line in (tmp_path / "flower" / "history.jsonl").read_text().splitlines()]
+    assert ["harm" in line for line in lines[:5]] == [True, True, False, False, True], "rounds 3 and 4 are late"
     assert there["model_sha256"] == here["model_sha256"]
 
 

@@ -383,8 +383,37 @@ def test_a_clients_wrong_memory_is_noticed() -> None:
 @pytest.mark.parametrize("quantizer", ["stc", "nearest"])
 @pytest.mark.parametrize("downlink", ["model", "exact"])
 def test_error_feedback_is_that_of_the_protocol_driven_by_hand(quantizer: str, downlink: str) -> None:
-    settings: dict[str, Any] = {"quantizer": quantizer, "rule": aq.Fixed(bits=1), "sparsity": 20, "seed": 3}
-    model, rounds = {"a": MODEL["conv"], "b": MODEL["conv"][:3]}, 5
+    by_hand = as_by_hand(downlink, 5, quantizer=quantizer, rule=aq.Fixed(bits=1), sparsity=20, seed=3)
+    states = [client.state()["remainder"]["value"] for client in by_hand]
+    assert all(np.any(value) for value in states), "something was left out"
+
+
+class LateAndUndone(aq.Rule):
+    """Two late rounds, of which the second takes both back, and rounds that send all of their updates."""
+
+    name = "late-and-undone"
+    may_be_late = rolls_back = True
+
+    def init(self) -> aq.RuleState:
+        return aq.RuleState(s=8.0, memory={"round": 0})
+
+    def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
+        late = state.memory["round"] in (1, 2)
+        return aq.RuleState(s=8.0, memory={"round": state.memory["round"] + 1}, later=0.9 * late)
+
+    def judge(self, state: aq.RuleState, round_loss: float, survey: Any = None) -> tuple[aq.RuleState, aq.Verdict]:
+        return state, aq.Verdict.ROLL_BACK if state.memory["round"] == 3 else aq.Verdict.KEEP
+
+
+@pytest.mark.parametrize("downlink", ["model", "exact"])
+def test_what_late_rounds_left_out_does_not_come_back_after_they_were_undone(downlink: str) -> None:
+    by_hand = as_by_hand(downlink, 8, rule=LateAndUndone(), seed=3)
+    assert not any(client.keeps for client in by_hand)
+
+
+def as_by_hand(downlink: str, rounds: int, **settings: Any) -> list[aq.Client]:
+    """Plays an app and the protocol by hand, which end in the same model, and returns the clients of the latter."""
+    model = {"a": MODEL["conv"], "b": MODEL["conv"][:3]}
     seen: list[Arrays] = []
 
     class Watching(FedAvg):
@@ -409,8 +438,7 @@ def test_error_feedback_is_that_of_the_protocol_driven_by_hand(quantizer: str, d
         np.testing.assert_allclose(theirs["a"], there["a"], atol=1e-6)
         server.close(theirs)
     assert all(np.array_equal(final(result)[name], server.weights[name]) for name in model)  # type: ignore[index]
-    states = [client.state()["remainder"]["value"] for client in by_hand]
-    assert all(np.any(value) for value in states), "something was left out"
+    return by_hand
 
 
 def strategy_mean(decoded: dict[int, Arrays]) -> Arrays:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.errors import ConfigError, RuleError
 from adaquantfl.protocol.feedback import Remainder
+from adaquantfl.rules import CostAware
 from support.rounds import Federation, federation
 
 ROUNDS = 5
@@ -128,6 +130,7 @@ class SometimesLate(aq.Rule):
 
     name = "sometimes-late"
     balanced = True
+    may_be_late = True
 
     def init(self) -> aq.RuleState:
         return aq.RuleState(s=None, memory={"round": 0})
@@ -176,3 +179,51 @@ def test_late_rounds_count_the_levels_that_clients_chose_and_may_be_undone() -> 
     # Rounds 3 and 4 were taken back, so that round 5 begins with what round 2 left out.
     np.testing.assert_array_equal(remainders[4], remainders[2])
     assert sent[3]["undone"]
+
+
+def test_what_can_no_longer_be_taken_back_is_forgotten() -> None:
+    left = Remainder().after(3, np.ones(2, dtype=np.float32)).all_sent(4)
+    assert left.known
+    assert left.all_sent(6).known
+    assert not left.all_sent(7).known
+
+
+@pytest.mark.parametrize("later", [1.0, -0.1, float("nan")])
+def test_a_share_that_is_none_is_refused_before_anything_is_sent(later: float) -> None:
+    class Wrong(SometimesLate):
+        def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
+            return aq.RuleState(s=1.0, later=later)
+
+    with pytest.raises(RuleError, match="later"):
+        aq.Server(np.zeros(5, "f4"), rule=Wrong()).open([0])
+
+
+def test_a_rule_that_does_not_say_that_it_may_be_late_is_refused() -> None:
+    class Silent(SometimesLate):
+        may_be_late = False
+
+        def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
+            return aq.RuleState(s=1.0, later=0.5)
+
+    with pytest.raises(RuleError, match="may_be_late"):
+        aq.Server(np.zeros(5, "f4"), rule=Silent()).open([0])
+
+
+def test_who_wants_no_feedback_is_told_how() -> None:
+    with pytest.raises(ConfigError, match="delay=0"):
+        aq.Server(np.zeros(5, "f4"), rule=CostAware(), feedback=False)
+    aq.Server(np.zeros(5, "f4"), rule=CostAware(delay=0), feedback=False)
+
+
+@pytest.mark.parametrize(("clients", "expected"), [(3, 1.0), (1000, 0.0)])
+def test_participation_is_estimated_where_nobody_says_how_many_clients_there_are(clients: int, expected: float) -> None:
+    server, ends = aq.Server(np.zeros(50, "f4"), rule=CostAware()), {}
+    for round in range(4):
+        asked = [(3 * round + place) % clients for place in range(3)]
+        for client, order in server.open(asked).items():
+            end = ends.setdefault(client, aq.Client(client))
+            server.receive(client, end.reply(end.open(order) + 1, loss=1.0, probe=lambda weights: 1.0))
+        server.close()
+    survey = server.current.survey
+    assert survey is not None
+    assert survey.participation == expected

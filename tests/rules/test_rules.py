@@ -442,4 +442,7 @@ def test_a_late_round_that_ruins_the_training_is_undone_and_noise_returns() -> N
     assert verdict is Verdict.ROLL_BACK
     assert not state.later
     assert rule.wants_survey(state)
-    assert not rule.plan(state, bits=0, dimension=1000, loss=None, eta=0.1).later
+    for _ in range(30):
+        state = rule.plan(state, bits=0, dimension=1000, loss=None, eta=0.1, survey=alike(rule, state.s or 1.0))
+        state, _ = rule.judge(state, 1.0, alike(rule, state.s or 1.0))
+        assert not state.later, "never again"

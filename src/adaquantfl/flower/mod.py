@@ -97,7 +97,7 @@ def quantize_mod(
         data = client.reply(form.once(arrays), loss, examples, measure, measure_error=True)
     except ConfigError as error:
         return _plain(reply, str(error))
-    if plan["with_model"] or client.keeps:
+    if plan["with_model"] or client.keeps or KEY in context.state:  # what was taken back must not come back
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
     entries = {REPLY: data, "partition": partition, ERROR: client.error, UNMEASURED: own.reason or None}

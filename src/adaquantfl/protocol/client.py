@@ -120,8 +120,8 @@ class Client:
             self.error = _error(update, sent)
         if order.feedback and sent.levels is not None:
             remainder = remainder.after(order.round, sent.levels.remainder(update))
-        elif remainder.value is not None:  # all of it was sent
-            remainder = remainder.after(order.round, None)
+        else:
+            remainder = remainder.all_sent(order.round)
         self._remainder = remainder
         buffers = encode_float32(after.buffers) if len(after.buffers) else b""
         seen = self._survey(held, update, sent, float(loss), probe) if order.candidates else b""

@@ -58,8 +58,20 @@ def priced(survey: Survey | None, opened: OpenRound, stages: Stages, known: Mapp
     return replace(
         survey,
         costs=tuple(stages.price(size + rest, down) for size in survey.costs),
-        participation=stages.participation(opened.orders, known) if stages.averages else 0.0,
+        participation=_participation(opened, stages, known) if stages.averages else 0.0,
     )
+
+
+def _participation(opened: OpenRound, stages: Stages, known: Mapping[int, int]) -> float:
+    """The share of all clients that were asked.
+
+    Where their number is not known, it is estimated from how many of the round's clients have answered before. If few
+    have, there are many more clients than have been seen.
+    """
+    share = stages.participation(opened.orders, known)
+    if stages.cohort.examples:
+        return share
+    return share * len(known.keys() & opened.orders.keys()) / len(opened.orders)
 
 
 def remembered(state: ServerState, opened: OpenRound, sizes: Mapping[int, int], verdict: Verdict) -> dict[str, Any]:

@@ -67,6 +67,12 @@ class Remainder:
         """The update with what was left out."""
         return update if self.value is None else update + self.value
 
+    def all_sent(self, round: int) -> Remainder:
+        """The remainder after a round that left nothing out. Nothing is kept once no rule can take it back."""
+        if self.value is not None:
+            return self.after(round, None)
+        return Remainder() if self.before and round - self.latest > ROUNDS_KEPT else self
+
     def after(self, round: int, left_out: Vector | None) -> Remainder:
         """The remainder after a round. left_out: None where all was sent."""
         return Remainder(left_out, (*self.before, (round, self.value))[-ROUNDS_KEPT:], self.later, self.again)

@@ -43,6 +43,11 @@ def begin(
         raise RuleError(
             f"{type(stages.rule).__name__}.plan returned {rule!r}, expected a RuleState: return replace(state, s=...)."
         )
+    if rule.later and not (0 < rule.later < 1 and stages.rule.may_be_late):
+        raise RuleError(
+            f"{type(stages.rule).__name__}.plan returned later = {rule.later!r}. It is a share from 0 to below 1, of "
+            "rules that say so with may_be_late = True."
+        )
     shares = stages.cohort.draw(stages.seed, state.round) if clients is None else None
     asked = sorted(shares.weights if shares is not None else set(clients or ()))
     gain = stages.downlink.gain(state.trajectory.downlink)

@@ -67,6 +67,11 @@ class Stages:
         if not isinstance(rule, Rule):
             raise ConfigError(f"rule = {rule!r}: expected a rule such as AdaQuant(s0=2) or Fixed(bits=4).")
         uplink = Uplink.of(quantizer or rule.usual_quantizer, norm, scope, codec, sparsity, feedback)
+        if feedback is False and rule.may_be_late:
+            raise ConfigError(
+                f"feedback = False does not go with rule {rule.name!r}, whose clients may have to send a part of an "
+                "update later: use CostAware(delay=0)."
+            )
         rules.describe(rule)  # makes it known, so that clients of this process can choose by it
         if rule.candidates(1.0) and not uplink.quantizer.unbiased:
             raise ConfigError(

@@ -124,6 +124,8 @@ def _levels(quantizer: Quantizer, order: Order, planned: float, lengths: tuple[i
     """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
     if quantizer.levels_by_update:
         return 1, quantizer.most
+    if quantizer.feedback:  # balanced or not, s is the same
+        order = replace(order, balanced=False)
     s, _ = levels_for(quantizer, order, planned, lengths, None)
     return (s, s) if s is not None else balanced_range(planned, max(lengths), quantizer.most)
 

@@ -106,6 +106,7 @@ class CostAware(Rule):
             **WATCHED,
             "pressed": False,
             "drifts": [],  # from the last surveys
+            "late_failed": False,  # late updates ruined the training once: never again
         }
         return RuleState(s=self.s0, memory=memory)
 
@@ -160,7 +161,7 @@ class CostAware(Rule):
         if taken_back:
             assert state.s is not None
             memory["pressed"] = True  # survey at once whether that number of levels is right
-            memory["drifts"] = []  # updates that came late may have done it: not again before some more surveys
+            memory["late_failed"] = memory["late_failed"] or state.later > 0
             return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory, later=0.0), Verdict.ROLL_BACK
         if self._refuses(state, survey):
             return replace(state, memory=memory), Verdict.REJECT
@@ -189,7 +190,7 @@ class CostAware(Rule):
         Clients that fit their own data ask again in each round for what has not arrived, and training swings.
         """
         enough = memory["round"] >= FIRST_ROUNDS and len(memory["drifts"]) >= LEAST_DRIFTS
-        if not (enough and self.delay and survey.participation > 0):
+        if memory["late_failed"] or not (enough and self.delay and survey.participation > 0):
             return False
         equal = error / survey.participation
         return bool(equal <= MOST_EQUAL_DELAY and median(memory["drifts"]) <= MOST_DRIFT)

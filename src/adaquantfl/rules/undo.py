@@ -14,6 +14,7 @@ from .base import Energies, Mixing, Rule, RuleState, Survey, Verdict
 LOSS_AVERAGE_WEIGHT = 0.3  # how much the last round counts in what a round's loss usually is
 CAUTION_LEFT = 0.9  # of the caution after a round that was taken back, one round later
 MOST_CAUTION = 64.0
+MOST_LATE_CAUTION = 1.5  # above it a rule's updates are not late
 MOST_ROUNDS_TAKEN_BACK = 6  # in a row: with 64 times the levels it is not the noise
 WATCHED = {"usual": None, "caution": 1.0, "undone": 0}  # the memory that `watched` needs, at the start
 
@@ -142,4 +143,5 @@ class Undo(Rule):
         if s is not None and memory["caution"] > 1:
             s = min(s * memory["caution"], float(MAX_LEVELS))
         kept = {key: memory[key] for key in WATCHED}
-        return replace(inside, s=s, memory={**kept, "inside": inside.to_dict()})
+        later = 0.0 if memory["caution"] > MOST_LATE_CAUTION else inside.later
+        return replace(inside, s=s, memory={**kept, "inside": inside.to_dict()}, later=later)

@@ -120,8 +120,10 @@ class Run:
         try:
             with own_methods.blamed_round(state.round + 1):
                 line = self._evaluate(self._exchange())
-            asked = self.checkpoint_due or self.engine.states_at_hand or not self.config.feedback
-            clients = self.engine.client_states() if asked else None
+            clients: dict[str, Any] | None = {}
+            if self.server.current.asked:  # clients leave something out, or did
+                due = self.checkpoint_due or self.engine.states_at_hand
+                clients = self.engine.client_states() if due else None
             record(line)
         except BaseException:
             self.state = state
