@@ -5,9 +5,9 @@ them with is <x, k> / <k, k> of each segment instead of max |x| / s. No other st
 ||Q(x) - x||^2 = ||x||^2 - ||Q(x)||^2, is below the update's own energy, however few levels there are. Clients add what
 they left out to their next update, and need that. The coarser the levels, the more is gained.
 
-Balanced, all segments have one step, and so one threshold below which elements wait for a later round. No other
-division of the levels among the segments leaves out less at equal bytes (reverse water-filling). Each has a fitted step
-of its own.
+Balanced, all segments have one step, and so one threshold below which elements wait for a later round. With an ideal
+code no other division of the levels among the segments leaves out less at equal bytes (reverse water-filling). Each has
+a fitted step of its own.
 """
 
 from __future__ import annotations
