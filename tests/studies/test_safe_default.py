@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_default_has_nothing_set(task: str, tmp_path: Path) -> None:
     ours, plain = (safe_default.job(task, method, 0, tmp_path).config for method in ("auto", "fp32"))
     assert (ours.method, ours.quantizer, ours.downlink) == ("auto", "fitted", "late")
-    assert (ours.error, ours.noise) == (0.9, 0.25)
+    assert (ours.error, ours.noise) == (0.8, 0.25)
     assert (plain.method, plain.downlink) == ("fp32", "model")
     assert (ours.rounds, ours.clients, ours.eta) == (plain.rounds, plain.clients, plain.eta)
 

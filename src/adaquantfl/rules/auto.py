@@ -57,7 +57,7 @@ class Auto(Rule):
     [0.67, 0.17, 0.05]
     """
 
-    error: float = 0.9
+    error: float = 0.8
     noise: float = 0.25
     alone: float = 0.03
     name = "auto"

@@ -98,7 +98,7 @@ class Config:
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     # The other rules.
-    error: float = 0.9  # with "auto": the share of its update's energy that a client may send later
+    error: float = 0.8  # with "auto": the share of its update's energy that a client may send later
     noise: float = 0.25  # with "auto" and a quantizer without error feedback: the noise's share of a round's step
     rule_s0: float = 0.0  # levels at the start of rules that are not the paper's; 0: each rule's own
     s_end: float = 8.0  # levels at the end of "cosine"
