@@ -93,7 +93,7 @@ QUOTED = [
     ),
     ("../README.md", "s0 = 1 | the same | 7.66", "rivals.md", "| AdaQuantFL | s0 = 1 | 1,428 | 7.66 |"),
     ("../README.md", "SparseLoCo | the same | 62.4", "rivals.md", "| SparseLoCo | outer step 2 | 11,623 | 62.4 |"),
-    ("../README.md", "default | the same | 91.8", "rivals.md", "| auto, late | nothing set | 17,109 | 91.8 |"),
+    ("../README.md", "default | the same | 117", "rivals.md", "| auto, late | nothing set | 21,728 | 117 |"),
     ("../README.md", "and 0.5 % | 0.75", "rivals.md", "| SparseLoCo | outer step 2 | 865 ± 41.1 | 0.75 |"),
     (
         "../README.md",
@@ -101,7 +101,7 @@ QUOTED = [
         "rivals.md",
         "| auto, late, outer step | outer step 2 | 994 ± 50.5 | 0.86 |",
     ),
-    ("../README.md", "default | the same | 1.03", "rivals.md", "| auto, late | nothing set | 1,188 ± 9.01 | 1.03 |"),
+    ("../README.md", "default | the same | 1.42", "rivals.md", "| auto, late | nothing set | 1,633 ± 11.1 | 1.42 |"),
     ("../README.md", "1 bit | the same | 4.26", "rivals.md", "| EDEN | 1 bit | 4,900 ± 137 | 4.26 |"),
     ("when-not-to.md", "0.73 s", "when-not-to.md", "A client computes for 0.73 s per round, 3.4 ms of it"),
     ("when-not-to.md", "56 % of the time", "when-not-to.md", "(56%)"),
