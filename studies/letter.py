@@ -24,7 +24,7 @@ PANELS = {  # all on the bundled sample
     "fmnist-sample-cnn-decay": "i.i.d., variable rate",
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
-SLOW, FULL = "fmnist-sample-cnn-sorted-slow", "fmnist-cnn-iid"
+SLOW, FULL = "fmnist-sample-cnn-sorted-slow", "fmnist-full-cnn-iid"
 RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
 WHOLE = {FULL: "all 60,000 pictures, i.i.d., fixed rate"}
 SLOWER = {SLOW: "sorted labels, eta = 0.03"}  # on the sample, with a lower learning rate
@@ -37,6 +37,7 @@ TRIALS = {  # of ResNet-18, on 4,000 pictures, with a norm per tensor
 METHODS = {
     "adaquant": "AdaQuantFL",
     "adaquant-nearest": "AdaQuantFL, `nearest`",
+    "adaquant-s0-4": "AdaQuantFL, s0 = 4",
     "1bit": "1 bit",
     "2bit": "2 bits",
     "4bit": "4 bits",

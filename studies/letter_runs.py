@@ -21,18 +21,24 @@ from studies.letter import METHODS, RECORDS
 
 WORK = Path("runs") / "letter"
 SAMPLE = {"dataset": "fashion-mnist-sample"}
+WHOLE = {"loss_samples": 1000, "rounds": 700}  # a pass over all 60,000 pictures would take longer than the rounds between
 NARROW = {
     "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1, "s0": 2,
     "batch_size": 10, "evaluate_every": 10, "downlink": "model", "loss_samples": 0,
 }  # fmt: skip
 DECAY = {"eta_decay": 0.9, "eta_decay_every": 100}
+VARIANTS = {  # methods that are another one with a setting of their own
+    "adaquant-nearest": {"method": "adaquant", "rounding": "nearest"},
+    "adaquant-s0-4": {"method": "adaquant", "s0": 4},
+}
 _RESNET = f"{Path(__file__).parent / 'tasks' / 'narrow_resnet.py'}"
 PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and what is changed of it
     "fmnist-sample-cnn-iid": ("fmnist-cnn-letter-iid", SAMPLE),
     "fmnist-sample-cnn-decay": ("fmnist-cnn-letter-decay", SAMPLE),
     "fmnist-sample-cnn-sorted": ("fmnist-cnn-letter-sorted", SAMPLE),
     "fmnist-sample-cnn-sorted-slow": ("fmnist-cnn-letter-sorted", {**SAMPLE, "eta": 0.03, "rounds": 400}),
-    "fmnist-cnn-iid": ("fmnist-cnn-letter-iid", {"loss_samples": 1000, "rounds": 700}),
+    "fmnist-full-cnn-iid": ("fmnist-cnn-letter-iid", WHOLE),
+    "fmnist-full-cnn-decay": ("fmnist-cnn-letter-decay", WHOLE),
     "cifar-part-narrow-resnet18-iid": (f"{_RESNET}:batch_norm", NARROW),
     "cifar-part-narrow-resnet18-decay": (f"{_RESNET}:batch_norm", {**NARROW, **DECAY}),
     "cifar-part-narrow-resnet18-sorted": (f"{_RESNET}:batch_norm_sorted", NARROW),
@@ -43,8 +49,7 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
 def job(panel: str, method: str, seed: int, work: Path = WORK) -> Job:
     """One run of a panel."""
     source, changes = PANELS[panel]
-    rule, _, rounding = method.partition("-")
-    settings = {**changes, "method": rule, "rounding": rounding or "power", "seed": seed, "workers": 1}
+    settings = {**changes, "rounding": "power", **VARIANTS.get(method, {"method": method}), "seed": seed, "workers": 1}
     return Job(load_config(source, settings), work / panel / method / f"seed-{seed}")
 
 
