@@ -23,6 +23,20 @@ SHOWN = (0.1, 0.05, 0.02)
 TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
 SLOWER_SHOWN = (0.6, 0.5, 0.4)
 WHOLE_SHOWN = (0.4, 0.35, 0.3, 0.25)
+RIVALS = ("2bit", "4bit", "8bit")
+_NARROW = "ResNet-18, a quarter of its width"
+GLANCE = {  # every setting that has a verdict
+    "fmnist-sample-cnn-iid": "CNN, 10,000 pictures, i.i.d.",
+    "fmnist-sample-cnn-decay": "CNN, 10,000 pictures, i.i.d., variable rate",
+    letter.FULL: "CNN, 60,000 pictures, i.i.d.",
+    "fmnist-sample-cnn-sorted": "CNN, 10,000 pictures, sorted labels",
+    letter.SLOW: "CNN, 10,000 pictures, sorted labels, eta = 0.03",
+    letter.RESNET: f"{_NARROW}, i.i.d.",
+    letter.RESNET_DECAY: f"{_NARROW}, i.i.d., variable rate",
+    letter.RESNET_SORTED: f"{_NARROW}, sorted labels",
+}
+FIGURE_PANELS = tuple(name for name in GLANCE if name not in ("fmnist-sample-cnn-sorted", letter.RESNET_DECAY))
+TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2)
 TITLES = letter.PANELS | letter.WHOLE | letter.SLOWER | letter.TRIALS
 
 
@@ -88,11 +102,35 @@ def load(records: Path, names: Iterable[str] = letter.PANELS) -> Panels:
     return {name: panel for name in names if "adaquant" in (panel := letter.load(records / name))}
 
 
+def glance(records: Path) -> str:
+    """One row per setting: the rivals' bits as multiples of AdaQuantFL's, at the loss at which the setting is judged."""
+    rows = [
+        f"| setting | to loss | AdaQuantFL | {' | '.join(letter.METHODS[one] for one in RIVALS)} | fewest bits? |",
+        "| --- | ---: | ---: |" + " ---: |" * len(RIVALS) + " --- |",
+    ]
+    for name, panel in load(records, GLANCE).items():
+        level = claims.ELSEWHERE[name][1] if name in claims.ELSEWHERE else claims.TARGET
+        found = {method: letter.cells(panel.get(method, ()), "paper_bits", [level])[level] for method in panel}
+        ours = found["adaquant"].mean
+        shown = [f"{ours:.0f} d" if ours else "never", *(_short(found.get(method), ours) for method in RIVALS)]
+        rows.append(f"| {GLANCE[name]} | {level:g} | {' | '.join(shown)} | **{letter.verdict(panel, level)}** |")
+    return "\n".join(rows)
+
+
+def _short(found: letter.Cell | None, ours: float | None) -> str:
+    """How many times AdaQuantFL's bits, or the bits where it never got there; seeds where they are too few to judge."""
+    if found is None:
+        return "—"
+    text = "never" if found.mean is None else f"{found.mean / ours:.2f}x" if ours else f"{found.mean:.0f} d"
+    seeds = len(found.values)
+    return text if seeds >= letter.ENOUGH_SEEDS else f"{text} ({seeds} seed{'s' if seeds > 1 else ''})"
+
+
 def draw(records: Path, path: Path) -> None:
-    """Loss against paper bits, a line for each seed."""
-    panels = load(records)
-    figure, axes = plt.subplots(1, len(panels), figsize=(6.4 * len(panels), 4.2), squeeze=False)
-    for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
+    """Loss against paper bits, a panel per setting, a line for each seed."""
+    panels = load(records, FIGURE_PANELS)
+    figure, axes = plt.subplots(2, 3, figsize=(15, 8.4))
+    for axis, (name, panel) in zip(axes.flat, panels.items(), strict=True):
         for method, traces in panel.items():
             number = list(letter.METHODS).index(method)  # one colour for one method
             for one in traces:
@@ -101,11 +139,14 @@ def draw(records: Path, path: Path) -> None:
                 axis.plot(spent, one.losses, color=f"C{number}", lw=2 if method == "adaquant" else 1, label=label)
                 if one.failure:
                     axis.plot(spent[-1], one.losses[-1], "x", color=f"C{number}")
+        quantized = [one for name in panel if name != "fp32" for one in panel[name]]
         # float32's bits would squeeze the other lines: its line leaves the figure
-        widest = max(one.paper_bits[-1] / one.dimension for name in panel if name != "fp32" for one in panel[name])
-        axis.set(yscale="log", ylabel="training loss", ylim=(0.015, 3), xlim=(0, 1.05 * widest))
-        axis.set_xlabel("bits of one client / d (paper's formula)")
-        axis.set_title(letter.PANELS[name], fontsize=10)
+        axis.set_xlim(0, 1.05 * max(one.paper_bits[-1] / one.dimension for one in quantized))
+        axis.set(yscale="log", ylabel="training loss", xlabel="bits of one client / d (paper's formula)")
+        axis.set_yticks(TICKS, labels=[f"{tick:g}" for tick in TICKS])
+        axis.minorticks_off()
+        axis.set_ylim(0.9 * min(one.lowest for one in quantized), 3)
+        axis.set_title(GLANCE[name], fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
     figure.tight_layout()
@@ -117,6 +158,7 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
     """The marked texts of the page."""
     panels = load(records)
     return {
+        "letter-glance": glance(records),
         "letter": table(panels, "paper_bits"),
         "letter-verdicts": summary(panels),
         "letter-headlines": headlines(panels),

@@ -105,21 +105,26 @@ def fewest_bits(panel: Mapping[str, Sequence[Trace]], where: str, level: float) 
 
 def _against(panel: Mapping[str, Sequence[Trace]], level: float) -> str:
     ours = letter.cells(panel.get("adaquant", ()), "paper_bits", [level])[level]
-    if ours.mean is None:
-        return f"AdaQuantFL did not get there in {len(ours.values) - len(ours.reached)} of {len(ours.values)} seeds"
     texts = []
     for method in (name for name in panel if name.endswith("bit")):
         theirs = letter.cells(panel[method], "paper_bits", [level])[level]
         count = _seeds(theirs)
         if theirs.mean is None:
-            texts.append(f"{letter.METHODS[method]} never ({count})")
+            texts.append(f"{letter.METHODS[method]} {_missed(theirs)} ({count})")
+        elif ours.mean is None:
+            texts.append(f"{letter.METHODS[method]} sent {theirs.mean:.0f} d ({count})")
         else:
             texts.append(f"{letter.METHODS[method]} {theirs.mean / ours.mean:.2f} times its bits ({count})")
-    return f"AdaQuantFL sent {ours.mean:.0f} d bits per client ({_seeds(ours)}); {', '.join(texts)}"
+    sent = _missed(ours) if ours.mean is None else f"sent {ours.mean:.0f} d bits per client"
+    return "; ".join([f"AdaQuantFL {sent} ({_seeds(ours)})", *([", ".join(texts)] if texts else [])])
+
+
+def _missed(cell: letter.Cell) -> str:
+    return f"missed it in {len(cell.values) - len(cell.reached)} of {len(cell.values)}" if cell.reached else "never"
 
 
 def _seeds(cell: letter.Cell) -> str:
-    return f"{len(cell.values)} seed{'s' if len(cell.values) > 1 else ''}"
+    return f"{len(cell.values)} seed{'' if len(cell.values) == 1 else 's'}"
 
 
 def _floors(panel: Mapping[str, Sequence[Trace]]) -> str:
