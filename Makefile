@@ -71,6 +71,7 @@ fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_M
 results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.md, when-not-to.md, how-to/hosts.md, performance.md, rivals.md, peers.md and nvflare.md, from their records
 	$(BIN)/python scripts/results_page.py
 	$(BIN)/python scripts/letter_page.py
+	$(BIN)/python scripts/crossing_page.py
 	$(BIN)/python scripts/safe_default_page.py
 	$(BIN)/python scripts/paper_figure.py
 	$(BIN)/python scripts/time_page.py

@@ -103,7 +103,7 @@ def load(records: Path, names: Iterable[str] = letter.PANELS) -> Panels:
 
 
 def glance(records: Path) -> str:
-    """One row per setting: the rivals' bits as multiples of AdaQuantFL's, at the loss at which the setting is judged."""
+    """One row per setting: bits as multiples of AdaQuantFL's, at the loss at which the setting is judged."""
     rows = [
         f"| setting | to loss | AdaQuantFL | {' | '.join(letter.METHODS[one] for one in RIVALS)} | fewest bits? |",
         "| --- | ---: | ---: |" + " ---: |" * len(RIVALS) + " --- |",

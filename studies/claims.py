@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adaquantfl.report.tables import Measure, amount, significant
-from adaquantfl.runs.records import RunRecord
+from adaquantfl.runs.records import RunRecord, method_label
 from studies import letter
 from studies.letter import Trace
 from studies.panels import PLACES, Panel, sent
@@ -236,13 +236,15 @@ def _lowest_floor(panels: Mapping[str, Panel]) -> Verdict:
     outcome: Outcome = "not reproduced"
     texts = []
     for key, name in LOSSES.items():
-        floors = {run.label: floor for run in panel.smoothed.quantized if (floor := run.lowest(key)) is not None}
-        ours = floors.pop("AdaQuantFL", float("inf"))
-        rival = min(floors, key=lambda label: floors[label], default="none")
+        floors = {run.method: floor for run in panel.smoothed.quantized if (floor := run.lowest(key)) is not None}
+        ours = floors.pop("adaquant", float("inf"))
+        rival = min(floors, key=lambda method: floors[method], default="none")
         theirs = floors.get(rival, float("inf"))
         if ours < theirs and outcome != "reproduced":
             outcome = "reproduced" if ours <= TARGET else "partly reproduced"
-        texts.append(f"{name} {significant(ours)}, the lowest of the fixed levels {significant(theirs)} ({rival})")
+        texts.append(
+            f"{name} {significant(ours)}, the lowest of the fixed levels {significant(theirs)} ({method_label(rival)})"
+        )
     return Verdict(claim, where, outcome, f"{'; '.join(texts)} ({panel.extent}).")
 
 

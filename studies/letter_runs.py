@@ -21,13 +21,16 @@ from studies.letter import METHODS, RECORDS
 
 WORK = Path("runs") / "letter"
 SAMPLE = {"dataset": "fashion-mnist-sample"}
-WHOLE = {"loss_samples": 1000, "rounds": 700}  # a pass over all 60,000 pictures would take longer than the rounds between
+WHOLE = {
+    "loss_samples": 1000,
+    "rounds": 700,
+}  # a pass over all 60,000 pictures would take longer than the rounds between
 NARROW = {
     "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1, "s0": 2,
     "batch_size": 10, "evaluate_every": 10, "downlink": "model", "loss_samples": 0,
 }  # fmt: skip
 DECAY = {"eta_decay": 0.9, "eta_decay_every": 100}
-VARIANTS = {  # methods that are another one with a setting of their own
+VARIANTS: dict[str, dict[str, Any]] = {  # methods that are another one with a setting of their own
     "adaquant-nearest": {"method": "adaquant", "rounding": "nearest"},
     "adaquant-s0-4": {"method": "adaquant", "s0": 4},
 }

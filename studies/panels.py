@@ -213,7 +213,8 @@ def _shortened(panel: Panel) -> str:
 
 
 def _header(first: str) -> list[str]:
-    return [first, *(method_label(method) for method in PANEL_METHODS)]
+    notes = {"adaquant": " (nearest)"}  # how all of these runs round s
+    return [first, *(method_label(method) + notes.get(method, "") for method in PANEL_METHODS)]
 
 
 def _cells(panel: Panel, text: Callable[[RunRecord], str]) -> list[str]:

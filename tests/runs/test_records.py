@@ -52,6 +52,12 @@ def test_labels_name_the_method_and_a_lower_precision(
     assert load_run(make_run("run", method, losses=[1.0], precision=precision)).label == label
 
 
+def test_adaquantfl_that_leaves_levels_of_its_bits_unused_is_called_so(make_run: MakeRun) -> None:
+    assert load_run(make_run("a", rounding="nearest")).label == "AdaQuantFL (nearest)"
+    assert load_run(make_run("b", rounding="down", precision="bf16")).label == "AdaQuantFL (down, bf16)"
+    assert load_run(make_run("c", "4bit", rounding="nearest")).label == "4-bit", "only the rule rounds"
+
+
 def test_a_torn_last_line_is_ignored(make_run: MakeRun) -> None:
     path = make_run("run", losses=[2.0, 1.0, 0.5])
     history = path / "history.jsonl"

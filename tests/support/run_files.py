@@ -40,6 +40,7 @@ def write_run(
         "eta": 0.1,
         "precision": "fp32",
         "method": method,
+        "rounding": "power",
         "seed": seed,
         **settings,
     }

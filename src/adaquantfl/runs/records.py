@@ -55,12 +55,18 @@ class RunRecord:
 
     @property
     def label(self) -> str:
-        """The method as a reader knows it: "AdaQuantFL", "4-bit", "cost-aware + centroid", "float32 (bf16)"."""
+        """The method as a reader knows it: "AdaQuantFL", "4-bit", "cost-aware + centroid", "float32 (bf16)".
+
+        AdaQuantFL without a note uses all levels of its bits, as in the docs; another rounding of s is named.
+        """
         entry = methods().get(self.method)
         usual = entry.quantizer if entry else "uniform"
         quantizer = self.config.get("quantizer") or usual
         name = method_label(self.method) + ("" if quantizer == usual else f" + {own_files.short(quantizer)}")
-        return f"{name} (bf16)" if self.config.get("precision") == "bf16" else name
+        rounding, precision = self.setting("rounding"), self.config.get("precision")
+        notes = [rounding] if self.method == "adaquant" and rounding != "power" else []
+        notes += ["bf16"] if precision == "bf16" else []
+        return f"{name} ({', '.join(notes)})" if notes else name
 
     def setting(self, key: str) -> Any:
         """A key of its configuration; a run of an earlier version has the default of a key that was added later."""
