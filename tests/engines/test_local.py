@@ -112,6 +112,7 @@ def test_a_round_that_is_left_half_way_does_not_disturb_the_next(pooled: LocalEn
     assert replies(engine, server, round=1) == expected
 
 
+@pytest.mark.slow
 def test_closing_leaves_no_process_and_no_shared_memory(start: Callable[..., LocalEngine]) -> None:
     engine = start(workers=2)
     replies(engine, server_of(engine))

@@ -96,7 +96,7 @@ def test_every_rule_and_downlink_resumes_to_the_same_model(
 # Error feedback: what clients keep from round to round is part of a run.
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])  # eight processes load PyTorch
 def test_a_run_with_late_updates_resumes_to_the_same_model_with_any_number_of_workers(
     small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int
 ) -> None:

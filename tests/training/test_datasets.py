@@ -14,7 +14,7 @@ import pytest
 from adaquantfl.errors import DataError
 from adaquantfl.training import datasets
 from adaquantfl.training.catalogue import SPECS, Spec
-from adaquantfl.training.datasets import Arrays, Dataset, available, load
+from adaquantfl.training.datasets import Arrays, Dataset, available, load, shared
 from adaquantfl.training.download import get
 
 Tiny = tuple[Spec, Arrays, dict[str, bytes]]
@@ -52,6 +52,25 @@ def test_sample_has_equally_many_of_each_class() -> None:
     assert np.bincount(data.train_y).tolist() == [1000] * 10
     assert np.bincount(data.test_y).tolist() == [200] * 10
     assert len(data.classes) == 10
+
+
+def test_all_of_a_process_share_one_copy_that_nobody_can_change() -> None:
+    data = shared("fashion-mnist-sample")
+    assert data is shared("fashion-mnist-sample")
+    assert data.train_x is not load("fashion-mnist-sample").train_x
+    with pytest.raises(ValueError, match="read-only"):
+        data.train_y[0] = 1
+
+
+def test_a_data_file_that_was_replaced_is_read_again(fashion: Tiny) -> None:
+    spec, arrays, _ = fashion
+    with pytest.raises(DataError, match="not on this machine"):
+        shared(spec.name)
+    datasets.write(datasets.path_of(spec), arrays)
+    assert len(shared(spec.name).train_y) == len(arrays.train_y)
+    datasets.path_of(spec).write_bytes(b"no data")
+    with pytest.raises(DataError, match="damaged"):
+        shared(spec.name)
 
 
 def test_sample_has_the_published_mean_and_deviation() -> None:

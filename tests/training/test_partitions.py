@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adaquantfl.errors import ConfigError
+from adaquantfl.training import partitions
 from adaquantfl.training.partitions import draw, label_counts, partition
 
 LABELS = np.random.default_rng(0).integers(0, 10, 2000)
@@ -151,6 +152,7 @@ def test_picture_is_a_png_and_the_same_each_time(clients: int, tmp_path: Path) -
     counts = label_counts(LABELS, partition(LABELS, clients, "dirichlet(0.3)", 0), 10)
     names = [f"class {label}" for label in range(10)]
     for name in ("a.png", "b.png"):
+        partitions._picture.cache_clear()
         draw(counts, names, tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     with Image.open(tmp_path / "a.png") as image:

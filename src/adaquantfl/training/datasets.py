@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -69,6 +70,21 @@ def load(name: str) -> Dataset:
     train_x, train_y, test_x, test_y = read(spec)
     labels = train_y.astype(np.int64), test_y.astype(np.int64)
     return Dataset(spec.name, train_x, labels[0], test_x, labels[1], spec.classes, spec.mean, spec.std)
+
+
+def shared(name: str) -> Dataset:
+    """The same arrays for everybody in this process, read once; nobody may write to them."""
+    path = path_of(find(name))
+    stamp = path.stat() if path.is_file() else None
+    return _shared(name, path, stamp and (stamp.st_mtime_ns, stamp.st_size))
+
+
+@lru_cache(maxsize=1)
+def _shared(name: str, path: Path, stamp: tuple[int, int] | None) -> Dataset:
+    data = load(name)
+    for array in (data.train_x, data.train_y, data.test_x, data.test_y):
+        array.setflags(write=False)
+    return data
 
 
 def available() -> list[DatasetInfo]:

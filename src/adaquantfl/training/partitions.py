@@ -5,6 +5,8 @@ Every sample goes to exactly one client, nobody is left empty, and the same seed
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import TypeAlias
 
@@ -118,13 +120,19 @@ def _check(labels: Labels, clients: int, seed: int) -> None:
 
 def draw(counts: npt.NDArray[np.integer], class_names: Sequence[str], path: Path | str) -> None:
     """Write a PNG of who holds what: a row a client, a column a class, darker for more samples."""
+    counts = np.asarray(counts)
+    Path(path).write_bytes(_picture(tuple(class_names), counts.shape[0], counts.astype(np.int64).tobytes()))
+
+
+@lru_cache(maxsize=4)  # the runs of a comparison have the same partition
+def _picture(class_names: tuple[str, ...], clients: int, held: bytes) -> bytes:
     # Only here, so that the package stays light to import; without pyplot, which needs a global state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.figure import Figure
 
-    counts = np.asarray(counts)
-    clients, classes = counts.shape
+    counts = np.frombuffer(held, dtype=np.int64).reshape(clients, -1)
+    classes = counts.shape[1]
     numbered = clients <= 25
     tall = min(max(0.36 * clients, 1.6), 9.0)
     figure = Figure(figsize=(0.86 * classes + 2.6, tall + 1.7), dpi=120)
@@ -159,4 +167,6 @@ def draw(counts: npt.NDArray[np.integer], class_names: Sequence[str], path: Path
         bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=40, label="samples")
         bar.outline.set_visible(False)
     # No date and no version inside: the same counts give the same picture.
-    figure.savefig(path, metadata={"Software": None})
+    png = BytesIO()
+    figure.savefig(png, metadata={"Software": None})
+    return png.getvalue()

@@ -78,7 +78,7 @@ class Task:
 
             return load_own(config).held_out(config.validation, config.seed)
         preflight.check_task(config)
-        data = datasets.load(config.dataset)
+        data = datasets.shared(config.dataset)  # the clients and the runs of a process have one copy
         mean = torch.tensor(data.mean).view(-1, 1, 1)
         std = torch.tensor(data.std).view(-1, 1, 1)
         task = Task(
