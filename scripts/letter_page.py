@@ -23,7 +23,7 @@ SHOWN = (0.1, 0.05, 0.02)
 TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
 SLOWER_SHOWN = (0.6, 0.5, 0.4)
 WHOLE_SHOWN = (0.4, 0.35, 0.3, 0.25)
-RIVALS = ("2bit", "4bit", "8bit")
+RIVALS = ("2bit", "3bit", "4bit", "8bit")
 _NARROW = "ResNet-18, a quarter of its width"
 GLANCE = {  # every setting that has a verdict
     "fmnist-sample-cnn-iid": "CNN, 10,000 pictures, i.i.d.",

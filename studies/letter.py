@@ -40,6 +40,7 @@ METHODS = {
     "adaquant-s0-4": "AdaQuantFL, s0 = 4",
     "1bit": "1 bit",
     "2bit": "2 bits",
+    "3bit": "3 bits",
     "4bit": "4 bits",
     "8bit": "8 bits",
     "16bit": "16 bits",
