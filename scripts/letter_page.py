@@ -13,43 +13,63 @@ sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
 
 from marked import write  # noqa: E402
 
+from adaquantfl.report import figures  # noqa: E402
 from studies import claims, letter  # noqa: E402
 
 Panels = dict[str, dict[str, list[letter.Trace]]]
 
 PAGE = ROOT / "docs" / "results.md"
 FIGURE = ROOT / "docs" / "figures" / "letter.svg"
-SHOWN = (0.1, 0.05, 0.02)
+SHOWN = (0.2, 0.1, 0.05, 0.02)
 TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
 SLOWER_SHOWN = (0.6, 0.5, 0.4)
 WHOLE_SHOWN = (0.4, 0.35, 0.3, 0.25)
+AIMED = (0.1, 0.05, 0.02)
+AIM_LEVEL, AIMS = (
+    0.05,
+    {"paper_bits": ("bits", 1.25), "bytes_up": ("bytes", 1.6)},
+)  # how many times 4 bits take at least
 RIVALS = ("2bit", "3bit", "4bit", "8bit")
 _NARROW = "ResNet-18, a quarter of its width"
-GLANCE = {  # every setting that has a verdict
-    "fmnist-sample-cnn-iid": "CNN, 10,000 pictures, i.i.d.",
-    "fmnist-sample-cnn-decay": "CNN, 10,000 pictures, i.i.d., variable rate",
-    letter.FULL: "CNN, 60,000 pictures, i.i.d.",
-    "fmnist-sample-cnn-sorted": "CNN, 10,000 pictures, sorted labels",
-    letter.SLOW: "CNN, 10,000 pictures, sorted labels, eta = 0.03",
-    letter.RESNET: f"{_NARROW}, i.i.d.",
-    letter.RESNET_DECAY: f"{_NARROW}, i.i.d., variable rate",
-    letter.RESNET_SORTED: f"{_NARROW}, sorted labels",
+GLANCE = {  # every setting that has a verdict, and the losses at which it is shown
+    "fmnist-sample-cnn-iid": ("CNN, 10,000 pictures, i.i.d.", AIMED),
+    "fmnist-sample-cnn-decay": ("CNN, 10,000 pictures, i.i.d., variable rate", AIMED),
+    letter.FULL: ("CNN, 60,000 pictures, i.i.d.", (0.35, 0.3, 0.25)),
+    "fmnist-sample-cnn-sorted": ("CNN, 10,000 pictures, sorted labels", (0.02,)),
+    letter.SLOW: ("CNN, 10,000 pictures, sorted labels, eta = 0.03", (0.4,)),
+    letter.RESNET: (f"{_NARROW}, i.i.d.", (0.3,)),
+    letter.RESNET_DECAY: (f"{_NARROW}, i.i.d., variable rate", (0.4,)),
+    letter.RESNET_SORTED: (f"{_NARROW}, sorted labels", (1.5,)),
 }
 FIGURE_PANELS = tuple(name for name in GLANCE if name not in ("fmnist-sample-cnn-sorted", letter.RESNET_DECAY))
+COLOURS = {
+    method: figures.STYLES[label].colour
+    for method, label in {
+        "adaquant": "AdaQuantFL",
+        "2bit": "2-bit",
+        "4bit": "4-bit",
+        "8bit": "8-bit",
+        "fp32": "float32",
+    }.items()
+} | {
+    method: style.colour
+    for method, style in zip(("adaquant-nearest", "3bit", "adaquant-s0-4", "16bit"), figures.SPARE, strict=True)
+}
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2)
 TITLES = letter.PANELS | letter.WHOLE | letter.SLOWER | letter.TRIALS
 
 
 def cell(found: letter.Cell, ours: letter.Cell) -> str:
     """Mean and deviation, and how many times AdaQuantFL's."""
-    if not found.reached and len(found.values) == 1:
-        return "not reached"
     if found.mean is None:
-        return f"never in {len(found.values) - len(found.reached)} of {len(found.values)}"
-    text = f"{found.mean:.0f}" if found.mean >= 100 else f"{found.mean:.1f}"
-    if len(found.values) > 1:
-        text += f" ± {found.deviation:.0f}" if found.mean >= 100 else f" ± {found.deviation:.1f}"
-    return text + (f" ({found.mean / ours.mean:.2f}x)" if ours.mean else "")
+        return found.missed
+    return _mean(found) + (f" ({found.mean / ours.mean:.2f}x)" if ours.mean else "")
+
+
+def _mean(found: letter.Cell) -> str:
+    assert found.mean is not None
+    digits = 0 if found.mean >= 100 else 1
+    return f"{found.mean:.{digits}f}" + (f" ± {found.deviation:.{digits}f}" if len(found.values) > 1 else "")
 
 
 def table(panels: Panels, measure: str, levels: Sequence[float] = SHOWN) -> str:
@@ -63,8 +83,12 @@ def table(panels: Panels, measure: str, levels: Sequence[float] = SHOWN) -> str:
         for method, traces in panel.items():
             found = letter.cells(traces, measure, levels)
             low = f"{min(one.lowest for one in traces):.3g}"
-            if failed := sum(bool(one.failure) for one in traces):
-                low += f", {failed} of {len(traces)} diverged"
+            for word, count in {
+                "diverged": sum(bool(one.failure) for one in traces),
+                "at a floor": sum(one.at_floor for one in traces),
+                "stopped early": sum(not one.ended for one in traces),
+            }.items():
+                low += f", {count} of {len(traces)} {word}" if count else ""
             shown = [cell(found[level], ours[level]) for level in levels]
             label = letter.METHODS[method]
             label = f"**{label}**" if method == "adaquant" else label
@@ -80,6 +104,39 @@ def summary(panels: Panels) -> str:
         judged = ", ".join(f"{level:g}: {letter.verdict(panel, level)}" for level in SHOWN)
         lines.append(f"- {letter.PANELS[name]} (three seeds: {rivals}): {judged}")
     return "\n".join(lines)
+
+
+def aims(panels: Panels) -> str:
+    """What was aimed at before the runs, met or missed; the factors are means over the seeds, and seed by seed."""
+    rows = [
+        f"| aim | {' | '.join(TITLES[name] for name in panels)} |",
+        "| --- |" + " --- |" * len(panels),
+    ]
+    texts = {
+        "fewer bits than every fixed level that was run, to 0.1, 0.05 and 0.02, every seed": [
+            _met(all(letter.verdict(one, level) == "yes" for level in AIMED)) for one in panels.values()
+        ],
+        "2 bits never get to any of them": [
+            _met(not any(cell.reached for cell in letter.cells(one["2bit"], "paper_bits", AIMED).values()))
+            for one in panels.values()
+        ],
+    }
+    for measure, (word, least) in AIMS.items():
+        aim = f"4 bits take at least {least:g} times AdaQuantFL's {word} to {AIM_LEVEL:g}"
+        texts[aim] = [_factor(one, measure, least) for one in panels.values()]
+    return "\n".join([*rows, *(f"| {aim} | {' | '.join(cells)} |" for aim, cells in texts.items())])
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _factor(panel: dict[str, list[letter.Trace]], measure: str, least: float) -> str:
+    theirs, ours = (letter.cells(panel[method], measure, [AIM_LEVEL])[AIM_LEVEL] for method in ("4bit", "adaquant"))
+    if theirs.mean is None or ours.mean is None:
+        return f"**missed**: AdaQuantFL {ours.missed}, 4 bits {theirs.missed}"
+    each = ", ".join(f"{a / b:.2f}" for a, b in zip(theirs.reached, ours.reached, strict=False))
+    return f"{_met(theirs.mean / ours.mean >= least)}: {theirs.mean / ours.mean:.2f} ({each})"
 
 
 def headlines(panels: Panels) -> str:
@@ -103,25 +160,25 @@ def load(records: Path, names: Iterable[str] = letter.PANELS) -> Panels:
 
 
 def glance(records: Path) -> str:
-    """One row per setting: bits as multiples of AdaQuantFL's, at the loss at which the setting is judged."""
+    """One row per setting and loss: bits as multiples of AdaQuantFL's."""
     rows = [
         f"| setting | to loss | AdaQuantFL | {' | '.join(letter.METHODS[one] for one in RIVALS)} | fewest bits? |",
         "| --- | ---: | ---: |" + " ---: |" * len(RIVALS) + " --- |",
     ]
     for name, panel in load(records, GLANCE).items():
-        level = claims.ELSEWHERE[name][1] if name in claims.ELSEWHERE else claims.TARGET
-        found = {method: letter.cells(panel.get(method, ()), "paper_bits", [level])[level] for method in panel}
-        ours = found["adaquant"].mean
-        shown = [f"{ours:.0f} d" if ours else "never", *(_short(found.get(method), ours) for method in RIVALS)]
-        rows.append(f"| {GLANCE[name]} | {level:g} | {' | '.join(shown)} | **{letter.verdict(panel, level)}** |")
+        title, levels = GLANCE[name]
+        for level in levels:
+            found = {method: letter.cells(traces, "paper_bits", [level])[level] for method, traces in panel.items()}
+            shown = [short(found["adaquant"], None), *(short(found.get(one), found["adaquant"].mean) for one in RIVALS)]
+            rows.append(f"| {title} | {level:g} | {' | '.join(shown)} | **{letter.verdict(panel, level)}** |")
     return "\n".join(rows)
 
 
-def _short(found: letter.Cell | None, ours: float | None) -> str:
-    """How many times AdaQuantFL's bits, or the bits where it never got there; seeds where they are too few to judge."""
+def short(found: letter.Cell | None, ours: float | None) -> str:
+    """How many times AdaQuantFL's bits, or the bits themselves; with the seeds where they are too few to judge."""
     if found is None:
         return "—"
-    text = "never" if found.mean is None else f"{found.mean / ours:.2f}x" if ours else f"{found.mean:.0f} d"
+    text = found.missed if found.mean is None else f"{found.mean / ours:.2f}x" if ours else f"{_mean(found)} d"
     seeds = len(found.values)
     return text if seeds >= letter.ENOUGH_SEEDS else f"{text} ({seeds} seed{'s' if seeds > 1 else ''})"
 
@@ -130,15 +187,15 @@ def draw(records: Path, path: Path) -> None:
     """Loss against paper bits, a panel per setting, a line for each seed."""
     panels = load(records, FIGURE_PANELS)
     figure, axes = plt.subplots(2, 3, figsize=(15, 8.4))
-    for axis, (name, panel) in zip(axes.flat, panels.items(), strict=True):
+    for axis, (name, panel) in zip(axes.flat, panels.items(), strict=False):
         for method, traces in panel.items():
-            number = list(letter.METHODS).index(method)  # one colour for one method
+            colour = COLOURS[method]
             for one in traces:
                 label = letter.METHODS[method].replace("`", "") if one is traces[0] else None
                 spent = [bits / one.dimension for bits in one.paper_bits]
-                axis.plot(spent, one.losses, color=f"C{number}", lw=2 if method == "adaquant" else 1, label=label)
+                axis.plot(spent, one.losses, color=colour, lw=2 if method == "adaquant" else 1, label=label)
                 if one.failure:
-                    axis.plot(spent[-1], one.losses[-1], "x", color=f"C{number}")
+                    axis.plot(spent[-1], one.losses[-1], "x", color=colour)
         quantized = [one for name in panel if name != "fp32" for one in panel[name]]
         # float32's bits would squeeze the other lines: its line leaves the figure
         axis.set_xlim(0, 1.05 * max(one.paper_bits[-1] / one.dimension for one in quantized))
@@ -146,7 +203,7 @@ def draw(records: Path, path: Path) -> None:
         axis.set_yticks(TICKS, labels=[f"{tick:g}" for tick in TICKS])
         axis.minorticks_off()
         axis.set_ylim(0.9 * min(one.lowest for one in quantized), 3)
-        axis.set_title(GLANCE[name], fontsize=10)
+        axis.set_title(GLANCE[name][0], fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
     figure.tight_layout()
@@ -161,14 +218,17 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
         "letter-glance": glance(records),
         "letter": table(panels, "paper_bits"),
         "letter-verdicts": summary(panels),
+        "letter-aims": aims(load(records, [*list(letter.PANELS)[:2], letter.FULL])),
         "letter-headlines": headlines(panels),
         "letter-bytes": table(panels, "bytes_up"),
         "letter-whole-headline": elsewhere(records, letter.WHOLE),
         "letter-whole": table(load(records, letter.WHOLE), "paper_bits", WHOLE_SHOWN),
+        "letter-whole-bytes": table(load(records, letter.WHOLE), "bytes_up", WHOLE_SHOWN),
         "letter-slower-headline": elsewhere(records, letter.SLOWER),
         "letter-slower": table(load(records, letter.SLOWER), "paper_bits", SLOWER_SHOWN),
         "letter-resnet-headline": elsewhere(records, [name for name in letter.TRIALS if name in claims.ELSEWHERE]),
         "letter-resnet": table(load(records, letter.TRIALS), "paper_bits", TRIAL_SHOWN),
+        "letter-resnet-bytes": table(load(records, letter.TRIALS), "bytes_up", TRIAL_SHOWN),
     }
 
 

@@ -37,9 +37,13 @@ class Line:
 LINES = (
     Line("fp32", "float32", "float32\n", STYLES["float32"]),
     Line(
-        "adaquant", "AdaQuantFL, counted as in the paper", "AdaQuantFL,\npaper's count", STYLES["2-bit"], formula=True
+        "adaquant",
+        "AdaQuantFL (nearest), counted as in the paper",
+        "AdaQuantFL,\npaper's count",
+        STYLES["2-bit"],
+        formula=True,
     ),
-    Line("adaquant", "AdaQuantFL, this wire", "AdaQuantFL,\nthis wire", STYLES["AdaQuantFL"]),
+    Line("adaquant", "AdaQuantFL (nearest), this wire", "AdaQuantFL,\nthis wire", STYLES["AdaQuantFL"]),
     Line(OURS, "our rule and quantizer, this wire", "ours,\nthis wire", SPARE[1], records=NEW_RULE),
 )
 

@@ -26,7 +26,10 @@ PANELS = {  # all on the bundled sample
 }
 SLOW, FULL = "fmnist-sample-cnn-sorted-slow", "fmnist-full-cnn-iid"
 RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
-WHOLE = {FULL: "all 60,000 pictures, i.i.d., fixed rate"}
+WHOLE = {
+    FULL: "all 60,000 pictures, i.i.d., fixed rate",
+    "fmnist-full-cnn-decay": "all 60,000 pictures, i.i.d., variable rate",
+}
 SLOWER = {SLOW: "sorted labels, eta = 0.03"}  # on the sample, with a lower learning rate
 TRIALS = {  # of ResNet-18, on 4,000 pictures, with a norm per tensor
     RESNET: "a quarter of the width, i.i.d.",
@@ -36,8 +39,8 @@ TRIALS = {  # of ResNet-18, on 4,000 pictures, with a norm per tensor
 }
 METHODS = {
     "adaquant": "AdaQuantFL",
-    "adaquant-nearest": "AdaQuantFL, `nearest`",
-    "adaquant-s0-4": "AdaQuantFL, s0 = 4",
+    "adaquant-nearest": "AdaQuantFL (nearest)",
+    "adaquant-s0-4": "AdaQuantFL (s0 = 4)",
     "1bit": "1 bit",
     "2bit": "2 bits",
     "3bit": "3 bits",
@@ -48,11 +51,12 @@ METHODS = {
 }
 LEVELS = (0.3, 0.2, 0.1, 0.05, 0.02)
 ENOUGH_SEEDS = 3
+FLOOR_GAIN = 0.05  # of the loss, in the last quarter of a run: with less it is at its floor
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One run: the evaluations, in the order of rounds. failure: why it ended early."""
+    """One run: the evaluations, in the order of rounds. failure: why it diverged. ended: nobody stopped it."""
 
     method: str
     seed: int
@@ -61,10 +65,17 @@ class Trace:
     paper_bits: tuple[float, ...]  # of one client
     bytes_up: tuple[float, ...]  # of all clients
     failure: str = ""
+    ended: bool = True
 
     @property
     def lowest(self) -> float:
         return min(self.losses)
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether it ended, and its last quarter lowered the loss by less than 5 %."""
+        before = self.losses[: 3 * len(self.losses) // 4]
+        return self.ended and not self.failure and bool(before) and self.lowest > (1 - FLOOR_GAIN) * min(before)
 
     def at(self, level: float, spent: Sequence[float]) -> float | None:
         """What was spent when the loss reached a level: between two evaluations, linear in the loss's logarithm.
@@ -78,9 +89,13 @@ class Trace:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method's crossings of one level, one for each seed; None where a seed never got there."""
+    """A method's crossings of one level, one for each seed; None where a seed never got there.
+
+    stopped: how many of these were stopped before they could.
+    """
 
     values: tuple[float | None, ...]
+    stopped: int = 0
 
     @property
     def reached(self) -> tuple[float, ...]:
@@ -90,6 +105,13 @@ class Cell:
     def mean(self) -> float | None:
         """Over the seeds, where all of them got there."""
         return fmean(self.reached) if self.values and len(self.reached) == len(self.values) else None
+
+    @property
+    def missed(self) -> str:
+        """In words, where not all of them got there."""
+        if self.reached:
+            return f"{len(self.reached)} of {len(self.values)} got there"
+        return "stopped before" if self.stopped else "never"
 
     @property
     def deviation(self) -> float:
@@ -121,14 +143,17 @@ def cells(traces: Sequence[Trace], measure: str, levels: Sequence[float] = LEVEL
         found = one.at(level, getattr(one, measure))
         return None if found is None else found / (one.dimension if measure == "paper_bits" else 1e6)
 
-    return {level: Cell(tuple(price(one, level) for one in traces)) for level in levels}
+    return {
+        level: Cell(tuple(price(one, level) for one in traces), sum(_stopped([one], level) for one in traces))
+        for level in levels
+    }
 
 
 def verdict(panel: dict[str, list[Trace]], level: float) -> str:
     """Whether AdaQuantFL needs fewer paper bits than every fixed level with enough seeds: "yes", "no", or "open".
 
-    It is open with too few seeds, where a fixed level with too few seeds is cheaper in one of them, and where float32
-    diverges too.
+    It is open with too few seeds, where a fixed level with too few seeds is cheaper in one of them, where nobody got
+    there, where a run was stopped that might have, and where float32 diverges too.
     """
     ours, rivals = panel.get("adaquant", []), judged(panel)
     if not rivals or len(ours) < ENOUGH_SEEDS or unstable(panel):
@@ -138,9 +163,18 @@ def verdict(panel: dict[str, list[Trace]], level: float) -> str:
     best = {method: cells(panel[method], "paper_bits", [level])[level].reached for method in fixed}
     slowest = max(mine.reached) if mine.mean is not None else math.inf
     cheaper = {method for method, values in best.items() if values and min(values) <= slowest}
-    if cheaper and not cheaper & set(rivals):
+    if not any((mine.reached, *best.values())) or _stopped(ours, level):
         return "open"
-    return "yes" if mine.mean is not None and not cheaper else "no"
+    if cheaper & set(rivals):
+        return "no"
+    if cheaper or any(_stopped(panel[method], level) for method in fixed):
+        return "open"
+    return "yes" if mine.mean is not None else "no"
+
+
+def _stopped(traces: Sequence[Trace], level: float) -> bool:
+    """Whether a run was stopped that might have got to a level."""
+    return any(not one.ended and one.lowest > level for one in traces)
 
 
 def unstable(panel: dict[str, list[Trace]]) -> bool:
@@ -170,6 +204,7 @@ def _read(path: Path, method: str) -> Trace:
         bits,
         sent,
         json.loads(failure.read_text())["error"] if failure.exists() else "",
+        ended=failure.exists() or (path / "summary.json").exists(),
     )
 
 

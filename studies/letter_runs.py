@@ -35,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # methods that are another one with a s
     "adaquant-s0-4": {"method": "adaquant", "s0": 4},
 }
 _RESNET = f"{Path(__file__).parent / 'tasks' / 'narrow_resnet.py'}"
+_FULL_WIDTH = f"{Path(__file__).parent / 'tasks' / 'resnet.py'}"
 PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and what is changed of it
     "fmnist-sample-cnn-iid": ("fmnist-cnn-letter-iid", SAMPLE),
     "fmnist-sample-cnn-decay": ("fmnist-cnn-letter-decay", SAMPLE),
@@ -45,6 +46,7 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
     "cifar-part-narrow-resnet18-iid": (f"{_RESNET}:batch_norm", NARROW),
     "cifar-part-narrow-resnet18-decay": (f"{_RESNET}:batch_norm", {**NARROW, **DECAY}),
     "cifar-part-narrow-resnet18-sorted": (f"{_RESNET}:batch_norm_sorted", NARROW),
+    "cifar-part-resnet18-iid": (f"{_FULL_WIDTH}:batch_norm", {**NARROW, "rounds": 300}),
     "cifar-part-narrow-resnet18-one-norm": (f"{_RESNET}:group_norm", {**NARROW, "scope": "whole"}),
 }
 

@@ -44,6 +44,9 @@ def _places() -> dict[str, Place]:
 
 
 PLACES = _places()  # by preset, in the paper's order
+PANEL_LABELS = {method: method_label(method) for method in PANEL_METHODS} | {
+    "adaquant": "AdaQuantFL (nearest)"  # how all of these runs round s
+}
 
 
 @dataclass(frozen=True)
@@ -213,8 +216,7 @@ def _shortened(panel: Panel) -> str:
 
 
 def _header(first: str) -> list[str]:
-    notes = {"adaquant": " (nearest)"}  # how all of these runs round s
-    return [first, *(method_label(method) + notes.get(method, "") for method in PANEL_METHODS)]
+    return [first, *(PANEL_LABELS[method] for method in PANEL_METHODS)]
 
 
 def _cells(panel: Panel, text: Callable[[RunRecord], str]) -> list[str]:

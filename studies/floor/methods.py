@@ -62,7 +62,7 @@ METHODS: dict[str, tuple[Setting, ...]] = {
     CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"method": "constant", **CENTROID}),
     "AdaQuantFL": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "power"}),
     # The same paper bits with fewer levels, so fewer bytes per round on this wire.
-    "AdaQuantFL, nearest": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "nearest"}),
+    "AdaQuantFL (nearest)": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "nearest"}),
     "DAdaQuant": _rules("rule_s0", (1, 2, 4, 8), {"method": "dadaquant"}),
     "FedPAQ": tuple(Setting(f"s = {s}", rival=rivals.frames(rivals.fedpaq(s))) for s in (1, 3, 15, 255)),
     "int8": (Setting("", rival=rivals.frames(rivals.int8)),),

@@ -158,3 +158,12 @@ def test_picture_is_a_png_and_the_same_each_time(clients: int, tmp_path: Path) -
     with Image.open(tmp_path / "a.png") as image:
         assert image.format == "PNG"
         assert image.width > 600
+
+
+def test_other_holdings_make_another_picture_and_the_same_ones_are_drawn_once(tmp_path: Path) -> None:
+    partitions._picture.cache_clear()
+    for name, held in (("a", 3), ("b", 4), ("c", 3)):
+        draw(np.array([[held, 1], [2, 5]]), ["shirt", "bag"], tmp_path / name)
+    drawn = [(tmp_path / name).read_bytes() for name in "abc"]
+    assert drawn[0] == drawn[2] != drawn[1]
+    assert (partitions._picture.cache_info().misses, partitions._picture.cache_info().hits) == (2, 1)

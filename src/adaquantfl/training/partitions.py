@@ -168,5 +168,5 @@ def _picture(class_names: tuple[str, ...], clients: int, held: bytes) -> bytes:
         bar.outline.set_visible(False)
     # No date and no version inside: the same counts give the same picture.
     png = BytesIO()
-    figure.savefig(png, metadata={"Software": None})
+    figure.savefig(png, format="png", metadata={"Software": None})
     return png.getvalue()
