@@ -186,7 +186,7 @@ def short(found: letter.Cell | None, ours: float | None) -> str:
 def draw(records: Path, path: Path) -> None:
     """Loss against paper bits, a panel per setting, a line for each seed."""
     panels = load(records, FIGURE_PANELS)
-    figure, axes = plt.subplots(2, 3, figsize=(15, 8.4))
+    figure, axes = plt.subplots(3, 2, figsize=(10, 11.4))
     for axis, (name, panel) in zip(axes.flat, panels.items(), strict=False):
         for method, traces in panel.items():
             colour = COLOURS[method]
