@@ -31,7 +31,7 @@ def draw(records: Path, path: Path) -> None:
         for number, method in enumerate(crossing.COMPARED):
             for one in runs.get(method, []):
                 spent = [bits / one.dimension for bits in one.paper_bits]
-                axis.plot(spent, one.losses, color=f"C{number}", label=letter.METHODS[method].replace("`", ""))
+                axis.plot(spent, one.losses, color=f"C{number}", label=letter.METHODS[method])
         axis.set(yscale="log", ylim=(0.13, 1.2))
         axis.set_title(place.title, fontsize=10)
         axis.grid(alpha=0.3)

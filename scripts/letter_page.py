@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))  # studies/ is not in the wheel
 from marked import write  # noqa: E402
 
 from adaquantfl.report import figures  # noqa: E402
+from adaquantfl.runs.records import method_label  # noqa: E402
 from studies import claims, letter  # noqa: E402
 
 Panels = dict[str, dict[str, list[letter.Trace]]]
@@ -25,10 +26,8 @@ TRIAL_SHOWN = (1.5, 1.2, 0.8, 0.4, 0.3)
 SLOWER_SHOWN = (0.6, 0.5, 0.4)
 WHOLE_SHOWN = (0.4, 0.35, 0.3, 0.25)
 AIMED = (0.1, 0.05, 0.02)
-AIM_LEVEL, AIMS = (
-    0.05,
-    {"paper_bits": ("bits", 1.25), "bytes_up": ("bytes", 1.6)},
-)  # how many times 4 bits take at least
+AIM_LEVEL = 0.05
+AIMS = {"paper_bits": ("bits", 1.25), "bytes_up": ("bytes", 1.6)}  # how many times AdaQuantFL's 4 bits take at least
 RIVALS = ("2bit", "3bit", "4bit", "8bit")
 _NARROW = "ResNet-18, a quarter of its width"
 GLANCE = {  # every setting that has a verdict, and the losses at which it is shown
@@ -42,19 +41,8 @@ GLANCE = {  # every setting that has a verdict, and the losses at which it is sh
     letter.RESNET_SORTED: (f"{_NARROW}, sorted labels", (1.5,)),
 }
 FIGURE_PANELS = tuple(name for name in GLANCE if name not in ("fmnist-sample-cnn-sorted", letter.RESNET_DECAY))
-COLOURS = {
-    method: figures.STYLES[label].colour
-    for method, label in {
-        "adaquant": "AdaQuantFL",
-        "2bit": "2-bit",
-        "4bit": "4-bit",
-        "8bit": "8-bit",
-        "fp32": "float32",
-    }.items()
-} | {
-    method: style.colour
-    for method, style in zip(("adaquant-nearest", "3bit", "adaquant-s0-4", "16bit"), figures.SPARE, strict=True)
-}
+_STYLES = figures.styles([method_label(method) for method in letter.METHODS])  # a method looks as in other figures
+COLOURS = {method: _STYLES[method_label(method)].colour for method in letter.METHODS}
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2)
 TITLES = letter.PANELS | letter.WHOLE | letter.SLOWER | letter.TRIALS
 
@@ -145,9 +133,9 @@ def headlines(panels: Panels) -> str:
 
 
 def elsewhere(records: Path, names: Iterable[str]) -> str:
-    """The paper's claims, judged in settings that are not its own."""
-    found = [claims.fewest_bits(panel, *claims.ELSEWHERE[name]) for name, panel in load(records, names).items()]
-    return "\n".join(map(_line, found))
+    """The paper's claims, judged in settings that are not its own; other panels have no line."""
+    panels = load(records, (name for name in names if name in claims.ELSEWHERE))
+    return "\n".join(_line(claims.fewest_bits(panel, *claims.ELSEWHERE[name])) for name, panel in panels.items())
 
 
 def _line(one: claims.Verdict) -> str:
@@ -191,7 +179,7 @@ def draw(records: Path, path: Path) -> None:
         for method, traces in panel.items():
             colour = COLOURS[method]
             for one in traces:
-                label = letter.METHODS[method].replace("`", "") if one is traces[0] else None
+                label = letter.METHODS[method] if one is traces[0] else None
                 spent = [bits / one.dimension for bits in one.paper_bits]
                 axis.plot(spent, one.losses, color=colour, lw=2 if method == "adaquant" else 1, label=label)
                 if one.failure:
@@ -226,7 +214,7 @@ def blocks(records: Path = ROOT / letter.RECORDS) -> dict[str, str]:
         "letter-whole-bytes": table(load(records, letter.WHOLE), "bytes_up", WHOLE_SHOWN),
         "letter-slower-headline": elsewhere(records, letter.SLOWER),
         "letter-slower": table(load(records, letter.SLOWER), "paper_bits", SLOWER_SHOWN),
-        "letter-resnet-headline": elsewhere(records, [name for name in letter.TRIALS if name in claims.ELSEWHERE]),
+        "letter-resnet-headline": elsewhere(records, letter.TRIALS),
         "letter-resnet": table(load(records, letter.TRIALS), "paper_bits", TRIAL_SHOWN),
         "letter-resnet-bytes": table(load(records, letter.TRIALS), "bytes_up", TRIAL_SHOWN),
     }

@@ -21,6 +21,7 @@ from adaquantfl.runs.config import load_config
 from adaquantfl.runs.jobs import Job
 from studies import reproduce
 from studies.letter import METHODS, Trace, cells, load
+from studies.letter_runs import of_method
 
 TASK = f"{Path(__file__).parent / 'tasks' / 'small_cnn.py'}:task"
 RECORDS, WORK = Path("results") / "crossing", Path("runs") / "crossing"
@@ -56,9 +57,7 @@ def places(batches: Sequence[int] = BATCHES) -> Iterator[Place]:
 
 def job(place: Place, method: str, seed: int, work: Path) -> Job:
     """One run."""
-    rule, _, rounding = method.partition("-")
-    changes = {**SETTINGS, "batch_size": place.batch, "scope": place.scope, "method": rule, "seed": seed}
-    changes["rounding"] = rounding or "power"
+    changes = {**SETTINGS, **of_method(method), "batch_size": place.batch, "scope": place.scope, "seed": seed}
     return Job(load_config(TASK, changes), work / place.folder / method / f"seed-{seed}")
 
 

@@ -21,10 +21,8 @@ from studies.letter import METHODS, RECORDS
 
 WORK = Path("runs") / "letter"
 SAMPLE = {"dataset": "fashion-mnist-sample"}
-WHOLE = {
-    "loss_samples": 1000,
-    "rounds": 700,
-}  # a pass over all 60,000 pictures would take longer than the rounds between
+# A pass over all 60,000 pictures would take longer than the rounds between two evaluations.
+WHOLE = {"loss_samples": 1000, "rounds": 700}
 NARROW = {
     "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1, "s0": 2,
     "batch_size": 10, "evaluate_every": 10, "downlink": "model", "loss_samples": 0,
@@ -54,8 +52,13 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
 def job(panel: str, method: str, seed: int, work: Path = WORK) -> Job:
     """One run of a panel."""
     source, changes = PANELS[panel]
-    settings = {**changes, "rounding": "power", **VARIANTS.get(method, {"method": method}), "seed": seed, "workers": 1}
+    settings = {**changes, **of_method(method), "seed": seed, "workers": 1}
     return Job(load_config(source, settings), work / panel / method / f"seed-{seed}")
+
+
+def of_method(method: str) -> dict[str, Any]:
+    """The settings of a method. AdaQuantFL uses all levels of its bits, except where a variant says otherwise."""
+    return {"rounding": "power", **VARIANTS.get(method, {"method": method})}
 
 
 def _numbers(text: str) -> tuple[int, ...]:
