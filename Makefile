@@ -59,34 +59,33 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into results/benchmarks
+bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into evidence/records/benchmarks
 	cd benchmarks && for name in targets codec round memory coldstart compile sizes real_updates scale mean_estimation few_bytes patches dense outer_step; do \
-	  ../$(BIN)/python $$name.py --out ../results/benchmarks/$$name.json || exit 1; done
+	  ../$(BIN)/python $$name.py --out ../evidence/records/benchmarks/$$name.json || exit 1; done
 
 # The first time, compiling the kernels with bounds checks takes some minutes more; fuzz/.bounds-cache keeps them.
-fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_MINUTES with bounds checks; counts in results/fuzz
+fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_MINUTES with bounds checks; counts in evidence/records/fuzz
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(BOUNDS_MINUTES) --bounds-check
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(MINUTES)
 
 results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.md, when-not-to.md, how-to/hosts.md, performance.md, rivals.md, peers.md and nvflare.md, from their records
-	$(BIN)/python scripts/results_page.py
-	$(BIN)/python scripts/letter_page.py
-	$(BIN)/python scripts/crossing_page.py
-	$(BIN)/python scripts/safe_default_page.py
-	$(BIN)/python scripts/paper_figure.py
-	$(BIN)/python scripts/time_page.py
-	$(BIN)/python scripts/scale_page.py
-	$(BIN)/python scripts/engines_page.py
-	$(BIN)/python scripts/flower_page.py
-	$(BIN)/python scripts/flower_example_page.py
-	$(BIN)/python scripts/language_model_page.py
-	$(BIN)/python scripts/mean_page.py
-	$(BIN)/python scripts/rivals_page.py
-	$(BIN)/python scripts/floor_page.py
-	$(BIN)/python scripts/readme_figure.py
-	$(BIN)/python scripts/peers_page.py
-	$(BIN)/python scripts/columns_page.py
-	$(BIN)/python scripts/nvflare_page.py
+	$(BIN)/python -m evidence.pages.results_page
+	$(BIN)/python -m evidence.pages.letter_page
+	$(BIN)/python -m evidence.pages.crossing_page
+	$(BIN)/python -m evidence.pages.safe_default_page
+	$(BIN)/python -m evidence.pages.paper_figure
+	$(BIN)/python -m evidence.pages.scale_page
+	$(BIN)/python -m evidence.pages.engines_page
+	$(BIN)/python -m evidence.pages.flower_page
+	$(BIN)/python -m evidence.pages.flower_example_page
+	$(BIN)/python -m evidence.pages.language_model_page
+	$(BIN)/python -m evidence.pages.mean_page
+	$(BIN)/python -m evidence.pages.rivals_page
+	$(BIN)/python -m evidence.pages.floor_page
+	$(BIN)/python -m evidence.pages.readme_figure
+	$(BIN)/python -m evidence.pages.peers_page
+	$(BIN)/python -m evidence.pages.columns_page
+	$(BIN)/python -m evidence.pages.nvflare_page
 
 # In an environment of its own: pip-audit is no dependency of the project, and asks a service on the network.
 audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audit

@@ -1,6 +1,6 @@
 """Every codec on one and on both cores, against copying the vector and against the NumPy and PyTorch versions.
 
-python benchmarks/codec.py [--out results/benchmarks/codec.json]
+python benchmarks/codec.py [--out evidence/records/benchmarks/codec.json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a fresh process pays: importing the package, and its first frame with kernels already in the cache.
 
-python benchmarks/coldstart.py [--out results/benchmarks/coldstart.json]
+python benchmarks/coldstart.py [--out evidence/records/benchmarks/coldstart.json]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each case is a process of its own. "numba" imports Numba and compiles one empty function: what no kernel can avoid. CPU
 seconds grow by a third when other work shares the core, so the least of several runs counts.
 
-python benchmarks/compile.py [--out results/benchmarks/compile.json]
+python benchmarks/compile.py [--out evidence/records/benchmarks/compile.json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The dense codec's kernels on 65,536 symbols, which stay in the cache: both bodies, with and without vectors.
 
-python benchmarks/dense.py [--out results/benchmarks/dense.json]
+python benchmarks/dense.py [--out evidence/records/benchmarks/dense.json]
 
 A run takes a tenth of a millisecond, so that the fastest of many is undisturbed on a machine that others use too.
 """

@@ -4,7 +4,7 @@ Rounds of the engines are played in turn within one run, on the same model, and 
 what counts on a machine that is shared, and processors' time where others crowd it. Bytes are the kernel's own count of
 each connection (TCP_INFO of this process's sockets): what was written and read, without the headers of TCP and IP.
 
-    python benchmarks/engines.py [--engine gloo]... [--out results/benchmarks/engines.json]
+    python benchmarks/engines.py [--engine gloo]... [--out evidence/records/benchmarks/engines.json]
 
 A record that is there keeps what it has of other engines.
 """

@@ -3,7 +3,7 @@
 As mean_estimation.py, on the CNN's updates only. A round of `cost-aware+centroid` sends 500 to 1000 bytes for 1.7
 million elements, 0.002 to 0.005 bits each.
 
-    python benchmarks/few_bytes.py [--out results/benchmarks/few_bytes.json]
+    python benchmarks/few_bytes.py [--out evidence/records/benchmarks/few_bytes.json]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rounds are played in turn with the local engine's, as in engines.py, and recorded beside the other engines'. A
 deployment's nodes reach the SuperLink through a proxy that counts bytes and notes when messages are taken and answered.
 
-    python benchmarks/flower.py [--engine flower]... [--out results/benchmarks/engines.json]
+    python benchmarks/flower.py [--engine flower]... [--out evidence/records/benchmarks/engines.json]
 """
 
 from __future__ import annotations

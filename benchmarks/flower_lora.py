@@ -1,4 +1,4 @@
-"""The record of examples/flower_lora, from what the app printed: results/flower-lora.json.
+"""The record of examples/flower_lora, from what the app printed: evidence/records/flower-lora.json.
 
     cd examples/flower_lora
     flwr run . --stream --federation-config "num-supernodes=4" --run-config 'rule="auto"' > auto.log
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("auto", type=Path, help="what the app printed with the default")
     parser.add_argument("fp32", type=Path, help="and without quantizing")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "flower-lora.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "evidence" / "records" / "flower-lora.json")
     options = parser.parse_args()
     runs = {name: rounds(getattr(options, name).read_text(encoding="utf-8")) for name in ("auto", "fp32")}
     versions = {name: version(name) for name in ("flwr", "peft", "transformers", "torch")}

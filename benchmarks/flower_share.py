@@ -4,7 +4,7 @@ Four clients of examples/flower, one after the other in this process, with the d
 20 local steps, then one epoch (79 steps). The first two rounds, in which kernels are compiled or loaded, do not count.
 `share` is of the time of all; `share_in_parallel` is what it would be if the clients trained at the same time.
 
-    python benchmarks/flower_share.py [--out results/benchmarks/flower_share.json]
+    python benchmarks/flower_share.py [--out evidence/records/benchmarks/flower_share.json]
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Bits are those of whole frames, header and checksum included, written by `auto`.
 that a frame has the bits asked for. EDEN has whole bits only: it is measured where it comes out, and ours once more at
 exactly those bytes. Synthetic vectors have one scale, the CNN's updates one for each tensor.
 
-    python benchmarks/mean_estimation.py [--out results/benchmarks/mean_estimation.json] [--only mixed]
+    python benchmarks/mean_estimation.py [--out evidence/records/benchmarks/mean_estimation.json] [--only mixed]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Peak memory of the server's sum against the number of clients: O(d), not O(n d).
 
-python benchmarks/memory.py [--out results/benchmarks/memory.json]
+python benchmarks/memory.py [--out evidence/records/benchmarks/memory.json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Loss and bytes of examples/outer_step at several amounts of noise: the table of docs/how-to/pytorch.md.
 
-    python benchmarks/outer_step.py --out results/benchmarks/outer_step.json
+    python benchmarks/outer_step.py --out evidence/records/benchmarks/outer_step.json
 
 It starts the example with torchrun, two processes, once for each. Losses do not depend on the machine's speed.
 """
@@ -48,7 +48,7 @@ def _number(text: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "benchmarks" / "outer_step.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "evidence" / "records" / "benchmarks" / "outer_step.json")
     options = parser.parse_args()
     outputs = {noise: play(noise) for noise in NOISES}
     rows = [row(output, noise) for noise, output in outputs.items()]

@@ -1,6 +1,6 @@
 """Lossless patches of bfloat16 weights, beside XOR and zstd: bits for each changed weight, and speed on one core.
 
-    python benchmarks/patches.py --out results/benchmarks/patches.json
+    python benchmarks/patches.py --out evidence/records/benchmarks/patches.json
 
 A step moves a share of the weights: 19 of 20 of those to a neighbouring number, the rest one further. Speed is bytes of
 weights by seconds of processor time, the best of several attempts, so that other work on the machine counts little.

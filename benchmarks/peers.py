@@ -1,6 +1,6 @@
 """AdaQuantFL beside other libraries that make vectors small: bytes at equal error, and speed, in one run.
 
-    python benchmarks/peers.py [--env DIR] [--peers zstandard,hivemind] [--out results/benchmarks/peers.json]
+    python benchmarks/peers.py [--env DIR] [--peers zstandard,hivemind] [--out evidence/records/benchmarks/peers.json]
 
 The peers get a virtual environment of their own (--env; made once, then used again) and are measured there by
 peer_worker.py; AdaQuantFL is measured here, in turn with each of them, on the same vectors, both in CPU time of one

@@ -4,7 +4,7 @@ No unbiased quantizer of a Gaussian vector errs less than that at R bits per ele
 would otherwise beat the rate-distortion function 2^(-2 R). Bits are those of whole frames. The gap is R less the bits
 at which the bound has the error that was measured.
 
-    python benchmarks/rate_bound.py [--out results/benchmarks/rate_bound.json]
+    python benchmarks/rate_bound.py [--out evidence/records/benchmarks/rate_bound.json]
 """
 
 from __future__ import annotations

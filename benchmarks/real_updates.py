@@ -3,7 +3,7 @@
 The updates are those of the first client after 0 and 20 rounds of training on the bundled sample. Below 1.0, a code
 that follows the density along the vector beats the entropy of the whole vector's histogram.
 
-    python benchmarks/real_updates.py [--out results/benchmarks/real_updates.json]
+    python benchmarks/real_updates.py [--out evidence/records/benchmarks/real_updates.json]
 """
 
 from __future__ import annotations

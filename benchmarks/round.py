@@ -3,7 +3,7 @@
 The plain loop runs over the same batches of the same clients, with PyTorch's own defaults (all cores, one process).
 Both are timed in turn within one run, several times, and compared by their fastest.
 
-    python benchmarks/round.py [--out results/benchmarks/round.json]
+    python benchmarks/round.py [--out evidence/records/benchmarks/round.json]
 """
 
 from __future__ import annotations

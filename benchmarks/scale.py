@@ -1,6 +1,6 @@
 """What the server's work costs as clients, elements and non-zeros grow, and a federation of ten thousand clients.
 
-    python benchmarks/scale.py [--out results/benchmarks/scale.json]
+    python benchmarks/scale.py [--out evidence/records/benchmarks/scale.json]
 
 The server's part is on one thread, in CPU seconds: who else uses the machine does not count. The federation plays a
 whole run (history and checkpoints included) on two workers; its seconds leave out the start, and the evaluations, which

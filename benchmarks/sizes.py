@@ -1,6 +1,6 @@
 """Sizes of the bodies against the entropy of the signed levels, over distributions and s.
 
-python benchmarks/sizes.py [--out results/benchmarks/sizes.json]
+python benchmarks/sizes.py [--out evidence/records/benchmarks/sizes.json]
 """
 
 from __future__ import annotations

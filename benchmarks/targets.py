@@ -2,7 +2,7 @@
 
 Noise only slows down, so the best run counts. A ratio to copy or to one thread can err both ways: its median counts.
 
-python benchmarks/targets.py [--out results/benchmarks/targets.json]
+python benchmarks/targets.py [--out evidence/records/benchmarks/targets.json]
 """
 
 from __future__ import annotations

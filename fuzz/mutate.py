@@ -7,7 +7,7 @@ Mutants have right checksums. Findings are: an exception other than this package
 finite or above the documented bound, a sum that a refused frame changed, a difference to the reference decoder in
 tests/, more than 1 s or 64 MB for one of them. They are written to fuzz/findings/, and the exit code is then 1.
 
-The counts go to results/fuzz/mutate.json. Batches are numbered, and a run resumes behind the last one of that file;
+The counts go to evidence/records/fuzz/mutate.json. Batches are numbered, and a run resumes behind the last one;
 several processes may share it. A run in another clone continues the counts of that clone's file, so that its file
 replaces this one. Slow oracles see a share of the mutants (fuzz/oracles.py); `checks` in the file says how many.
 
@@ -36,7 +36,7 @@ BATCH = 5_000  # small, so that a run that is stopped loses little
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--state", type=Path, default=ROOT / "results" / "fuzz" / "mutate.json")
+    parser.add_argument("--state", type=Path, default=ROOT / "evidence" / "records" / "fuzz" / "mutate.json")
     parser.add_argument("--findings", type=Path, default=ROOT / "fuzz" / "findings")
     parser.add_argument("--bounds-check", action="store_true", help="compile the kernels with bounds checks")
     parser.add_argument("--batch", type=int, help="repeat the batch of this number, and write no counts")

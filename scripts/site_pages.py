@@ -40,7 +40,7 @@ def build(out: Path, repository: str | None = None) -> None:
             folder = PurePosixPath(page.relative_to(project / "docs").parent.as_posix())
             text = without_links_out(page.read_text(encoding="utf-8"), folder, repository)
             page.write_text(text.replace(COMMANDS, command_line(build_parser())), encoding="utf-8")
-        (project / "docs" / REPORT).write_text(report(ROOT / "results" / "demo"), encoding="utf-8")
+        (project / "docs" / REPORT).write_text(report(ROOT / "evidence" / "records" / "demo"), encoding="utf-8")
         if subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=project, check=False).returncode:
             raise SystemExit("The site was not built: a link leads nowhere, or zensical.toml has a mistake. See above.")
         shutil.rmtree(out, ignore_errors=True)

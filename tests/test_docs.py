@@ -242,7 +242,7 @@ def test_bash_blocks_are_bash() -> None:
 def test_the_tutorial_shows_what_make_demo_prints() -> None:
     blocks = pages.blocks(ROOT / "docs" / "tutorial.md")
     (shown,) = [block.code for block in blocks if block.mark.startswith("output of the demo")]
-    runs = find_runs([ROOT / "results" / "demo"])
+    runs = find_runs([ROOT / "evidence" / "records" / "demo"])
     printed = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("wire_bytes_up", "paper_bits")]
     assert [line.rstrip() for text in printed for line in text.splitlines() if line.strip()] == shown.splitlines()
 
@@ -310,7 +310,7 @@ def test_the_defaults_in_the_tables_are_those_of_the_code() -> None:
 
 
 def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:
-    records = sorted((ROOT / "results" / "demo").glob("*/seed-0/config.toml"))
+    records = sorted((ROOT / "evidence" / "records" / "demo").glob("*/seed-0/config.toml"))
     (names,) = re.findall(r"compare demo --methods (\S+) ", (ROOT / "Makefile").read_text())
     methods = {method.folder: method.settings for method in map(parse, names.split(","))}
     assert {path.parts[-3] for path in records} == methods.keys()

@@ -30,7 +30,7 @@ def test_it_learns_on_few_bytes(tmp_path: Path) -> None:
 
 
 def test_the_record_is_of_this_file_and_the_readme_shows_it() -> None:
-    runs = find_runs([ROOT / "results" / "own_task"])
+    runs = find_runs([ROOT / "evidence" / "records" / "own_task"])
     for run in runs:
         keys = ("method", "s0", "rule_s0", "error", "harm", "repair", "quantizer", "downlink", "workers")
         changes = {key: run.config[key] for key in keys if key in run.config}

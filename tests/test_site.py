@@ -77,7 +77,7 @@ def test_what_is_generated_is_there(site: Path) -> None:
     core = (site / "reference" / "python.html").read_text()
     assert 'id="adaquantfl.Accumulator.add"' in core
     assert "A refused frame" in core
-    assert (site / site_pages.REPORT).read_text() == site_pages.report(ROOT / "results" / "demo")
+    assert (site / site_pages.REPORT).read_text() == site_pages.report(ROOT / "evidence" / "records" / "demo")
 
 
 def test_links_out_of_docs_lead_into_the_repository_or_become_a_name() -> None:

@@ -153,7 +153,7 @@ def test_bfloat16_of_ml_dtypes_keeps_its_type() -> None:
 
 def test_the_page_has_the_records_figures() -> None:
     page = (ROOT / "docs" / "how-to" / "transport.md").read_text()
-    for row in json.loads((ROOT / "results" / "benchmarks" / "patches.json").read_text())["rows"]:
+    for row in json.loads((ROOT / "evidence" / "records" / "benchmarks" / "patches.json").read_text())["rows"]:
         for name, key in (("`aq.diff`", "ours"), ("XOR, zstd level 3", "xor_zstd")):
             found = row[key]
             cells = f"{found['bits']:.1f} | {found['diff']:.2f} | {found['patch']:.2f}"

@@ -1,4 +1,4 @@
-"""Runs in which clients, messages and the server fail: `studies/faults.py` plays them, and says what must hold."""
+"""Runs in which clients, messages and the server fail: studies.faults plays them, and says what must hold."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import adaquantfl as aq
-from studies import faults
-from studies.fault_record import Violation
-from studies.faults import Bench, Scenario
+from evidence.studies import faults
+from evidence.studies.fault_record import Violation
+from evidence.studies.faults import Bench, Scenario
 
 CHUNK = 25
 

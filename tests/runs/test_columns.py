@@ -129,4 +129,4 @@ def test_no_two_columns_share_a_name() -> None:
 @pytest.mark.parametrize("page", columns_page.pages(), ids=lambda page: page.name)
 def test_the_pages_list_the_columns(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert text == written(text, columns_page.pages()[page]), "run: python scripts/columns_page.py"
+    assert text == written(text, columns_page.pages()[page]), "run: python evidence/pages/columns_page.py"

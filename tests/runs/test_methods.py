@@ -11,7 +11,7 @@ from adaquantfl.errors import ConfigError
 from adaquantfl.rules.registry import methods
 from adaquantfl.runs import records
 from adaquantfl.runs.methods import parse, parse_list
-from studies import rivals
+from evidence.studies import rivals
 from support.small_runs import TINY, options
 
 

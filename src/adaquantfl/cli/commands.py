@@ -118,7 +118,7 @@ def reproduce(options: argparse.Namespace) -> int:
     from ..report import progress
 
     try:
-        from studies import command
+        from evidence.studies import command
     except ModuleNotFoundError:
         _mistyped("reproduce runs the studies of the source checkout, which are not part of the installed package.")
 

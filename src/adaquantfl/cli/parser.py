@@ -141,7 +141,7 @@ def _add_reproduce(to: Commands) -> None:
     only = "only this method; may be repeated (default: all six)"
     reproduce.add_argument("--method", action="append", default=[], metavar="M", help=only)
     _add_set(reproduce)
-    _add_folder(reproduce, "--records", "finished runs (default: results/paper, .../sensitivity, .../rivals)")
+    _add_folder(reproduce, "--records", "finished runs (default: evidence/records/paper, .../sensitivity, .../rivals)")
     _add_folder(reproduce, "--work", "runs in progress (default: runs/paper, .../sensitivity, .../rivals)")
     _add_quiet(reproduce)
 

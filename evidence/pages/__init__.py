@@ -1,0 +1,1 @@
+"""Generators of the figures and tables in README and docs, from the records."""

@@ -1,0 +1,137 @@
+"""Two ways to train: the package's own rounds, and a short loop for methods that the package does not have.
+
+The short loop has the same trainer, clients, seeds and evaluation; with float32 it gives the same model, bit for bit.
+Its bytes are those of the bare contents: it counts no headers and no checksums, which the package's own do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from adaquantfl.codecs.accumulator import Checked
+from adaquantfl.codecs.frame import read_frame
+from adaquantfl.codecs.raw import encode_float32
+from adaquantfl.engines.local import LocalEngine
+from adaquantfl.errors import Diverged
+from adaquantfl.protocol.arrays import Layout, Model, Vector
+from adaquantfl.protocol.cohort import Cohort
+from adaquantfl.protocol.updates import Update, Updates
+from adaquantfl.runs.config import Config
+from adaquantfl.runs.loop import Run
+from adaquantfl.training.task import Task
+from adaquantfl.training.trainer import Trainer
+from evidence.studies.floor.rivals import Rival, Shape
+
+_OTHER_BATCHES = 1_000_000  # rounds: more than any run has, so that nobody else draws these mini-batches
+MakeRival = Callable[[tuple[Shape, ...]], Rival]
+
+
+@dataclass(frozen=True)
+class Line:
+    """After a round: what the test set says where it was asked, and the bytes of all clients so far."""
+
+    round: int
+    value: float | None
+    up: int
+    down: int
+
+
+def engine_rounds(config: Config) -> Iterator[Line]:
+    """The package's own rounds."""
+    engine = LocalEngine(config)
+    try:
+        run = Run(config, engine)
+        while not run.finished:
+            line = run.play_round(lambda line: None)
+            value = line.get("test_accuracy", line.get("test_loss"))
+            yield Line(line["round"], value, line["wire_bytes_up"], line["wire_bytes_down"])
+    finally:
+        engine.close()
+
+
+def rival_rounds(config: Config, make: MakeRival, batches: int = 0) -> Iterator[Line]:
+    """The rounds of a method that the package does not have."""
+    return (line for line, _ in short_loop(config, make, batches))
+
+
+def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tuple[Line, Model]]:
+    """Each round's line and the model after it. batches: another number draws other mini-batches."""
+    task = Task.of(config)
+    trainer = Trainer(config, task)
+    layout = Layout.of(trainer.weights(), trainer.buffer_names)
+    rival = make(shapes(task, layout))
+    model, cohort = layout.split(trainer.weights(), copy=True), Cohort(trainer.examples, config.clients_per_round)
+    untouched = 4 * layout.buffers + layout.other_bytes
+    downlink = Downlink(4 * layout.dimension + untouched)
+    up, memory = 0, dict[int, Vector]()
+    for round in range(config.rounds):
+        shares, eta = cohort.draw(config.seed, round), config.learning_rate(round)
+        downlink.serve(shares.weights)
+        given: Any = layout.join(model, copy=False)
+        trained = {}
+        for client in shares.weights:
+            arrays, _ = trainer.train(client, given, round + batches * _OTHER_BATCHES, eta)
+            trained[client] = layout.split(arrays, copy=True)
+        updates = {client: after.weights - model.weights for client, after in trained.items()}
+        if not all(np.isfinite(update).all() for update in updates.values()):
+            raise Diverged(f"Round {round + 1}: a client's update is not finite.")
+        wanted = {c: u + np.float32(rival.kept) * memory[c] if c in memory else u for c, u in updates.items()}
+        sent = rival.exchange(wanted, shares.weights, config.seed, round)
+        if rival.kept:
+            memory |= {client: wanted[client] - values for client, values in sent.values.items()}
+        each = [_update(c, shares.weights[c], values, trained[c]) for c, values in sent.values.items()]
+        made = Updates(tuple(each), layout, model, shares.total, not shares.complete).sum()
+        step = made.update if rival.eta == 1.0 else np.float32(rival.eta) * made.update
+        model = Model(model.weights + step, made.buffers, made.others)
+        up += sent.up + untouched * len(each)
+        downlink.after_round(sent.step + untouched, shares.weights if sent.at_once else ())
+        value = None
+        if (round + 1) % config.evaluate_every == 0 or round + 1 == config.rounds:
+            value = _tested(trainer, task, layout.join(model, copy=False))
+        yield Line(round + 1, value, up, downlink.sent), model
+
+
+class Downlink:
+    """Bytes down: a client gets the steps that it missed, or the whole model where that is smaller."""
+
+    def __init__(self, whole: int) -> None:
+        self.sent, self._whole = 0, whole
+        self._steps: list[int] = []
+        self._holds: dict[int, int] = {}  # client -> how many steps are in its model
+
+    def serve(self, clients: Mapping[int, Any]) -> None:
+        """These clients get the present model."""
+        for client in clients:
+            missed = sum(self._steps[self._holds[client] :]) if client in self._holds else self._whole
+            self.sent += min(missed, self._whole)
+            self._holds[client] = len(self._steps)
+
+    def after_round(self, step: int, at_once: Any = ()) -> None:
+        """A step of this size leads to the new model; some clients got it within the round already."""
+        self._steps.append(step)
+        for client in at_once:
+            self.sent += step
+            self._holds[client] = len(self._steps)
+
+
+def shapes(task: Task, layout: Layout) -> tuple[Shape, ...]:
+    """The shape of each tensor of the vector, in its order."""
+    found = {name: tuple(p.shape) for name, p in task.build().named_parameters()}
+    return tuple(found[entry.name] for entry in layout.entries if entry.name in found)
+
+
+def _update(client: int, weight: float, values: Vector, trained: Model) -> Update:
+    data = encode_float32(values)
+    buffers = Checked.of(read_frame(encode_float32(trained.buffers)), weight) if len(trained.buffers) else None
+    return Update(client, weight, 1.0, data, Checked.of(read_frame(data), weight), buffers, trained.others)
+
+
+def _tested(trainer: Trainer, task: Task, weights: Any) -> float:
+    assert task.test is not None
+    tests = len(task.test)
+    measure = trainer.correct if task.accuracy else trainer.test_losses
+    return measure(0, tests, weights) / tests

@@ -1,0 +1,85 @@
+"""Who is compared. A method with something to tune has four settings, tried on a task that is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from adaquantfl.runs.config import Config, load_config
+from evidence.studies.floor import loop, rivals
+from evidence.studies.floor.powersgd import powersgd
+from evidence.studies.floor.tasks import MORE_ROUNDS, FloorTask
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to run a method: keys of a configuration, or a rival for the short loop, which can draw other batches."""
+
+    label: str
+    keys: dict[str, Any] = field(default_factory=dict)
+    rival: loop.MakeRival | None = None
+    batches: int = 0
+
+    def config(self, task: FloorTask, seed: int, rounds: int) -> Config:
+        """Of a run; patience is a tenth of float32's rounds, as DAdaQuant's authors have it."""
+        keys = {"method": "fp32", "downlink": "exact", **self.keys} if self.rival is None else {"method": "fp32"}
+        own = {"seed": seed, "rounds": rounds, "patience": max(1, task.rounds // 10)}
+        return load_config(task.source, {**task.settings, **keys, **own})
+
+    def rounds(self, config: Config) -> Iterator[loop.Line]:
+        if self.rival is None:
+            return loop.engine_rounds(config)
+        return loop.rival_rounds(config, self.rival, self.batches)
+
+
+FLOAT32, OURS, DEFAULT, CONSTANT = "float32", "cost-aware, centroid", "auto, late", "constant s, centroid"
+OUTER = "auto, late, outer step"  # tuned as SparseLoCo's is; larger steps make up for longer delays: error = 0.9
+OUTER_STEPS = (0.5, 1.0, 1.5, 2.0)
+CENTROID = {"quantizer": "centroid", "scope": "balanced"}
+
+
+def _rules(key: str, values: tuple[float, ...], keys: dict[str, Any]) -> tuple[Setting, ...]:
+    return tuple(Setting(f"{key} = {value:g}", {**keys, key: value}) for value in values)
+
+
+def _plain_step(eta: float) -> dict[str, float]:
+    """A server step of eta times the update, without momentum."""
+    return {"server_eta": eta, "server_momentum": 0.0}
+
+
+METHODS: dict[str, tuple[Setting, ...]] = {
+    FLOAT32: (Setting("", rival=rivals.frames(rivals.float32)),),
+    OURS: (Setting("nothing set", {"method": "cost-aware", "quantizer": "centroid"}),),
+    DEFAULT: (Setting("nothing set", {"method": "auto", "downlink": "late"}),),
+    OUTER: tuple(
+        Setting(
+            f"outer step {eta:g}",
+            {"method": "auto", "error": 0.9, "downlink": "late", "step": "momentum"} | _plain_step(eta),
+        )
+        for eta in OUTER_STEPS
+    ),
+    CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"method": "constant", **CENTROID}),
+    "AdaQuantFL": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "power"}),
+    # The same paper bits with fewer levels, so fewer bytes per round on this wire.
+    "AdaQuantFL (nearest)": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "nearest"}),
+    "DAdaQuant": _rules("rule_s0", (1, 2, 4, 8), {"method": "dadaquant"}),
+    "FedPAQ": tuple(Setting(f"s = {s}", rival=rivals.frames(rivals.fedpaq(s))) for s in (1, 3, 15, 255)),
+    "int8": (Setting("", rival=rivals.frames(rivals.int8)),),
+    "EDEN": tuple(Setting(f"{bits} bit", rival=rivals.frames(rivals.eden(bits))) for bits in (1, 2, 3, 4)),
+    "FedFQ": tuple(Setting(f"{bits:g} bit", rival=rivals.frames(rivals.fedfq(bits))) for bits in (0.25, 0.5, 1, 2)),
+    "top-k, error feedback": tuple(
+        Setting(f"{share:.1%}", rival=rivals.frames(rivals.top_k(share), kept=1.0))
+        for share in (0.001, 0.003, 0.01, 0.03)
+    ),
+    "SparseLoCo": tuple(
+        Setting(f"outer step {eta:g}", rival=rivals.frames(rivals.sparseloco, kept=0.95, eta=eta))
+        for eta in OUTER_STEPS
+    ),
+    "PowerSGD": tuple(Setting(f"rank {rank}", rival=powersgd(rank)) for rank in (1, 2, 3, 4)),
+}
+
+
+def rounds_of(method: str, task: FloorTask) -> int:
+    """How many rounds a method gets: float32's and 20 % more."""
+    return task.rounds if method == FLOAT32 else round(MORE_ROUNDS * task.rounds)

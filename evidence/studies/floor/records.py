@@ -1,0 +1,179 @@
+"""One line for each finished run, in one file for each task: settings, evaluations, bytes, and the code's commit."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from adaquantfl.errors import EngineError
+from evidence.studies.floor.methods import FLOAT32, METHODS, Setting, rounds_of
+from evidence.studies.floor.tasks import TRIAL, TRIAL_SEED, FloorTask
+from evidence.studies.reproduce import current_commit
+
+RECORDS = Path("evidence") / "records" / "floor"
+SMOOTHED = 5  # evaluations in the trailing mean of a curve
+WITHIN = 0.005  # of float32's final accuracy; of a loss, this share of it
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run. value: test accuracy or, where accuracy is False, test loss. failure: why it stopped early."""
+
+    task: str
+    method: str
+    setting: str
+    seed: int
+    accuracy: bool
+    round: list[int]
+    value: list[float]
+    up: list[int]
+    down: list[int]
+    failure: str
+    seconds: float
+    commit: str
+
+    @property
+    def smoothed(self) -> list[float]:
+        """The trailing mean of five evaluations; from the fifth on."""
+        ends = range(SMOOTHED, len(self.value) + 1)
+        return [sum(self.value[end - SMOOTHED : end]) / SMOOTHED for end in ends]
+
+    def final(self, rounds: int) -> float | None:
+        """The smoothed value after so many rounds."""
+        places = [place for place, one in enumerate(self.round[SMOOTHED - 1 :]) if one <= rounds]
+        complete = self.round and self.round[-1] >= rounds
+        return self.smoothed[places[-1]] if places and complete else None
+
+    def target(self, rounds: int) -> float:
+        """Within 0.5 points of this run's final accuracy; 0.5 % above its final loss."""
+        final = self.final(rounds)
+        if final is None:
+            return math.inf if self.accuracy else -math.inf
+        return final - WITHIN if self.accuracy else final * (1 + WITHIN)
+
+    def spent(self, target: float, which: str) -> float | None:
+        """What was spent when the smoothed curve first met the target, linear between two evaluations. None: never.
+
+        which: "up", "down", "both" or "round".
+        """
+        amounts = self._amounts(which)[SMOOTHED - 1 :]
+        sign, before = (1 if self.accuracy else -1), None
+        for value, amount in zip(self.smoothed, amounts, strict=True):
+            if sign * value >= sign * target:
+                if before is None or value == before[0]:
+                    return float(amount)
+                share = (target - before[0]) / (value - before[0])
+                return before[1] + share * (amount - before[1])
+            before = (value, float(amount))
+        return None
+
+    def _amounts(self, which: str) -> Sequence[float]:
+        if which == "both":
+            return [up + down for up, down in zip(self.up, self.down, strict=True)]
+        return {"up": self.up, "down": self.down, "round": self.round}[which]
+
+
+def load(task: str, records: Path = RECORDS) -> list[Record]:
+    """The finished runs of a task."""
+    path = records / f"{task}.jsonl"
+    return [Record(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def play(task: FloorTask, method: str, setting: Setting, seed: int, target: float | None, records: Path) -> Record:
+    """Carry a run out and write it down. Once float32's rounds are over, it ends where the target is met."""
+    began = time.perf_counter()
+    lines, failure = [], ""
+    config = setting.config(task, seed, rounds_of(method, task))
+    try:
+        for line in setting.rounds(config):
+            if line.value is None:
+                continue
+            lines.append(line)
+            if not math.isfinite(line.value):
+                failure = f"Round {line.round}: the test value is {line.value}."
+                break
+            so_far = _record(task, method, setting, seed, lines, failure, 0.0)
+            if target is not None and line.round >= task.rounds and so_far.spent(target, "up") is not None:
+                break
+    except EngineError as error:  # a training that diverges is a result
+        failure = str(error)
+    made = _record(task, method, setting, seed, lines, failure, time.perf_counter() - began)
+    records.mkdir(parents=True, exist_ok=True)
+    with (records / f"{task.name}.jsonl").open("a") as file:
+        file.write(json.dumps(asdict(made)) + "\n")
+    return made
+
+
+def chosen(method: str, records: Path = RECORDS) -> Setting | None:
+    """The setting with the fewest bytes up on the trial task, or the best final value where none got there.
+
+    None where trials are missing.
+    """
+    settings = METHODS[method]
+    if len(settings) == 1:
+        return settings[0]
+    found = {one.setting: one for one in load(TRIAL.name, records) if one.method == method}
+    floats = [one for one in load(TRIAL.name, records) if one.method == FLOAT32]
+    if not floats or any(setting.label not in found for setting in settings):
+        return None
+    target = floats[0].target(TRIAL.rounds)
+
+    def order(setting: Setting) -> tuple[float, float]:
+        one = found[setting.label]
+        return one.spent(target, "up") or math.inf, -(one.final(TRIAL.rounds) or 0.0)
+
+    return min(settings, key=order)
+
+
+def run_trials(records: Path) -> None:
+    """Try every setting that was not tried yet."""
+    for method, settings in METHODS.items():
+        if len(settings) > 1 or method == FLOAT32:
+            for setting in settings:
+                run_missing(TRIAL, method, setting, TRIAL_SEED, records)
+
+
+def run_missing(
+    task: FloorTask, method: str, setting: Setting, seed: int, records: Path, floor: Path | None = None
+) -> None:
+    """Carry a run out if it has no record; float32 of the same seed first, which is kept in `floor`."""
+    if any((one.method, one.setting, one.seed) == (method, setting.label, seed) for one in load(task.name, records)):
+        return
+    target = None
+    if method != FLOAT32:
+        floor = floor or records
+        run_missing(task, FLOAT32, METHODS[FLOAT32][0], seed, floor)
+        target = targets(task, floor)[seed]
+    made = play(task, method, setting, seed, target, records)
+    print(
+        f"{task.name} {method} {setting.label} seed {seed}: {made.value[-1:]} {made.seconds:.1f} s {made.failure}",
+        flush=True,
+    )
+
+
+def targets(task: FloorTask, records: Path = RECORDS) -> dict[int, float]:
+    """What a method has to reach, by seed: float32 says it."""
+    return {one.seed: one.target(task.rounds) for one in load(task.name, records) if one.method == FLOAT32}
+
+
+def _record(
+    task: FloorTask, method: str, setting: Setting, seed: int, lines: Sequence[object], failure: str, seconds: float
+) -> Record:
+    columns = {name: [getattr(line, name) for line in lines] for name in ("round", "value", "up", "down")}
+    commit = current_commit() if seconds else ""
+    accuracy = task.measure == "accuracy"
+    return Record(
+        task.name,
+        method,
+        setting.label,
+        seed,
+        accuracy,
+        **columns,
+        failure=failure,
+        seconds=round(seconds, 1),
+        commit=commit,
+    )
