@@ -6,7 +6,7 @@ python benchmarks/codec.py [--out evidence/records/benchmarks/codec.json]
 from __future__ import annotations
 
 import adaquantfl as aq
-from adaquantfl.cli import bench
+import speed
 from common import options, record
 
 if __name__ == "__main__":
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     rows = []
     for threads in (1, 2):
         aq.set_threads(threads)
-        some = list(bench.measure(plain=threads == 1))
-        print(bench.table(some), flush=True)
+        some = list(speed.measure(plain=threads == 1))
+        print(speed.table(some), flush=True)
         rows += [row.to_dict() for row in some]
     record(arguments.out, {"rows": rows})

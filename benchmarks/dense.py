@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from adaquantfl.cli.bench import best
-from adaquantfl.cli.targets import levels_of_entropy
 from adaquantfl.codecs import dense_wide
 from adaquantfl.codecs.dense_table import LevelTable
 from adaquantfl.codecs.kernels import dense, rans
 from adaquantfl.codecs.kernels.rans_vectors import LANES
+from speed import best
+from target_figures import levels_of_entropy
 
 SYMBOLS, REPEATS = 2**16, 500
 ENTROPIES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)

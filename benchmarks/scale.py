@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.cli.bench import gaussian
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.protocol.arrays import Model
 from adaquantfl.protocol.downlink import Change
@@ -28,6 +27,7 @@ from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import RunState, run
 from common import options, record
+from speed import gaussian
 
 S = 3
 MIDDLE = 11_181_642  # ResNet-18

@@ -1,4 +1,4 @@
-"""The figures of `adaquantfl bench` with their targets, as a record of several runs.
+"""The codec's figures with their targets, as a record of several runs.
 
 Noise only slows down, so the best run counts. A ratio to copy or to one thread can err both ways: its median counts.
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from statistics import median
 
-from adaquantfl.cli.targets import Figure, figures
 from common import options, record
+from target_figures import Figure, figures
 
 RUNS = 5
 RATIOS = ("of copy", "times as fast")

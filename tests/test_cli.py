@@ -29,7 +29,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for command in ("run", "compare", "report", "data", "bench", "warm", "inspect", "examples:"):
+    for command in ("run", "compare", "report", "data", "bench", "inspect", "examples:"):
         assert command in text
     for command in ("run", "compare", "report", "data", "inspect"):
         with pytest.raises(SystemExit) as stop:

@@ -15,7 +15,7 @@ import adaquantfl as aq
 from adaquantfl.cli import main
 from adaquantfl.cli.extras import EXTRAS
 from adaquantfl.runs import other_words
-from adaquantfl.runs.config import KEYS, LINK_KEYS, load_config, parse_override
+from adaquantfl.runs.config import KEYS, load_config, parse_override
 from support import small_runs
 from support.run_files import write_run
 
@@ -95,7 +95,6 @@ def test_a_mistake_is_refused_before_pytorch_is_loaded(tmp_path: Path) -> None:
         ("optimiser", "optimizer"),
         ("strategy", "method"),
         ("num_workers", "workers"),
-        ("bandwidth", "link.up_mbps"),
         ("Dirichlet_alpha", "partition"),
     ],
 )
@@ -131,7 +130,7 @@ def test_every_answer_names_keys_that_exist_and_shadows_none() -> None:
     assert named <= set(KEYS)
     for answer in set(other_words._ANSWERS.values()):
         for text in re.findall(r"\b((?:link\.)?\w+=[\w.:]+)", answer):
-            assert parse_override(text)[0].removeprefix("link.") in (*KEYS, *LINK_KEYS)
+            assert parse_override(text)[0].removeprefix("link.") in KEYS
 
 
 @pytest.mark.parametrize(

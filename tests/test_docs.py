@@ -19,7 +19,7 @@ import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
 from adaquantfl.report import tables
 from adaquantfl.runs import jobs
-from adaquantfl.runs.config import KEYS, Config, Link, config_of, load_config, parse_override
+from adaquantfl.runs.config import KEYS, Config, config_of, load_config, parse_override
 from adaquantfl.runs.methods import parse, parse_list
 from adaquantfl.runs.presets import preset_names
 from adaquantfl.runs.records import find_runs
@@ -298,7 +298,7 @@ def test_every_key_and_preset_is_documented() -> None:
 
 
 def test_the_defaults_in_the_tables_are_those_of_the_code() -> None:
-    defaults = {field.name: field.default for field in (*fields(Config), *fields(Link))}
+    defaults = {field.name: field.default for field in fields(Config)}
     settings, _, _ = (ROOT / "docs" / "configuration.md").read_text().partition("## What a run leaves behind")
     rows = re.findall(r"^\| (`[^|]*`) \| ([^|]+) \|", settings, re.MULTILINE)
     shown = {}
@@ -306,7 +306,7 @@ def test_the_defaults_in_the_tables_are_those_of_the_code() -> None:
         if set(keys := re.findall(r"`([\w-]+)`", names)) <= defaults.keys():
             shown |= dict(zip(keys, (json.loads(value.strip("`")) for value in values.split(", ")), strict=True))
     assert shown == {key: defaults[key] for key in shown}
-    assert defaults.keys() - shown.keys() == {"task_sha256", "method_sha256", "quantizer_sha256", "link"}
+    assert defaults.keys() - shown.keys() == {"task_sha256", "method_sha256", "quantizer_sha256"}
 
 
 def test_the_recorded_demo_is_the_one_that_make_demo_runs() -> None:

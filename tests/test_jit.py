@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 CODE = (
     "import numpy as np, adaquantfl as aq\n"
     "x = np.linspace(-1, 1, 1000, dtype=np.float32)\n"  # less than a block: few kernels to compile
@@ -62,22 +60,3 @@ def test_processes_that_compile_at_the_same_time_share_a_cache(tmp_path: Path) -
     both = [subprocess.Popen([sys.executable, "-c", CODE], env=environment, stdout=subprocess.PIPE) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) > 0
-
-
-@pytest.mark.slow
-def test_warm_compiles_every_kernel_that_sending_and_receiving_needs(tmp_path: Path) -> None:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "adaquantfl", "warm"]
-    first, second = (
-        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2)
-    )
-    assert str(tmp_path) in first
-    assert first.split()[0] != "0"
-    assert second.startswith("0 kernels compiled")
-    code = (
-        f"{CODE}\naq.decode(aq.compress(x, s=300, key=1, quantizer='rotated')).dequantize()\n"
-        "from adaquantfl.cli.warm import _kernels\n"
-        "print(sum(sum(kernel.stats.cache_misses.values()) for kernel in _kernels()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split()[-1] == "0"

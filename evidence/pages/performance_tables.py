@@ -204,7 +204,7 @@ with other work, so only ratios within one run can be compared. `adaquantfl benc
 
 ## Targets
 
-`adaquantfl bench`, which `benchmarks/targets.py` records. On "{speed["machine"]["cpu"]}", one thread except where it says 2:
+`benchmarks/targets.py`. On "{speed["machine"]["cpu"]}", one thread except where it says 2:
 
 {worst(speed["rows"])}
 
@@ -284,10 +284,8 @@ def compiling(record: dict[str, Any]) -> str:
     return f"""`benchmarks/compile.py`: CPU seconds of a process that sends or receives one frame of 100,000 elements. No kernel was
 compiled before. The machine was "{record["machine"]["cpu"]}", shared with other work. {record["numba"]:.1f} s of each are
 Numba's: importing it and compiling an empty function. The target is 2 s: {met} of
-{len(times)} figures meet it, and the largest is {max(times):.1f} s. Every kernel together, `adaquantfl warm`, takes
-{record["every_kernel"]:.0f} s (target: 25 s). Frames of `dense`, which `auto` often writes, take longest: kernels choose, write and
-read their table. An image or a fleet pays it once: run `adaquantfl warm` with NUMBA_CACHE_DIR on a
-folder that all processes can read.
+{len(times)} figures meet it, and the largest is {max(times):.1f} s. Frames of `dense`, which `auto` often writes, take
+longest: kernels choose, write and read their table. A machine pays it once.
 
 {table(header, lines)}"""
 

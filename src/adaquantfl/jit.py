@@ -60,7 +60,7 @@ def _cached(function: Function, **options: Any) -> Function:
 
 
 def _read_only(function: Function) -> Any:
-    """Kernels that are on disk where nothing can be written: in an image that `adaquantfl warm` has filled, say.
+    """Kernels that are on disk where nothing can be written: in an image, say.
 
     Numba leaves such a folder alone. RuntimeError where there is none.
     """

@@ -19,8 +19,7 @@ from adaquantfl.quantizers.balanced import balanced_stretch
 from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import CostAware, DAdaQuant, FixedStep
 from adaquantfl.rules.registry import BASELINES, methods
-from adaquantfl.runs.config import Config, Link
-from adaquantfl.runs.link import ReplyTiming, time_price
+from adaquantfl.runs.config import Config
 from support.rounds import EXAMPLES, federation, reply_of
 
 LENGTHS = (3000, 1000)
@@ -166,12 +165,6 @@ def test_a_round_costs_what_the_setting_counts(cost: Any, price: int) -> None:
         assert merged.costs == pytest.approx(up + down + 16)  # and the plan: round, s and eta
     else:
         assert merged.costs == pytest.approx(price * up)
-
-
-def test_time_is_a_cost_on_the_median_link() -> None:
-    link = Link(up_mbps=8.0, down_mbps=80.0, latency_ms=10.0)
-    price = time_price(Config(cost="time", link=link), [ReplyTiming(0, 1000, 2.0, 0.5)])
-    assert price(1_000_000, 1_000_000) == pytest.approx(1.0 + 0.1 + 0.02 + 2.5)
 
 
 def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew() -> None:

@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.image import imread
 
 from adaquantfl.errors import DataError
-from adaquantfl.report.figures import NAMES, STYLES, draw, figure, styles, timed
+from adaquantfl.report.figures import NAMES, STYLES, draw, figure, styles
 from adaquantfl.runs.records import find_runs, load_run
 
 MakeRun = Callable[..., Path]
@@ -16,7 +16,7 @@ MakeRun = Callable[..., Path]
 
 def test_every_figure_is_written_twice_and_is_not_blank(comparison: Path, tmp_path: Path) -> None:
     paths = draw(find_runs([comparison]), tmp_path / "figures")
-    assert [path.name for path in paths] == [f"{name}.{kind}" for name in NAMES[:-1] for kind in ("png", "pdf")]
+    assert [path.name for path in paths] == [f"{name}.{kind}" for name in NAMES for kind in ("png", "pdf")]
     for path in paths:
         assert path.stat().st_size > 5_000
         if path.suffix == ".png":
@@ -76,20 +76,6 @@ def test_a_dozen_variants_of_one_method_still_look_different() -> None:
     looks = styles(["AdaQuantFL", *(f"AdaQuantFL, s0 {s0}" for s0 in range(30))])
     assert len(set(looks.values())) == 31
     assert looks["AdaQuantFL"] == STYLES["AdaQuantFL"]
-
-
-def test_runs_over_links_are_drawn_against_time_too(make_run: MakeRun, tmp_path: Path) -> None:
-    runs = [load_run(make_run(method, method, seconds_a_round=30.0)) for method in ("adaquant", "2bit")]
-    assert "time.png" in [path.name for path in draw(runs, tmp_path / "figures")]
-    (axes,) = figure("time", runs).axes
-    assert axes.get_xlabel() == "Simulated time (min)"
-    assert np.asarray(axes.lines[0].get_xdata(), dtype=float)[-1] == 60 * 30 / 60
-
-
-def test_runs_without_a_link_have_no_time_axis(make_run: MakeRun) -> None:
-    runs = [load_run(make_run("a", seconds_a_round=30.0)), load_run(make_run("b", "2bit"))]
-    assert timed(runs[:1])
-    assert not timed(runs)
 
 
 def test_there_must_be_a_round_to_draw(make_run: MakeRun) -> None:

@@ -26,7 +26,6 @@ def test_columns_are_the_history_from_the_known_start_on(make_run: MakeRun) -> N
     assert shown["loss"] == [2.3, 1.0, None, 0.5]
     assert shown["paper_bits"] == [0, *(line["paper_bits"] for line in run.history)]
     assert shown["s"] == [None, *(line["s"] for line in run.history)]
-    assert "simulated_seconds" not in shown
     assert "seconds" not in shown  # this history has no time of whole rounds
     assert columns(load_run(make_run("going", losses=[1.0], finished=False)))["round"] == [1]
 

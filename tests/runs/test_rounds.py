@@ -17,8 +17,7 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.protocol.messages import Reply
 from adaquantfl.report.progress import numbers
 from adaquantfl.runs import loop
-from adaquantfl.runs.config import Config, Link, load_config
-from adaquantfl.runs.link import ReplyTiming, round_seconds, speeds
+from adaquantfl.runs.config import Config, load_config
 from adaquantfl.training import models
 from support.histories import interrupt_after
 from support.rounds import Played, altered
@@ -173,7 +172,7 @@ def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(sma
     assert loop.resume(tmp_path / "cut", connect=connect)["model_sha256"] == whole["model_sha256"]
 
 
-# Samples of clients, and time.
+# Samples of clients.
 
 
 @pytest.mark.parametrize(
@@ -183,9 +182,6 @@ def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(sma
         ({"loss": "full"}, "set loss = 'round'"),
         ({"loss_smoothing": 1.0}, "below 1"),
         ({"sampling": "best"}, "uniform"),
-        ({"link.up_mbps": 0}, "above 0"),
-        ({"link.up_mbp": 3}, "Did you mean 'up_mbps'"),
-        ({"link": 3}, "section"),
         ({"downlink": "exct"}, "Did you mean 'exact'"),
         ({"min_clients": 6}, "only 5 clients"),
         ({"round_timeout": 0}, "above 0"),
@@ -200,27 +196,3 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words:
 
 def test_a_sample_of_all_clients_can_measure_the_full_loss() -> None:
     assert partial(clients_per_round=5, loss="full").loss == "full"
-
-
-def test_a_round_takes_as_long_as_its_slowest_client() -> None:
-    link = Link(up_mbps=8, down_mbps=80, latency_ms=100, compute_seconds=0.5)
-    heard = [ReplyTiming(0, 1_000_000, 9, 9), ReplyTiming(1, 2_000_000, 9, 9)]
-    assert round_seconds(link, 0, heard, {0: 10_000_000, 1: 1_000_000}) == pytest.approx(0.2 + 0.1 + 2.0 + 0.5)
-    measured = replace(link, compute_seconds=0.0)
-    assert round_seconds(measured, 0, heard[:1], {0: 0}) == pytest.approx(0.2 + 1.0 + 18)
-
-
-def test_clients_speeds_vary_by_seed_and_not_by_round() -> None:
-    several = [speeds(0.5, 0, client) for client in range(2000)]
-    assert several[0] == speeds(0.5, 0, 0) != speeds(0.5, 1, 0)
-    assert np.std(np.log(several)) == pytest.approx(0.5, rel=0.05)
-    assert speeds(0.0, 0, 7) == (1.0, 1.0, 1.0)
-
-
-def test_simulated_time_adds_up_and_changes_nothing_else() -> None:
-    plain, timed = Played(partial(), 3), Played(partial(**{"link.up_mbps": 1.0}), 3)
-    assert plain.run.server.model.weights.tobytes() == timed.run.server.model.weights.tobytes()
-    assert not any("simulated_seconds" in line for line in plain.lines)
-    times = [line["simulated_seconds"] for line in timed.lines]
-    assert 0 < times[0] < times[1] < times[2]
-    assert all(line["clients"] == 2 for line in plain.lines)

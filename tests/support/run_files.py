@@ -27,10 +27,9 @@ def write_run(
     *,
     losses: list[float | None] | None = None,
     finished: bool = True,
-    seconds_a_round: float | None = None,
     **settings: Any,
 ) -> Path:
-    """`losses` has one entry a round; None is a round that did not evaluate the loss. seconds_a_round: simulated."""
+    """`losses` has one entry a round; None is a round that did not evaluate the loss."""
     directory.mkdir(parents=True)
     config: dict[str, Any] = {
         "dataset": "fmnist-sample",
@@ -68,8 +67,6 @@ def write_run(
             "seconds": {"train": 0.5},
             "clients": 4,
         }
-        if seconds_a_round is not None:
-            line["simulated_seconds"] = number * seconds_a_round
         if value is not None:
             loss = value
             line |= {"loss": value, "test_accuracy": 0.92 - 0.25 * min(value, 2.3)}

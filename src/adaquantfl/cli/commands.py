@@ -225,40 +225,13 @@ def gloo_secrets(options: argparse.Namespace) -> int:
 def bench(options: argparse.Namespace) -> int:
     """Measure this machine's codecs."""
     from ..threads import set_threads
-    from . import bench, targets
+    from . import bench
 
     if options.threads is not None and options.threads < 1:
         _mistyped("bench --threads takes a whole number from 1.")
-    if not (options.table or options.quick):
-        if options.threads is not None:
-            _mistyped("bench --threads goes with --table or --quick.")
-        figures = []
-        for figure in targets.figures():
-            figures.append(figure)
-            print(figure, flush=True)
-        print(targets.table(figures))
-        return 0
     set_threads(options.threads)
-    rows = []
-    for row in bench.measure(bench.DIMENSIONS[:1] if options.quick else bench.DIMENSIONS):
-        rows.append(row)
-        print(f"measured d = {row.d:,}, s = {row.s}, {row.codec}", file=sys.stderr)
-    print(bench.table(rows))
-    return 0
-
-
-def warm(options: argparse.Namespace) -> int:
-    """Compile every kernel."""
-    from .warm import warm
-
-    done = warm(lambda name: print(f"compiling: {name}", file=sys.stderr))
-    if not done.folders:
-        print("adaquantfl: no folder for compiled kernels can be written. Set NUMBA_CACHE_DIR.", file=sys.stderr)
-        return 1
-    print(
-        f"{done.compiled} kernels compiled, {done.loaded} were there already; {done.cpu_seconds:.1f} s of CPU. Kept in:"
-    )
-    print("\n".join(f"  {folder}" for folder in done.folders))
+    for line in bench.table():
+        print(line, flush=True)
     return 0
 
 

@@ -56,7 +56,6 @@ def build_parser() -> argparse.ArgumentParser:
         _add_flower,
         _add_gloo,
         _add_bench,
-        _add_warm,
         _add_inspect,
     ):
         add(chosen)
@@ -227,20 +226,9 @@ def _add_gloo(to: Commands) -> None:
 
 
 def _add_bench(to: Commands) -> None:
-    about = "Measure the codecs next to their targets, a copy of the vector and the entropy. Takes half a minute."
-    bench = _command(to, "bench", commands.bench, "this machine's codec speed", about, "bench --table --quick")
-    help = "every codec, dimension and s, also plain NumPy and PyTorch versions: minutes"
-    bench.add_argument("--table", action="store_true", help=help)
-    bench.add_argument("--quick", action="store_true", help="the table of the smallest dimension only")
-    _add_number(bench, "--threads", "threads of the table's kernels (default: all cores)")
-
-
-def _add_warm(to: Commands) -> None:
-    about = (
-        "Compile every kernel once and keep the machine code, for an image or a fleet. NUMBA_CACHE_DIR says where. "
-        "Other processes can read that folder, also where they cannot write it."
-    )
-    _command(to, "warm", commands.warm, "compile all kernels now", about, "warm")
+    about = "Measure the speed of the codecs, next to that of copying the vector."
+    bench = _command(to, "bench", commands.bench, "this machine's codec speed", about, "bench --threads 1")
+    _add_number(bench, "--threads", "threads of the kernels (default: all cores)")
 
 
 def _add_inspect(to: Commands) -> None:

@@ -1,6 +1,6 @@
 """The paper's figures 2 to 5 from run directories: loss, test accuracy and bits per element against bits sent.
 
-Runs with a [link] have the loss against simulated time too. Several seeds of one method become their mean with a band
+Several seeds of one method become their mean with a band
 from the lowest to the highest seed. Methods differ in colour, dash and marker, so that a grey print and a colour-blind
 reader can tell them apart.
 """
@@ -78,7 +78,7 @@ RC: Any = {
 # 2 to 16 bits per element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
 # and the cheap methods would share the first tenth of it.
 _FAR_APART = 8
-NAMES = ("loss", "accuracy", "bits", "wire", "overview", "time")
+NAMES = ("loss", "accuracy", "bits", "wire", "overview")
 
 
 def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
@@ -88,8 +88,7 @@ def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
     out_dir.mkdir(parents=True, exist_ok=True)
     paths = []
     measure = measure_of_test(runs)
-    absent = {"accuracy" if measure is None else "", "" if timed(runs) else "time"}
-    for name in (name for name in NAMES if name not in absent):
+    for name in (name for name in NAMES if name != "accuracy" or measure is not None):
         picture = figure(name, runs)
         stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
         options: dict[str, dict[str, Any]] = {"png": {"dpi": 180}, "pdf": {"metadata": {"CreationDate": None}}}
@@ -120,7 +119,7 @@ def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
         raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
     wide = name == "overview"
     rows, columns = (1, len(panels)) if wide else (len(panels), 1)
-    x = {"wire": "wire_bytes_up", "time": "simulated_seconds"}.get(name, "paper_bits")
+    x = "wire_bytes_up" if name == "wire" else "paper_bits"
     with matplotlib.rc_context(RC):
         layout = ConstrainedLayoutEngine(wspace=0.05 if wide else 0.0)
         size = (13.0 * columns / 3, 4.4) if wide else (6.4, 2.2 + 2.1 * rows)
@@ -132,11 +131,6 @@ def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
             axes.set_xlabel("")
         legend(picture, list(grid.flat), columns=6 if wide else 3)
     return picture
-
-
-def timed(runs: Sequence[RunRecord]) -> bool:
-    """Whether every run has simulated time, so that they can share that axis."""
-    return all("simulated_seconds" in run.history[-1] for run in runs if run.history)
 
 
 def styles(labels: Sequence[str]) -> dict[str, Style]:

@@ -44,7 +44,7 @@ class Column:
         return f"{self.label} (%)" if self.unit == "%" else self.label
 
 
-_LINK, _LOSSY, _COST_AWARE = "`[link]`", '`downlink = "lossy"`', '`method = "cost-aware"`'
+_LOSSY, _COST_AWARE = '`downlink = "lossy"`', '`method = "cost-aware"`'
 
 _ALL = (
     Column("round", "The number of the round, from 1.", summary="rounds",
@@ -99,9 +99,6 @@ _ALL = (
     Column("left_out", "The clients whose update the server step did not use.", section='`step = "krum"`'),
     Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
            section="an evaluation that refuses a loss"),
-    Column("simulated_seconds", "Simulated time over the links, since the start.",
-           unit="s", section=_LINK, summary="simulated_seconds", scalar="time/simulated", label="Simulated time", x=5,
-           caption="Time to reach a training loss on the configuration's [link]"),
     Column("seconds.round", "Time of the round, without its evaluation.", unit="s", scalar="time/round"),
     Column("seconds.train", "Time of local training, summed over clients.", unit="s", scalar="time/train"),
     Column("seconds.encode", "Time of quantizing and encoding, summed over clients.", unit="s", scalar="time/encode"),

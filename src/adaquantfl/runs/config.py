@@ -13,11 +13,11 @@ from ..errors import ConfigError
 from ..protocol.cohort import Cohort
 from ..protocol.downlink import Exact, Whole
 from ..protocol.lossy import Lossy
-from ..protocol.stages import Price, Stages
+from ..protocol.stages import Stages
 from ..protocol.step import STEPS, ServerStep
 from ..quantizers.base import Quantizer
 from ..rules import Rule, Undo
-from .config_checks import OWN, check, check_type
+from .config_checks import OWN, check
 from .other_words import no_such_key
 from .own_files import names_task, settled
 from .own_methods import find_method, find_quantizer
@@ -28,24 +28,6 @@ RESUMABLE = frozenset({
     "rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm",
     "norm_action", "tracking", "early_stopping",
 })  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Link:
-    """The clients' network, to turn bytes into time; the run itself does not depend on it."""
-
-    up_mbps: float = 10.0
-    down_mbps: float = 50.0
-    latency_ms: float = 20.0  # one way
-    variation: float = 0.0  # deviation of the logarithm of each client's speeds; 0.5: one in six is 1.6x slower
-    compute_seconds: float = 0.0  # a client's round; 0: as measured here
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            check_type(f"link.{field.name}", value, "float")
-            if value < 0 or (value == 0 and field.name.endswith("mbps")):
-                raise ConfigError(f"link.{field.name} = {value}: it must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -110,7 +92,7 @@ class Config:
     delay: float = 0.5  # with "cost-aware": the share of the rounds so far that updates may arrive late; 0: never late
     undo: float = 5.0  # "cost-aware" takes back a round whose clients saw this many times the usual loss
     undo_always: bool = False  # every rule does so, not only "cost-aware"
-    cost: str = "up"  # what "cost-aware" saves: bytes "up", in "both" directions, or "time" on the [link]
+    cost: str = "up"  # what "cost-aware" saves: bytes "up", or in "both" directions
     # The downlink.
     downlink: str = ""  # "model"; "exact": what leads to the new one. "late": quantized; with "auto" on your own task
     downlink_s0: int = 32  # levels of "lossy" at the start
@@ -136,7 +118,6 @@ class Config:
     evaluate_every: int = 5
     checkpoint_every: int = 10
     tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
-    link: Link | None = None  # the section [link]: simulated time
 
     def __post_init__(self) -> None:
         if self.method == "":
@@ -163,8 +144,8 @@ class Config:
         """The server step that `step` names."""
         return STEPS.find(self.step).of_config(self)
 
-    def stages(self, examples: tuple[int, ...] = (), time_price: Price | None = None) -> Stages:
-        """What a server of this run is put together from. examples: of each client. time_price: for cost = "time"."""
+    def stages(self, examples: tuple[int, ...] = ()) -> Stages:
+        """What a server of this run is put together from. examples: of each client."""
         return Stages.of(
             self.rule(),
             self.kind,
@@ -179,7 +160,7 @@ class Config:
             max_update_norm=self.max_update_norm,
             norm_action=self.norm_action,
             loss_smoothing=self.loss_smoothing,
-            cost=time_price if self.cost == "time" and time_price is not None else self.cost,
+            cost=self.cost,
         )
 
     def _downlink(self) -> str | Whole:
@@ -205,14 +186,13 @@ class Config:
         return self.eta * warm * self.eta_decay ** (round // self.eta_decay_every)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every key with its value, in the order above; a task or a data set; [link] and digests if there are any."""
+        """Every key with its value, in the order above; a task or a data set; digests if there are any."""
         without = {*(OWN if self.task else ("task", "task_sha256"))}
         without |= {key for key in ("method_sha256", "quantizer_sha256") if not getattr(self, key)}
         return {key: value for key, value in asdict(self).items() if value is not None and key not in without}
 
 
 KEYS = tuple(field.name for field in fields(Config))
-LINK_KEYS = tuple(field.name for field in fields(Link))
 
 
 def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -222,10 +202,7 @@ def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     else:
         values = settled(read_toml(source), Path(source).parent)
     for key, value in settled(overrides or {}, folder="").items():
-        section, dot, inner = key.partition(".")
-        if dot and not isinstance(values.setdefault(section, {}), dict):
-            raise ConfigError(f"{source}: {section} = {values[section]!r}, but it is a section: [{section}].")
-        (values[section] if dot else values)[inner or key] = value
+        values[key] = value
     try:
         return config_of(values)
     except ConfigError as error:
@@ -241,17 +218,7 @@ def config_of(values: Mapping[str, Any]) -> Config:
     for key in values:
         if key not in KEYS:
             raise ConfigError(no_such_key(key, KEYS))
-    complete: dict[str, Any] = {key: _link(value) if key == "link" else value for key, value in values.items()}
-    return Config(**{**dict.fromkeys(OWN if complete.get("task") else (), ""), **complete})
-
-
-def _link(section: Any) -> Link:
-    if not isinstance(section, Mapping):
-        raise ConfigError(f"link = {section!r}, but it is a section: [link] with {', '.join(LINK_KEYS)}.")
-    for key in section:
-        if key not in LINK_KEYS:
-            raise ConfigError(f"[link]: {no_such_key(key, LINK_KEYS)}")
-    return Link(**section)
+    return Config(**{**dict.fromkeys(OWN if values.get("task") else (), ""), **values})
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -264,9 +231,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, value = key.strip(), value.strip()
     if not equals or not key or not value:
         raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set rounds=20.")
-    valid = (*KEYS, *(f"link.{name}" for name in LINK_KEYS))
-    if key not in valid:
-        raise ConfigError(f"--set {text}: {no_such_key(key, valid)}")
+    if key not in KEYS:
+        raise ConfigError(f"--set {text}: {no_such_key(key, KEYS)}")
     try:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:

@@ -30,7 +30,7 @@ _AT_LEAST = {
 _BELOW_ONE = ("loss_smoothing", "momentum", "validation")
 _CHOICES = {
     "rounding": tuple(ROUNDINGS), "loss": ("full", "round"),
-    "cost": ("up", "both", "time"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
+    "cost": ("up", "both"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
     "tracking": TRACKERS, "optimizer": ("sgd", "adamw"), "eta_schedule": ("step", "cosine"),
 }  # fmt: skip
 _KINDS = {"int": "an integer (a whole number)", "float": "a number", "str": "text", "bool": "true or false"}
@@ -49,8 +49,7 @@ _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 def check(config: Config) -> None:
     """ConfigError where a run of this configuration is not possible."""
     for field in fields(config):
-        if field.name != "link":
-            check_type(field.name, getattr(config, field.name), str(field.type))
+        check_type(field.name, getattr(config, field.name), str(field.type))
     if given := [key for key in OWN if config.task and getattr(config, key)]:
         raise ConfigError(
             f"{given[0]} = {getattr(config, given[0])!r} does not go with task = {config.task!r}, which has data and a "

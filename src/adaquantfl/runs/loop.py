@@ -22,7 +22,6 @@ from . import columns, own_files, own_methods
 from .config import Config, load_config
 from .directory import RunDirectory
 from .evaluation import Evaluation
-from .link import ReplyTiming, round_seconds, time_price
 from .preflight import check_changes, check_free
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ class RunState:
     latest_round: int
     rule_loss: float
     seconds: float = 0.0
-    simulated_seconds: float = 0.0
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
     lowest: float | None = None
     stale: int = 0
@@ -77,9 +75,8 @@ class Run:
 
     def __init__(self, config: Config, engine: Engine, saved: Mapping[str, Any] | None = None) -> None:
         self.config, self.engine = config, engine
-        self._heard: list[ReplyTiming] = []  # of the present round
         trainer = engine.player.trainer
-        stages = config.stages(trainer.examples, time_price(config, self._heard))
+        stages = config.stages(trainer.examples)
         if saved is None:
             began = time.perf_counter()
             self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
@@ -134,11 +131,9 @@ class Run:
 
     def _exchange(self) -> dict[str, Any]:
         began, config, server = time.perf_counter(), self.config, self.server
-        self._heard.clear()
         loss = self.state.rule_loss if config.loss == "full" else None
         orders = server.open(eta=config.learning_rate(self.state.round), loss=loss)
-        bytes_down = {client: len(order) for client, order in orders.items()}
-        server_seconds = 0.0
+        server_seconds = train_seconds = encode_seconds = 0.0  # added up over clients, who work side by side
         for client, answer in self.engine.train(server, orders):
             arrived = time.perf_counter()
             if isinstance(answer, Failure):
@@ -146,7 +141,8 @@ class Run:
                 continue
             try:
                 server.receive(client, answer.reply)
-                self._heard.append(ReplyTiming(client, len(answer.reply), answer.train_seconds, answer.encode_seconds))
+                train_seconds += answer.train_seconds
+                encode_seconds += answer.encode_seconds
             except Refused:
                 pass  # the server has noted why, and the history will say so
             server_seconds += time.perf_counter() - arrived
@@ -155,19 +151,15 @@ class Run:
         ended = time.perf_counter()
         server_seconds += ended - closing
         state = self.state
-        simulated = state.simulated_seconds
-        if config.link is not None:
-            simulated += server_seconds + round_seconds(config.link, config.seed, self._heard, bytes_down)
-            line = {**line, "simulated_seconds": simulated}
         current = server.current
         self.state = replace(
-            state, round=current.round, s=current.rule.s, ledger=current.ledger, simulated_seconds=simulated,
+            state, round=current.round, s=current.rule.s, ledger=current.ledger,
             seconds=state.seconds + ended - began,
         )  # fmt: skip
         seconds = {
             "round": ended - began,
-            "train": sum(one.train_seconds for one in self._heard),  # added up over clients, who work side by side
-            "encode": sum(one.encode_seconds for one in self._heard),
+            "train": train_seconds,
+            "encode": encode_seconds,
             "aggregate": server_seconds,
         }
         return {**line, "seconds": seconds}

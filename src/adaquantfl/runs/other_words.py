@@ -42,7 +42,6 @@ _PROX = "The factor of FedProx's penalty is `prox`, such as prox=0.01."
 _CLIP = "`clip_gradient` limits the gradient of a step; `max_update_norm` limits a client's update."
 _STOP = "`early_stopping` is a number of evaluations and needs `validation`; `target_loss` stops at a training loss."
 _SCOPE = "`scope` says what shares one norm: tensor, whole, balanced, or a number of elements per bucket."
-_LINK = "Network speeds are in the section link: link.up_mbps=10, link.down_mbps=50, link.latency_ms=20."
 _TIMEOUT = "The seconds that a client may take are `round_timeout`."
 _ROBUST = "`step` says how updates are combined: sum (the default), median, trimmed-mean, krum, momentum, adam or yogi."
 
@@ -78,7 +77,6 @@ _SAID_BY = {
     _CLIP: "grad_clip clip max_grad_norm clip_norm gradient_clip gradient_clipping clipping",
     _STOP: "stop early_stop target target_accuracy tolerance",
     _SCOPE: "bucket bucket_size per_layer layerwise per_tensor group_size block_size",
-    _LINK: "bandwidth up_mbps down_mbps latency latency_ms uplink network_speed",
     _TIMEOUT: "timeout client_timeout",
     _ROBUST: "aggregation aggregator server_optimizer server_opt fedavg fedadam robust",
 }

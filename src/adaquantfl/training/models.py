@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from .catalogue import find_model
 from .chance import repeatable
-from .small_maps import SmallMapConv2d
 
 CLASSES = 10
 
@@ -48,16 +47,16 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            SmallMapConv2d(channels_in, channels_out, 3, stride=stride, padding=1),
+            nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
             nn.BatchNorm2d(channels_out),
             nn.ReLU(),
-            SmallMapConv2d(channels_out, channels_out, 3, padding=1),
+            nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
             nn.BatchNorm2d(channels_out),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels_out:
             self.shortcut = nn.Sequential(
-                SmallMapConv2d(channels_in, channels_out, 1, stride=stride),
+                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False),
                 nn.BatchNorm2d(channels_out),
             )
 

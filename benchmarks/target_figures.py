@@ -1,4 +1,4 @@
-"""The figures of `adaquantfl bench`: this machine's speed against the targets, in less than half a minute.
+"""The codec's figures: this machine's speed against the targets, in less than half a minute.
 
 Speeds of long vectors are shares of np.copyto of the same vector, or symbols per second. One thread and its CPU time,
 which others' work on the machine disturbs least, except where a line says otherwise; the fastest of several runs.
@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
-from ..codecs.accumulator import Accumulator
-from ..codecs.coding import Encoder, compress, encode
-from ..codecs.dense_table import entropy_bytes, histogram
-from ..quantizers.levels import Levels, level_dtype
-from ..threads import cores, over_ranges, set_threads
-from .bench import Vector, best, gaussian
+from adaquantfl.codecs.accumulator import Accumulator
+from adaquantfl.codecs.coding import Encoder, compress, encode
+from adaquantfl.codecs.dense_table import entropy_bytes, histogram
+from adaquantfl.quantizers.levels import Levels, level_dtype
+from adaquantfl.threads import cores, over_ranges, set_threads
+from speed import Vector, best, gaussian
 
 LONG, MIDDLE, SHORT = 11_181_642, 1_663_370, (1_000, 10_000, 100_000)  # elements: ResNet-18, the paper's CNN, adapters
 ENTROPIES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)  # bits per element
