@@ -25,7 +25,6 @@ import adaquantfl.codecs.kernels.nonzeros
 import adaquantfl.codecs.kernels.rans
 import adaquantfl.codecs.kernels.sparse
 import adaquantfl.quantizers.centroid
-import adaquantfl.quantizers.dithered
 import adaquantfl.quantizers.eden
 import adaquantfl.quantizers.lattice
 import adaquantfl.quantizers.natural

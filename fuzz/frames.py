@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.codecs.dense_wide import TAG as WIDE
-from adaquantfl.codecs.factors import read_factors
 from adaquantfl.codecs.varints import varint
 from adaquantfl.quantizers import Quantizer
-from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import by_tag, find, names
 from support.frames import framed, wide_body
 
 FIXED_PART = struct.Struct("<4sBBBBIIQQ")
 CODECS = ("fixed", "sparse", "dense")
-MIXED, SHAPED = 16, 17
-TAGS_OF_LEVELS = range(SHAPED + 1)
-TAGS = (*TAGS_OF_LEVELS, 18, 127, 128, 254, 255)
+TAGS_OF_LEVELS = (0, 1, 2, 3, *range(6, 16))
+TAGS = (*range(17), 127, 128, 254, 255)
 LEVELS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 126, 127, 128, 255, 256, 32767, 32768, 65534, 65535, 65536, 2**32 - 1)
 SIZES = (
     0,
@@ -57,11 +54,6 @@ FLOATS = tuple(
         0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001,
     )
 )  # fmt: skip
-FACTORS = (
-    Matrix(0, Axis(8, 1, bytes(range(0, 64, 8))), Axis(8, 3, bytes([4, 0, 2]))),
-    Matrix(0, Axis(16, 5, bytes([1, 0, 1, 2])), Axis(4)),
-    Matrix(0, Axis(1), Axis(64, 1, bytes(64))),
-)  # of 64 elements
 LARGE = 0.001  # of the mutants start from a frame of more than one block; they take a thousand times as long
 BYTES = (0, 1, 2, 3, 15, 16, 17, 32, 33, 127, 128, 129, 254, 255)
 
@@ -80,7 +72,6 @@ class Parts:
     scales: bytes
     numbers: bytes
     key: bytes
-    factors: bytes
     body: bytes
     version: int = 1
     lie: int = 0
@@ -97,7 +88,7 @@ class Parts:
             b"AQFL", self.version, self.quantizer, self.codec, self.layout, self.s, self.scales_count, self.dimension,
             max(0, len(self.body) + self.lie),
         )  # fmt: skip
-        head += self.lengths + self.scales + self.numbers + self.key + self.factors
+        head += self.lengths + self.scales + self.numbers + self.key
         data = head + bytes(-len(head) % 8) + self.body
         return data + zlib.crc32(data).to_bytes(4, "little")
 
@@ -115,10 +106,8 @@ def take_apart(frame: bytes) -> Parts:
     place += 4 * count
     more = _number_size(kind) * kind.numbers(count) if kind else 0
     numbers, key = frame[place : place + more], frame[place + more : place + more + 8] if kind and kind.keyed else b""
-    place += more + len(key)
-    end = read_factors(memoryview(frame), place, d)[1] if kind and kind.shaped else place
     body = frame[len(frame) - 4 - size : -4]
-    return Parts(quantizer, codec, layout, s, count, d, lengths, scales, numbers, key, frame[place:end], body, version)
+    return Parts(quantizer, codec, layout, s, count, d, lengths, scales, numbers, key, body, version)
 
 
 def _number_size(kind: Quantizer) -> int:
@@ -142,13 +131,6 @@ def seeds() -> list[Parts]:
                             found.append(take_apart(frame))
         found += _wide_seeds(rng, d)
         found.append(take_apart(aq.encode_float32(x)))
-    levels = aq.quantize(x, 20, 1, quantizer="shaped")
-    for factors in FACTORS:
-        found += [take_apart(aq.encode(replace(levels, factors=(factors,)), codec)) for codec in CODECS]
-    x = rng.standard_normal(590).astype(np.float32)  # long enough for rotated blocks of mixed
-    found += [
-        take_apart(aq.compress(x, s, 1, codec, [580, 10], quantizer="mixed")) for s in (4, 40) for codec in CODECS
-    ]
     return found
 
 
@@ -170,7 +152,7 @@ def large_seeds() -> list[Parts]:
             for codec in CODECS:
                 found.append(take_apart(aq.compress(x, s, 1, codec, [d - 7, 7])))
         found += _wide_seeds(rng, d)
-        for name in ("centroid", "lattice", "dithered"):
+        for name in ("centroid", "lattice"):
             found.append(take_apart(aq.compress(x, 3, 1, quantizer=name)))
     return found
 
@@ -183,7 +165,7 @@ class Mutator:
         self._edits = (
             self._edit_body, self._edit_body, self._edit_body, self._edit_scales, self._edit_scales, self._edit_numbers,
             self._edit_levels, self._edit_quantizer, self._edit_codec, self._edit_segments, self._edit_segments,
-            self._edit_dimension, self._edit_key, self._edit_factors, self._splice_body,
+            self._edit_dimension, self._edit_key, self._splice_body,
             self._splice_body, self._splice_head, self._lie,
         )  # fmt: skip
 
@@ -215,10 +197,7 @@ class Mutator:
         parts.scales = self._floats(parts.scales)
 
     def _edit_numbers(self, parts: Parts) -> None:
-        if parts.quantizer in (MIXED, SHAPED):
-            parts.numbers = _edited(parts.numbers, self.chance)
-        else:
-            parts.numbers = self._floats(parts.numbers)
+        parts.numbers = self._floats(parts.numbers)
 
     def _floats(self, data: bytes) -> bytes:
         chance = self.chance
@@ -241,9 +220,6 @@ class Mutator:
 
     def _edit_key(self, parts: Parts) -> None:
         parts.key = self.chance.choice((b"", bytes(8), b"\xff" * 8, self.chance.getrandbits(64).to_bytes(8, "little")))
-
-    def _edit_factors(self, parts: Parts) -> None:
-        parts.factors = _edited(parts.factors, self.chance) if parts.factors else b""
 
     def _edit_dimension(self, parts: Parts) -> None:
         chance = self.chance
@@ -278,7 +254,7 @@ class Mutator:
     def _splice_head(self, parts: Parts) -> None:
         other = self.chance.choice(self.pool)
         parts.quantizer, parts.s, parts.numbers = other.quantizer, other.s, other.numbers
-        parts.key, parts.factors = other.key, other.factors
+        parts.key = other.key
 
     def _lie(self, parts: Parts) -> None:
         chance = self.chance
@@ -302,7 +278,6 @@ def _repair(parts: Parts) -> None:
         size = _number_size(kind) * kind.numbers(wanted)
         parts.numbers = (parts.numbers + FLOATS[5] * (size // 4 + 1))[:size]
     parts.key = (parts.key or bytes(8)) if kind.keyed else b""
-    parts.factors = (parts.factors or b"\0") if kind.shaped else b""
 
 
 def _edited(data: bytes, chance: Random) -> bytes:

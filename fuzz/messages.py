@@ -47,7 +47,6 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"rule": CostAware(s0=2.0, every=1), "quantizer": "uniform", "downlink": "exact"},
     {"rule": aq.Fixed(bits=3), "quantizer": "centroid", "downlink": "model", "max_update_norm": "10x"},
     {"rule": aq.Fixed(bits=1), "quantizer": "centroid", "downlink": "exact", "columns": 400},  # relays short frames
-    {"rule": aq.Fixed(bits=1), "quantizer": "mixed", "downlink": "exact", "columns": 400},
 )
 
 

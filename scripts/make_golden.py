@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import find
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "codecs" / "golden"
@@ -58,8 +57,6 @@ RIVALS: dict[str, tuple[str, str, str, int, list[int], list[float], list[int] | 
     "uniform-linf": ("uniform", "linf", "fixed", 2, SMALL, [0.5], None, None),
     "rotated-linf": ("rotated", "linf", "dense", 2, SMALL, [1.0, 0.25], [8, 4], None),
     "rotated-l2": ("rotated", "l2", "fixed", 3, SMALL[:8], [2.0], None, None),
-    "dithered-l2": ("dithered", "l2", "sparse", 2, SMALL, [1.0, 3.0], [7, 5], [0.75, 1.5]),
-    "dithered-linf": ("dithered", "linf", "fixed", 5, SMALL, [1.0], None, [0.5]),
     "lattice-l2": ("lattice", "l2", "fixed", 1, [4, -4, 3, 0, 1, 2, -1], [1.0, 2.0], [3, 4], None),
     "lattice-linf": ("lattice", "linf", "dense", 9, SMALL, [1.0], None, None),
     "eden": ("eden", "", "dense", 2, [1, -1, 2, 1, -2, -1, 1, 2], [0.5, 0.0], [4, 4], None),
@@ -69,31 +66,7 @@ RIVALS: dict[str, tuple[str, str, str, int, list[int], list[float], list[int] | 
     "natural-linf": ("natural", "linf", "fixed", 127, [127, -126, 0, 1], [1.0], None, None),
     "stc": ("stc", "", "sparse", 400, [0] * 500 + [1, -1], [0.01], None, None),
     "nearest": ("nearest", "linf", "fixed", 127, [127, -126, 0, 1], [1.0, 0.5], [3, 1], None),
-    "mixed": (
-        "mixed",
-        "",
-        "sparse",
-        3,
-        [0, 1, -1, 2, 0, 3, -2, *[0] * 100, 1, -3, *[0] * 150, 2, 0, 0, 0],
-        [0.5, 0.25, 0.125],
-        [3, 4, 256],
-        [70, 127, -1400],
-    ),
-    "shaped": (
-        "shaped",
-        "",
-        "sparse",
-        3,
-        [0, 1, -1, 2, 0, 3, -2, *[0] * 100, 1, -3, *[0] * 126, 2, -1, 1, 3],
-        [0.5, 0.25, 0.125],
-        [3, 4, 232],
-        [70, 127, 40],
-    ),
     "fitted": ("fitted", "linf", "sparse", 3, [3, 0, 0, -1, 0, 2], [1.5, 0.75], [4, 2], None),
-}
-# name: matrices, each its start, then rows and columns: their number, the size of a group, the exponents
-FACTORS: dict[str, list[list[Any]]] = {
-    "shaped": [[3, 12, 5, [0, 7, 3], 6, 0, []], [79, 8, 1, [4, 4, 5, 6, 6, 5, 5, 4], 20, 3, [0, 63, 2, 1, 0, 1, 0]]],
 }
 FLOAT32 = [0.0, 1.5, -2.0, 1e-45, -3.4028234663852886e38]
 
@@ -125,20 +98,13 @@ def frames() -> dict[str, tuple[bytes, Entry]]:
             norm,
             KEY if find(quantizer).keyed else None,
             None if numbers is None else np.array(numbers, dtype=np.float32),
-            factors_of(FACTORS.get(name, [])),
         )
         further = {"quantizer": quantizer, "norm": norm, "key": levels.key, "numbers": numbers}
-        further |= {"factors": FACTORS[name]} if name in FACTORS else {}
         floats = [float(f"{value:.6g}") for value in levels.dequantize()[-16:]]
         made[name] = aq.encode(levels, codec), {"codec": codec} | further | describe(levels) | {"floats": floats}
     exact = np.array(FLOAT32, dtype=np.float32)
     made["float32"] = aq.encode_float32(exact), {"codec": "float32", "x": exact.tolist()}
     return made
-
-
-def factors_of(rows: list[list[Any]]) -> tuple[Matrix, ...]:
-    """Matrices as `Levels` has them."""
-    return tuple(Matrix(one[0], Axis(*one[1:3], bytes(one[3])), Axis(*one[4:6], bytes(one[6]))) for one in rows)
 
 
 def describe(levels: aq.Levels) -> Entry:

@@ -85,7 +85,6 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "cost-aware some clients": {"method": "cost-aware", **SURVEYED, **TEN},
     "rotated": {"quantizer": "rotated"},
-    "dithered": {"quantizer": "dithered", "method": "2bit"},
     "lattice": {"quantizer": "lattice"},
     "eden": {"quantizer": "eden", "method": "2bit"},
     "centroid": {"quantizer": "centroid"},

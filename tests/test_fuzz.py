@@ -34,7 +34,7 @@ def test_a_batch_is_repeated_by_its_number() -> None:
 
 def test_seeds_are_put_together_as_they_were() -> None:
     x = np.linspace(-1, 1, 20, dtype=np.float32)
-    for name in ("uniform", "dithered", "centroid"):
+    for name in ("uniform", "lattice", "centroid"):
         frame = aq.compress(x, 3, 1, segments=[16, 4], quantizer=name)
         assert frames.take_apart(frame).build() == frame
 

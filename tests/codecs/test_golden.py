@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import find, names
 from support import reference_decoder as reference
 from support import reference_quantizers
@@ -40,10 +39,6 @@ def expected_levels(name: str) -> aq.Levels:
         rival = {}
     if rival.get("numbers") is not None:
         rival["numbers"] = np.array(rival["numbers"], dtype=np.float32)
-    if "factors" in entry:
-        rival["factors"] = tuple(
-            Matrix(one[0], Axis(*one[1:3], bytes(one[3])), Axis(*one[4:6], bytes(one[6]))) for one in entry["factors"]
-        )
     return aq.Levels(np.repeat(levels, times), scales[0] if whole else scales, entry["s"], segments, **rival)
 
 

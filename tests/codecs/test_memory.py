@@ -73,8 +73,8 @@ def test_an_encoder_writes_the_bytes_of_compress(codec: str, s: int) -> None:
 
 def test_an_encoder_takes_other_quantizers_norms_and_segments() -> None:
     x = update(0)[:5000]
-    assert aq.Encoder("dense", "dithered", "linf").compress(x, 3, 1, [2000, 3000], 2.0) == aq.compress(
-        x, 3, 1, "dense", [2000, 3000], 2.0, "dithered", "linf"
+    assert aq.Encoder("dense", "lattice", "linf").compress(x, 3, 1, [2000, 3000], 2.0) == aq.compress(
+        x, 3, 1, "dense", [2000, 3000], 2.0, "lattice", "linf"
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy.typing as npt
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.quantizers.factors import Axis, Matrix
 from adaquantfl.quantizers.registry import find, names
 from support import reference_decoder as reference
 from support import reference_quantizers
@@ -135,40 +133,6 @@ def test_both_decoders_make_the_same_floats(name: str, norm: str, rng: np.random
         assert read == as_read(levels)
         ours = levels.dequantize()
         np.testing.assert_allclose(ours, reference_quantizers.floats(read), rtol=1e-5, atol=2e-6 * np.abs(ours).max())
-
-
-@few_or_many(20, 200)
-def test_both_decoders_make_the_same_of_factors(frames: int, rng: np.random.Generator) -> None:
-    refused = 0
-    for client in range(frames):
-        x = rng.standard_t(2, 400).astype(np.float32)
-        levels = aq.quantize(x, int(rng.integers(1, 60)), client, [70, 330], quantizer="shaped")
-        levels = replace(levels, factors=draw_factors(rng, 400))
-        frame = aq.encode(levels)
-        read = reference.decode(frame)
-        assert read == as_read(levels) == as_read(aq.decode(frame))
-        ours = levels.dequantize()
-        np.testing.assert_allclose(ours, reference_quantizers.floats(read), rtol=1e-5, atol=2e-6 * np.abs(ours).max())
-        refused += 10 - read_by_both([mutated(frame, rng) for _ in range(10)], 400)
-    assert refused > frames
-
-
-def draw_factors(rng: np.random.Generator, d: int) -> tuple[Matrix, ...]:
-    found, start = [], int(rng.integers(0, 20))
-    while True:
-        rows, columns = (int(rng.integers(1, 30)) for _ in range(2))
-        if start + rows * columns > d:
-            return tuple(found)
-        if rows * columns >= 64:
-            axes = []
-            for size in (rows, columns):
-                group = int(rng.integers(0, size + 1))
-                count = -(-size // group) if group else 0
-                steps = rng.integers(-2, 3, count).cumsum() if rng.random() < 0.5 else rng.integers(-32, 32, count)
-                axes.append(Axis(size, group, np.clip(20 + steps, 0, 63).astype(np.uint8).tobytes()))
-            found.append(Matrix(start, *axes))
-            start += rows * columns
-        start += int(rng.integers(0, 9))
 
 
 @few_or_many(40, 400)

@@ -27,7 +27,7 @@ RULES: dict[str, aq.Rule] = {
     "dadaquant": DAdaQuant(s0=2, patience=2),
     "fixed-step": FixedStep(resolution=0.2),
 }
-QUANTIZERS = ("uniform", "rotated", "dithered", "lattice", "eden", "centroid", "natural", "stc", "nearest", "fitted")
+QUANTIZERS = ("uniform", "rotated", "lattice", "eden", "centroid", "natural", "stc", "nearest", "fitted")
 DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64), "late": "late"}
 
 

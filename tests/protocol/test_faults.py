@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "another s": (with_frame(frame_of(np.ones(D), s=9)), "s = 9, but the round's plan says s = 2"),
     "other segments": (with_frame(aq.compress(np.ones(D), 2, 0, segments=[D // 2, D // 2])), "segments"),
     "float32": (with_frame(aq.encode_float32(np.ones(D, np.float32))), "not made by uniform"),
-    "another quantizer": (with_frame(aq.compress(np.ones(D), 2, 0, quantizer="dithered")), "not made by uniform"),
+    "another quantizer": (with_frame(aq.compress(np.ones(D), 2, 0, quantizer="lattice")), "not made by uniform"),
     "another norm": (with_frame(aq.compress(np.ones(D), 2, 0, segments=[D], norm="linf")), "norm 'l2'"),
     "NaN loss": (lambda round, client, reply: replace(reply, loss=math.nan), "diverged"),
     "buffers from nowhere": (lambda round, client, reply: replace(reply, buffers=b"??"), "buffers"),
@@ -116,7 +116,7 @@ def test_float32_is_not_taken_for_levels_nor_levels_for_float32() -> None:
     assert "float32" in run.play()["missing"][1]
 
 
-LEVELS = [name for name in names() if find(name).follows_rule and not find(name).levels_by_update]
+LEVELS = [name for name in names() if find(name).follows_rule]
 
 
 @pytest.mark.parametrize("quantizer", LEVELS)
@@ -137,7 +137,7 @@ def test_the_s_of_every_quantizers_frame_is_checked(quantizer: str, s: int) -> N
 
 @pytest.mark.parametrize("quantizer", names())
 def test_the_frame_of_another_quantizer_is_refused(quantizer: str) -> None:
-    other = "dithered" if quantizer != "dithered" else "uniform"
+    other = "lattice" if quantizer != "lattice" else "uniform"
     frame = aq.compress(np.ones(D), 1, 0, segments=[D], quantizer=other)
     rule = aq.Fixed(bits=1)
     run = federation(D, only_for_client_1(with_frame(frame)), min_clients=2, rule=rule, quantizer=quantizer, sparsity=4)

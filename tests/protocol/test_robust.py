@@ -57,7 +57,7 @@ def test_the_model_moves_by_the_statistic_of_the_decoded_updates(step: ServerSte
     np.testing.assert_allclose(run.server.weights - before, by_hand(step, values), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("quantizer", ["uniform", "dithered"])
+@pytest.mark.parametrize("quantizer", ["uniform", "lattice"])
 def test_frames_are_decoded_side_by_side_tile_by_tile(quantizer: str, rng: np.random.Generator) -> None:
     d = 2 * TILE + 777
     vectors = [rng.standard_normal(d).astype(np.float32) for _ in range(3)]

@@ -314,7 +314,7 @@ def test_a_step_that_is_not_finite_is_not_taken_and_the_sentence_names_the_clien
     np.testing.assert_array_equal(server.weights, vector())
 
 
-@pytest.mark.parametrize("quantizer", ["uniform", "dithered", "lattice", "natural"])
+@pytest.mark.parametrize("quantizer", ["uniform", "lattice", "natural"])
 def test_balanced_levels_are_held_to_what_an_update_can_ask_for(quantizer: str) -> None:
     most = 127 if quantizer == "natural" else 65535
     weights = {"a": np.zeros(5000, np.float32), "b": np.zeros(3, np.float32)}

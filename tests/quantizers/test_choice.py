@@ -7,7 +7,7 @@ from adaquantfl.quantizers import find
 from adaquantfl.quantizers.choice import CLOSE, delay, error_share, levels_for_error
 
 LENGTHS = np.array([3_000, 800, 10])
-QUANTIZERS = ("uniform", "dithered", "lattice", "centroid", "nearest", "fitted", "rotated")
+QUANTIZERS = ("uniform", "lattice", "centroid", "nearest", "fitted", "rotated")
 
 
 def update(kind: str) -> np.ndarray:

@@ -225,7 +225,7 @@ def test_levels_are_a_pure_function_that_a_server_can_check_except_where_they_sa
                 assert again == whole
                 np.testing.assert_array_equal(same, stretch)
     assert [name for name in names() if find(name).takes_balanced] == [
-        "uniform", "dithered", "lattice", "centroid", "natural", "fitted", "mixed", "shaped",
+        "uniform", "lattice", "centroid", "natural", "fitted",
     ]  # fmt: skip
 
 

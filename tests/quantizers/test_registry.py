@@ -33,8 +33,6 @@ def test_tags_are_the_wire_formats() -> None:
         1: ("uniform", "linf"),
         2: ("rotated", "linf"),
         3: ("rotated", "l2"),
-        4: ("dithered", "l2"),
-        5: ("dithered", "linf"),
         6: ("lattice", "l2"),
         7: ("lattice", "linf"),
         8: ("eden", ""),
@@ -45,8 +43,6 @@ def test_tags_are_the_wire_formats() -> None:
         13: ("stc", ""),
         14: ("nearest", "linf"),
         15: ("fitted", "linf"),
-        16: ("mixed", ""),
-        17: ("shaped", ""),
     }
 
 
@@ -97,7 +93,7 @@ def test_threads_change_nothing(name: str, norm: str, rng: np.random.Generator) 
 def test_zeros_and_single_elements_come_back(name: str, norm: str) -> None:
     assert not quantize(np.zeros(300, dtype=np.float32), name, norm).dequantize().any()
     one = np.array([-2.5e-3], dtype=np.float32)
-    if name not in ("dithered", "lattice"):  # which keep part of their dither
+    if name != "lattice":  # which keeps part of its dither
         np.testing.assert_allclose(quantize(one, name, norm).dequantize(), one, rtol=1e-6)
     padded = np.concatenate([one, np.zeros(3, dtype=np.float32)])
     assert np.isfinite(quantize(padded, name, norm, [1, 3]).dequantize()).all()
@@ -164,11 +160,8 @@ REFUSED = [
     ({"s": 4, "norm": "l1"}, "'l2' or 'linf'"),
     ({"s": 4, "quantizer": "centriod"}, "Did you mean 'centroid'"),
     ({"s": 1, "quantizer": "centroid", "stretch": 2.0**21}, "at most"),
-    *(
-        ({"s": 1, "quantizer": name, "stretch": 0.5}, "from 1 on")
-        for name in ("rotated", "dithered", "lattice", "centroid")
-    ),
-    *(({"s": 1, "quantizer": name, "key": -1}, "stream_key") for name in ("rotated", "dithered", "eden", "natural")),
+    *(({"s": 1, "quantizer": name, "stretch": 0.5}, "from 1 on") for name in ("rotated", "lattice", "centroid")),
+    *(({"s": 1, "quantizer": name, "key": -1}, "stream_key") for name in ("rotated", "eden", "natural")),
 ]
 
 
@@ -185,12 +178,11 @@ def altered(name: str, **fields: object) -> aq.Levels:
 
 
 LIES = [
-    (altered("dithered", key=None), "key"),
-    (altered("dithered", key=2**64), "key"),
-    (altered("dithered", numbers=None), "further numbers"),
-    (altered("dithered", numbers=np.array([1.6], dtype=np.float32)), "gain"),
-    (altered("dithered", numbers=np.array([np.nan], dtype=np.float32)), "gain"),
+    (altered("lattice", key=None), "key"),
+    (altered("lattice", key=2**64), "key"),
+    (altered("centroid", numbers=None), "further numbers"),
     (altered("centroid", numbers=np.array([0.5], dtype=np.float32)), "stretch"),
+    (altered("centroid", numbers=np.array([np.nan], dtype=np.float32)), "stretch"),
     (altered("eden", segments=np.array([60, 4]), scale=np.ones(2, dtype=np.float32)), "2\\^k"),
     (altered("stc", key=1), "key"),
     (altered("stc", norm="l2"), "norm"),
@@ -213,7 +205,6 @@ def test_inspection_shows_what_a_receiver_needs(x: np.ndarray) -> None:
         "may reach 32",
     ):
         assert line in text
-    assert "gain" in describe(aq.compress(x, 3, 1, quantizer="dithered"))
     assert "linf norm" in describe(aq.compress(x, 3, 1, norm="linf"))
 
 

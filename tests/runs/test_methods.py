@@ -37,7 +37,7 @@ def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
         ("adaquant[seed=1]", "seed"),
         ("adaquant@sparse[codec=fixed]", "codec"),
         ("adaquant[nonsense=1]", "nonsense"),
-        ("+dithered", "RULE"),
+        ("+lattice", "RULE"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused(name: str, says: str) -> None:

@@ -66,7 +66,7 @@ def test_the_commands_of_the_page_work(write: Write, tmp_path: Path, capsys: pyt
     assert "Plateau + Largest" in capsys.readouterr().out
     labels = {run.label for run in find_runs(sorted(tmp_path.glob("out*")))}
     assert labels == {
-        "Plateau + Largest", "AdaQuantFL + Largest", "4-bit + Largest", "Plateau + dithered",
+        "Plateau + Largest", "AdaQuantFL + Largest", "4-bit + Largest", "Plateau + lattice",
     }  # fmt: skip
     assert (tmp_path / "out0" / "my_rule.py-Plateau" / "seed-0" / "method" / "my_rule.py").is_file()
 

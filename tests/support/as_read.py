@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import adaquantfl as aq
 from adaquantfl.quantizers import find
-from adaquantfl.quantizers.factors import Axis
 from support.reference_decoder import Decoded
 
 
@@ -14,9 +13,4 @@ def as_read(levels: aq.Levels) -> Decoded:
     tag = find(levels.quantizer).tags[levels.norm]
     numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
     plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
-    factors = tuple((one.start, exponents(one.rows), exponents(one.columns)) for one in levels.factors)
-    return Decoded(*plain, tag, numbers, levels.key, factors)
-
-
-def exponents(axis: Axis) -> list[int]:
-    return [axis.exponents[i // axis.group] if axis.group else 0 for i in range(axis.size)]
+    return Decoded(*plain, tag, numbers, levels.key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 HEADER = struct.Struct("<4s4B2I2Q")
 UNIFORM, FLOAT32 = 0, 255
-CENTROID, STC, MIXED, SHAPED = 9, 13, 16, 17
+CENTROID, STC = 9, 13
 FIXED, SPARSE, DENSE, WIDE = 0, 1, 2, 3
 WHOLE, BUCKETS, LIST = 0, 1, 2
 
@@ -33,24 +33,20 @@ class Kind:
     most: int = 65535  # s
     keyed: bool = False
     rotated: bool = False
-    numbers: str = ""  # for each "segment", or one for the "frame"
-    number: tuple[str, float, float] = ("f", 1.0, 2.0**20)  # its type, the least and the most
+    numbers: int = 0  # further ones of the frame, from 1 to 2^20
 
 
 _NORMED = {
     (0, 1): Kind("uniform"),
     (2, 3): Kind("rotated", keyed=True, rotated=True),
-    (4, 5): Kind("dithered", keyed=True, numbers="segment", number=("f", 0.0, 1.5)),
     (6, 7): Kind("lattice", keyed=True),
     (8,): Kind("eden", most=16, keyed=True, rotated=True),
-    (CENTROID,): Kind("centroid", keyed=True, rotated=True, numbers="frame"),
+    (CENTROID,): Kind("centroid", keyed=True, rotated=True, numbers=1),
     (10,): Kind("terngrad", most=1),
     (11, 12): Kind("natural", most=127),
     (STC,): Kind("stc"),
     (14,): Kind("nearest"),
     (15,): Kind("fitted"),
-    (MIXED,): Kind("mixed", keyed=True, numbers="segment", number=("h", -2433, 127)),
-    (SHAPED,): Kind("shaped", keyed=True, numbers="segment", number=("h", -2433, 127)),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 
@@ -67,7 +63,6 @@ class Decoded:
     quantizer: int = UNIFORM
     numbers: tuple[float, ...] = ()
     key: int | None = None
-    factors: tuple[tuple[int, list[int], list[int]], ...] = ()  # start of a matrix, exponents of its rows and columns
 
 
 def decode(data: bytes, dimension: int | None = None) -> Decoded:
@@ -80,7 +75,7 @@ def decode(data: bytes, dimension: int | None = None) -> Decoded:
     _require(_bound(frame) <= 2.0**127, "an element could be above 2^127")
     top = _top(frame.quantizer, frame.s, frame.numbers)
     values = readers[frame.codec](frame.body, frame.dimension, top)
-    kind = (frame.quantizer, frame.numbers, frame.key, frame.factors)
+    kind = (frame.quantizer, frame.numbers, frame.key)
     return Decoded(frame.s, frame.dimension, frame.segments, frame.scales, values, *kind)
 
 
@@ -110,7 +105,6 @@ class _Frame:
     scales: list[float]
     numbers: tuple[float, ...]
     key: int | None
-    factors: tuple[tuple[int, list[int], list[int]], ...]
     body: bytes
 
 
@@ -128,68 +122,22 @@ def _open(data: bytes, expected: int | None) -> _Frame:
     segments = _segments(source, layout, n, d, 0 if quantizer == FLOAT32 else 1)
     scales = list(struct.unpack(f"<{n}f", source.take(4 * n)))
     _require(all(math.isfinite(scale) and scale >= 0 for scale in scales), "a scale is negative or not finite")
-    numbers, key = _further(source, quantizer, segments or [d], scales)
-    factors = _factors(source, d) if quantizer == SHAPED else ()
+    numbers, key = _further(source, quantizer, segments or [d])
     _require(not any(source.take(-source.position % 8)), "the padding before the body is not zero")
     _require(source.left() == body_size, "the frame is longer or shorter than its header says")
-    return _Frame(quantizer, codec, s, d, segments, scales, numbers, key, factors, source.take(body_size))
+    return _Frame(quantizer, codec, s, d, segments, scales, numbers, key, source.take(body_size))
 
 
-def _further(
-    source: _Bytes, quantizer: int, segments: list[int], scales: list[float]
-) -> tuple[tuple[float, ...], int | None]:
+def _further(source: _Bytes, quantizer: int, segments: list[int]) -> tuple[tuple[float, ...], int | None]:
     """The numbers and the key behind the scales."""
     if quantizer not in QUANTIZERS:
         return (), None
     kind = QUANTIZERS[quantizer]
     powers = all(length & (length - 1) == 0 and length <= 1 << 20 for length in segments)
     _require(not kind.rotated or powers, "a segment has not 2^k elements")
-    count = {"": 0, "segment": len(scales), "frame": 1}[kind.numbers]
-    code, least, most = kind.number
-    numbers = struct.unpack(f"<{count}{code}", source.take(struct.calcsize(code) * count))
-    _require(all(least <= number <= most for number in numbers), "a further number is out of its range")
-    if quantizer in (MIXED, SHAPED):
-        for length, form in zip(segments, numbers, strict=True):
-            _require(form <= 96 or form == 127, f"form {form} means nothing")
-            block = length & (length - 1) == 0 and 256 <= length <= 1 << 20
-            _require(form >= 0 or block, "a rotated segment has not 2^k elements")
+    numbers = struct.unpack(f"<{kind.numbers}f", source.take(4 * kind.numbers))
+    _require(all(1.0 <= number <= 2.0**20 for number in numbers), "a further number is out of its range")
     return numbers, struct.unpack("<Q", source.take(8))[0] if kind.keyed else None
-
-
-def _factors(source: _Bytes, d: int) -> tuple[tuple[int, list[int], list[int]], ...]:
-    """The factors of rows and columns behind the key."""
-    sizes, ways, end = [], [], 0
-    count = source.varint(5)
-    _require(count <= 16 + d // 1024, "too many matrices")
-    for _ in range(count):
-        start, rows, columns = end + source.varint(5), source.varint(5), source.varint(5)
-        end = start + rows * columns
-        _require(rows * columns >= 64 and end <= d, "a matrix is too small, or beyond the dimension")
-        for size in (rows, columns):
-            group = source.varint(5)
-            _require(group <= size, "a group is larger than the matrix")
-            ways.append((size, group, source.take(1)[0] if group else 0))
-            _require(ways[-1][2] < 128, "the first byte of an axis is above 127")
-        sizes.append(start)
-    if not count:
-        return ()
-    width, length = source.take(1)[0], source.varint(5)
-    _require(width < 8, "a remainder has more than 7 bits")
-    bits = _Bits(source.take(length))
-    groups = [-(-size // group) if group else 0 for size, group, _ in ways]
-    _require(sum(groups) <= 8 * length, "there are more exponents than bits")
-    quotients = [bits.ones(8 * length + 1) for _ in range(sum(groups))]
-    codes = [(quotient << width) + bits.number(width) for quotient in quotients]
-    bits.finish()
-    lines = []
-    for (size, group, first), count in zip(ways, groups, strict=True):
-        mine, codes, exponents = codes[:count], codes[count:], []
-        for code in mine:
-            near = exponents[-1] if first >= 64 and exponents else first % 64
-            exponents.append(near + (-(code + 1) // 2 if code % 2 else code // 2))
-        _require(all(0 <= e <= 63 for e in exponents), "an exponent is outside 0 to 63")
-        lines.append([exponents[i // group] if group else 0 for i in range(size)])
-    return tuple((start, lines[2 * i], lines[2 * i + 1]) for i, start in enumerate(sizes))
 
 
 def _top(quantizer: int, s: int, numbers: tuple[float, ...]) -> int:
@@ -202,9 +150,7 @@ def _bound(frame: _Frame) -> float:
     """What no element can exceed: growth times the largest scale; a rotation can put a whole block into one element."""
     kind, s = QUANTIZERS[frame.quantizer], frame.s
     growth = 1.0
-    if kind.name == "dithered":
-        growth = (s + 1) / s
-    elif kind.name == "lattice":
+    if kind.name == "lattice":
         growth = (2 * s + 3.5) / s
     elif kind.name == "eden":
         from .reference_quantizers import lloyd_max
@@ -213,14 +159,6 @@ def _bound(frame: _Frame) -> float:
     elif kind.name == "centroid":
         growth = (_top(frame.quantizer, s, frame.numbers) + 1) * frame.numbers[0] / s
     longest = max(frame.segments or [frame.dimension])
-    if kind.name in ("mixed", "shaped"):
-        from .reference_quantizers import width
-
-        segments = zip(frame.segments or [frame.dimension], frame.scales, frame.numbers, strict=True)
-        return max(
-            scale * ((16 + 2 * width(form)) * math.sqrt(length) if form < 0 else s + 2)
-            for length, scale, form in segments
-        )
     return max(frame.scales) * growth * (math.sqrt(longest) if kind.rotated else 1.0)
 
 

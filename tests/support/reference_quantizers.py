@@ -18,10 +18,6 @@ def floats(frame: Decoded) -> list[float]:
     for j, length in enumerate(frame.segments or [frame.dimension]):
         values += _segment(frame, j, start, frame.values[start : start + length])
         start += length
-    for first, rows, columns in frame.factors:
-        for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                values[first + i * len(columns) + j] *= 2.0 ** (-row / 4) * 2.0 ** (-column / 4)
     return values
 
 
@@ -34,33 +30,12 @@ def _segment(frame: Decoded, j: int, start: int, levels: list[int]) -> list[floa
         return [scale * level for level in levels]
     if name == "natural":
         return [math.copysign(scale * 2.0 ** (abs(level) - s), level) if level else 0.0 for level in levels]
-    if name == "dithered":
-        gain = frame.numbers[j]
-        return [step * (level - gain * (draw(start + i, key) - 0.5)) for i, level in enumerate(levels)]
     if name == "lattice":
         return _lattice(step, start, levels, key)
-    if name in ("mixed", "shaped"):
-        return _mixed(scale, start, levels, key, int(frame.numbers[j]))
     if name == "rotated":
         return _back([step * level for level in levels], start, key)
     c = lloyd_max(s) if name == "eden" else _steps(frame.numbers[0] / s, max(map(abs, levels)))
     return _back([math.copysign(scale * c[abs(level)], level) for level in levels], start, key)
-
-
-def _mixed(scale: float, start: int, levels: list[int], key: int, form: int) -> list[float]:
-    if form == 127:
-        return _lattice(scale, start, levels, key)
-    if form >= 0:
-        return [scale * (level - form / 64 * (draw(start + i, key) - 0.5)) for i, level in enumerate(levels)]
-    top = math.ceil(16 / width(form))
-    c = _steps(width(form), top)
-    return _back([math.copysign(scale * c[min(abs(level), top)], level) for level in levels], start, key)
-
-
-def width(form: float) -> float:
-    """The step of rotated coordinates, in units of the rms."""
-    k = -form - 385
-    return 2 ** (k / 64) if k < 0 else 2 ** (k / 512)
 
 
 def draw(i: int, key: int) -> float:

@@ -145,10 +145,7 @@ def levels_of(header: Header, body: Body) -> Levels:
         raise FrameError(f"{header.dimension:,} elements do not fit in memory.") from None
     body.decode(values)
     scale = header.scales[0] if header.segments is None else header.scales
-    return Levels(
-        values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.numbers,
-        header.factors,
-    )  # fmt: skip
+    return Levels(values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.numbers)
 
 
 def _checked(levels: Levels) -> Levels:

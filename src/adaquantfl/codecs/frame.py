@@ -17,14 +17,12 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from ..memory import LARGE, as_bytes, empty_bytes
-from ..quantizers.base import LARGEST_FLOAT, Quantizer
-from ..quantizers.factors import Matrix
+from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer, are_blocks
 from ..quantizers.levels import Levels
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import bucket_lengths
 from ..quantizers.vectors import MAX_DIMENSION
 from .checksum import crc32
-from .factors import check_factors, pack_factors, read_factors
 from .varints import read_varint, read_varints, varint
 
 MAGIC = b"AQFL"
@@ -43,7 +41,7 @@ _WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
 
 Bytes = bytes | bytearray | memoryview
 Part = bytes | npt.NDArray[np.uint8]
-Tail = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None, int | None, tuple[Matrix, ...]]
+Tail = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -58,16 +56,14 @@ class Header:
     scales: npt.NDArray[np.float32]
     numbers: npt.NDArray[np.float32] | None = None  # of the quantizers that send more than scales
     key: int | None = None
-    factors: tuple[Matrix, ...] = ()
 
     @staticmethod
     def of(levels: Levels, codec: int) -> Header:
         """The header of a frame that carries these levels."""
         tag = find(levels.quantizer).tags[levels.norm]
         return Header(
-            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key,
-            levels.factors,
-        )  # fmt: skip
+            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
+        )
 
     @property
     def kind(self) -> Quantizer:
@@ -162,7 +158,7 @@ def read_frame(data: Bytes, dimension: int | None = None) -> Frame:
     if kind and scales == 0:
         raise FrameError("The frame has 0 scales; levels need at least one.")
     segments, position = _read_segments(view, layout, scales, size)
-    tail, position = read_tail(view[: -_CRC.size], position, kind, scales, size)
+    tail, position = read_tail(view[: -_CRC.size], position, kind, scales)
     header = Header(quantizer, codec, s, size, segments, *tail)
     check(header)
     start = _aligned(position)
@@ -191,13 +187,10 @@ def check(header: Header) -> None:
         raise FrameError(f"{kind.name} has {kind.numbers(len(scales))} further numbers for {len(scales)} scales.")
     if kind.number and numbers is not None and not _within(numbers, kind.number.least, kind.number.most):
         raise FrameError(f"A {kind.number.name} is outside {kind.number.least:g} to {kind.number.most:g}.")
-    if header.factors and not kind.shaped:
-        raise FrameError(f"The frame has factors of rows and columns; {kind.name} has none.")
-    check_factors(header.factors, header.dimension)
     if kind.rotates:
         lengths = np.array([header.dimension]) if header.segments is None else header.segments
-        if reason := kind.refusal(lengths, numbers):
-            raise FrameError(reason)
+        if not are_blocks(lengths):
+            raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
     if header.bound > LARGEST_FLOAT:
         raise FrameError(
             f"With a scale of {scales.max():g}, an element could decode to {header.bound:g}, beyond {LARGEST_FLOAT:g}."
@@ -236,19 +229,17 @@ def _pack_header(header: Header, body_size: int) -> bytes:
 
 
 def pack_tail(header: Header) -> bytes:
-    """The numbers of a header behind its segments: scales, further numbers, key and factors."""
+    """The numbers of a header behind its segments: scales, further numbers and key."""
     tail = np.asarray(header.scales, dtype=_FLOATS).tobytes()
     if header.numbers is not None and header.kind.number is not None:
         tail += header.numbers.astype(header.kind.number.wire).tobytes()
     if header.key is not None:
         tail += _KEY.pack(header.key)
-    if header.quantizer != FLOAT32 and header.kind.shaped:
-        tail += pack_factors(header.factors)
     return tail
 
 
 def read_tail(
-    view: memoryview, position: int, kind: Quantizer | None, scales: int, dimension: int, keyed: bool = True
+    view: memoryview, position: int, kind: Quantizer | None, scales: int, keyed: bool = True
 ) -> tuple[Tail, int]:
     """What `pack_tail` wrote, and the position behind it. keyed: whether a key is there where the quantizer has one."""
     values, position = _read_floats(view, position, scales), position + 4 * scales
@@ -258,10 +249,7 @@ def read_tail(
         numbers, position = _read_floats(view, position, count, wire), position + count * wire.itemsize
     if kind and kind.keyed and keyed:
         key, position = _read_key(view, position), position + _KEY.size
-    factors: tuple[Matrix, ...] = ()
-    if kind and kind.shaped:
-        factors, position = read_factors(view, position, dimension)
-    return (values, numbers, key, factors), position
+    return (values, numbers, key), position
 
 
 def _aligned(position: int) -> int:

@@ -69,9 +69,6 @@ def _further(header: Header) -> list[tuple[str, str]]:
         facts.append((header.kind.number.name, _span(header.numbers)))
     if header.key is not None:
         facts.append(("stream key", f"{header.key:#018x}"))
-    if header.factors:
-        count = sum(len(axis.exponents) for one in header.factors for axis in (one.rows, one.columns))
-        facts.append(("factors", f"{count:,} of rows and columns, in {len(header.factors)} matrices"))
     if header.top != header.s:
         facts.append(("largest", f"a level may reach {header.top:,}"))
     return facts

@@ -104,7 +104,7 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         """The coarsest levels whose error is allowed; with feedback, of the update and what was left out before."""
         before = self._remainders.get((site, layout), Remainder()).before_round(round)
         whole = before.added_to(update) if self._keeps else update
-        kind, norm = self._kind.with_shapes(layout.shapes), self._kind.norm(None)
+        kind, norm = self._kind, self._kind.norm(None)
         key = stream_key(self.seed, round, _number(site))
         segments, balanced = np.array(layout.lengths, dtype=np.int64), self._kind.takes_balanced
         number = levels_for_error(kind, whole, self._allowed(site, layout, round), key, segments, norm, balanced)

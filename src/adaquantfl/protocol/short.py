@@ -108,14 +108,12 @@ def lengthen(data: Bytes, known: Known) -> bytes:
         if segments.min() < 1 or segments.sum() != known.dimension:
             raise FrameError(f"The segments hold {segments.sum():,} elements; the dimension is {known.dimension:,}.")
     scales = 1 if segments is None else len(segments)
-    (values, numbers, key, factors), position = read_tail(
-        view, position, kind, scales, known.dimension, keyed=bool(flags & _OTHER_KEY)
-    )
+    (values, numbers, key), position = read_tail(view, position, kind, scales, keyed=bool(flags & _OTHER_KEY))
     if kind.keyed and not flags & _OTHER_KEY:
         key = known.key
     if kind.keyed and key is None:
         raise FrameError(f"A short frame of {kind.name} lacks its key.")
     if s > kind.most:
         raise FrameError(f"s = {s} is outside 1 to {kind.most}.")
-    header = Header(known.quantizer, codec, s, known.dimension, segments, values, numbers, key, factors)
+    header = Header(known.quantizer, codec, s, known.dimension, segments, values, numbers, key)
     return framed(header, [bytes(view[position:])])

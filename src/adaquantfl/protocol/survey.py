@@ -17,11 +17,12 @@ import numpy.typing as npt
 from ..codecs.coding import compress, encode
 from ..errors import FrameError
 from ..quantizers.levels import quantize
+from ..quantizers.registry import by_tag
 from ..rules import Survey
 from .arrays import Layout, Vector
 from .messages import Order
 from .short import shorten
-from .uplink import asked_quantizer, levels_for
+from .uplink import levels_for
 
 _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
 _STEPS = 1024  # of a binary logarithm
@@ -47,7 +48,7 @@ def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float)
     The variance is a share of the update's squared norm. It is exact where the quantizer has a closed form. Otherwise
     it is the error of one draw, which is close to it at the size of an update.
     """
-    (quantizer, norm), lengths = asked_quantizer(order, layout), layout.lengths
+    (quantizer, norm), lengths = by_tag(order.quantizer), layout.lengths
     segments = order.segments(lengths)
     measured, known = [], order.known(lengths)
     for candidate in order.candidates:

@@ -122,8 +122,6 @@ def _check_header(header: Header, order: Order, lengths: tuple[int, ...]) -> Non
 
 def _levels(quantizer: Quantizer, order: Order, planned: float, lengths: tuple[int, ...]) -> tuple[int, int]:
     """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
-    if quantizer.levels_by_update:
-        return 1, quantizer.most
     if quantizer.feedback:  # balanced or not, s is the same
         order = replace(order, balanced=False)
     s, _ = levels_for(quantizer, order, planned, lengths, None)
@@ -141,12 +139,6 @@ def levels_for(
     return quantizer.levels_for(s, runs, update, order.balanced and segments is not None)
 
 
-def asked_quantizer(order: Order, layout: Layout) -> tuple[Quantizer, str]:
-    """The quantizer of an order, which is told the shapes of the tensors, and its norm."""
-    quantizer, norm = quantizers.by_tag(order.quantizer)
-    return quantizer.with_shapes(layout.shapes), norm
-
-
 @dataclass(frozen=True)
 class Sent:
     """A frame, and the levels in it where they were needed."""
@@ -159,7 +151,7 @@ def send(update: Vector, order: Order, layout: Layout, keep_levels: bool) -> Sen
     """An update as a frame; keep_levels: whether the caller needs what the frame decodes to."""
     if order.s is None:
         return Sent(encode_float32(update), None)
-    (quantizer, norm), lengths = asked_quantizer(order, layout), layout.lengths
+    (quantizer, norm), lengths = quantizers.by_tag(order.quantizer), layout.lengths
     segments = order.segments(lengths)
 
     def coarsest(error: float) -> float:

@@ -65,11 +65,9 @@ class Quantizer(ABC):
     keyed: bool = False  # whether a receiver needs the stream key
     number: Number | None = None
     rotates: bool = False  # whether segments are blocks of 2^k elements, rotated
-    shaped: bool = False  # whether frames have factors of rows and columns
     reach: tuple[int, int] = (1, 0)  # (a, b): the largest level is a s + b
     from_paper: bool = False  # whether it is the paper's Q_s, whose bits the formula C_s counts
     balanced_by_update: bool = True  # whether balanced levels depend on the update, so that a server cannot know them
-    levels_by_update: bool = False  # whether s of a frame does in every case: it is then only its largest level
 
     @abstractmethod
     def quantize(
@@ -82,15 +80,6 @@ class Quantizer(ABC):
         if not self.linear:
             raise NotImplementedError(f"{self.name} is not linear in its levels, and has to define dequantize.")
         return levels.times(levels.scales.astype(np.float64) / (levels.s if self.divides else 1))
-
-    def with_shapes(self, shapes: Sequence[tuple[int, ...]]) -> Quantizer:
-        """The quantizer for segments that are tensors of these shapes; itself where shapes do not matter.
-
-        >>> from adaquantfl.quantizers import find
-        >>> find("uniform").with_shapes([(512, 784), (512,)]) is find("uniform")
-        True
-        """
-        return self
 
     def prepare(self, x: FloatVector, s: int, segments: Lengths | None, stretch: Stretch, norm: str) -> Prepared | None:
         """What codecs need to quantize and encode in one pass; None where they cannot, and `quantize` comes first."""
@@ -207,12 +196,6 @@ class Quantizer(ABC):
         """
         largest = float(scales[0] if len(scales) == 1 else scales.max()) * self.growth(s, numbers)
         return largest * math.sqrt(dimension if segments is None else segments.max()) if self.rotates else largest
-
-    def refusal(self, lengths: npt.NDArray[np.int64], numbers: npt.NDArray[np.float32] | None) -> str:
-        """Why a frame cannot have segments of these lengths, as a sentence; empty if it can. Asked if it `rotates`."""
-        if not are_blocks(lengths):
-            return f"Every segment of {self.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not."
-        return ""
 
     def can_send(
         self, found: npt.NDArray[np.int64] | None, asked: npt.NDArray[np.int64] | None, dimension: int

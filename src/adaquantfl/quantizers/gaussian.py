@@ -76,38 +76,3 @@ def step_error(step: float) -> float:
         if share > 0:
             kept += share * cell_mean(a, b) ** 2
     return 1 / kept - 1 if kept > 0 else math.inf
-
-
-@lru_cache(maxsize=4096)
-def step_rate(step: float) -> float:
-    """The entropy of N(0, 1) in cells of width `step`, in bits per element: what an entropy coder takes.
-
-    >>> round(step_rate(1.0), 3), round(step_rate(6.0), 4)
-    (2.105, 0.0296)
-    """
-    shares = [math.erf(step / 2 / _ROOT2)]
-    for k in range(1, math.ceil(_REACH / step) + 2):
-        shares += [(math.erfc((k - 0.5) * step / _ROOT2) - math.erfc((k + 0.5) * step / _ROOT2)) / 2] * 2
-    return -sum(share * math.log2(share) for share in shares if share > 0)
-
-
-@lru_cache(maxsize=4096)
-def step_bias(step: float) -> float:
-    """The bias b of cells of width `step`, where a transform with random signs replaces a random rotation.
-
-    Element x of a vector of norm 1 comes back as x + b x^3 on average, up to higher powers. Given the sign of the
-    element, each coordinate has the mean x or -x. Let a_1 and a_3 be the coefficients of the cells' means c(z) in
-    Hermite polynomials. Then c has the mean a_1 x + a_3 x^3 + ..., and the scale divides by a_1.
-
-    >>> round(step_bias(6.0), 2), round(step_bias(0.5), 3)  # (t^2 - 1) / 6 if all above t is one cell
-    (1.33, 0.0)
-    """
-    if step < 0.1:
-        return 0.0
-    first = third = 0.0
-    for k in range(1, math.ceil(_REACH / step) + 2):
-        a, b = (k - 0.5) * step, (k + 0.5) * step
-        low, high, mean = math.exp(-a * a / 2), math.exp(-b * b / 2), cell_mean(a, b) if a < _REACH else a
-        first += mean * (low - high)
-        third += mean * ((a * a - 1) * low - (b * b - 1) * high) / 6
-    return float(third / first)

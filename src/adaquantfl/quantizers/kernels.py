@@ -18,6 +18,7 @@ MIX_2 = np.uint32(0x846CA68B)
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _TWO31 = np.float32(2.0**31)
 SINGLE_LEVELS = 4_095
+UNIT = 2.0**-31  # of a random number
 ROW = 32  # elements whose squares are added side by side
 
 

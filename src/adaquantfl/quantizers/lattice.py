@@ -20,12 +20,11 @@ import numpy.typing as npt
 from ..jit import inline, kernel
 from ..threads import over_ranges
 from .base import L2, LINF, Lengths, Quantizer
-from .dithered import UNIT, inverses
-from .kernels import WEYL, draw31, stream_start
+from .kernels import UNIT, WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
 from .segments import Segments
 from .streams import split_key
-from .vectors import FloatVector, Stretch, scaled
+from .vectors import FloatVector, Stretch, inverses, scaled
 
 _ROW = np.sqrt(3.0) / 2  # from one row of points to the next
 

@@ -14,7 +14,6 @@ from .registry import find
 from .segments import Segments
 
 if TYPE_CHECKING:
-    from .factors import Matrix
     from .vectors import FloatVector, Stretch
 
 
@@ -24,7 +23,7 @@ class Levels:
 
     With the paper's quantizer, `uniform`, element i is scale * values[i] / s. `scale` is one float32, or with
     `segments` (their lengths) an array with one float32 for each segment. `key` is the stream key where a receiver
-    needs it, `numbers` what else its quantizer sends, `factors` those of rows and columns (`quantizers/factors.py`).
+    needs it, `numbers` what else its quantizer sends.
 
     >>> levels = Levels(values=np.array([3, -4], dtype=np.int8), scale=np.float32(10), s=5)
     >>> levels.dequantize()
@@ -39,7 +38,6 @@ class Levels:
     norm: str = L2
     key: int | None = None
     numbers: npt.NDArray[np.float32] | None = None
-    factors: tuple[Matrix, ...] = ()
 
     @property
     def dimension(self) -> int:
@@ -120,7 +118,6 @@ class Levels:
             (self.s, self.quantizer, self.norm, self.key) == (other.s, other.quantizer, other.norm, other.key)
             and np.array_equal(self.scales, other.scales)
             and np.array_equal(self._numbers, other._numbers)
-            and self.factors == other.factors
             and np.array_equal(self.offsets, other.offsets)
             and np.array_equal(self.values, other.values)
         )

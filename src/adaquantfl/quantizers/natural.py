@@ -18,11 +18,10 @@ import numpy.typing as npt
 from ..jit import kernel
 from ..threads import over_ranges
 from .base import L2, LINF, Lengths, Quantizer
-from .dithered import UNIT, inverses
-from .kernels import WEYL, draw31, stream_start
+from .kernels import UNIT, WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
 from .streams import split_key
-from .vectors import FloatVector, Stretch, scaled
+from .vectors import FloatVector, Stretch, inverses, scaled
 
 
 class Natural(Quantizer):

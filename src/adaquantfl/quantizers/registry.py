@@ -10,8 +10,7 @@ from ..open_registry import OUTSIDE_TAGS, Registry
 from .base import Quantizer
 
 BUILT_IN = (
-    "uniform", "rotated", "dithered", "lattice", "eden", "centroid", "terngrad", "natural", "stc", "nearest",
-    "fitted", "mixed", "shaped",
+    "uniform", "rotated", "lattice", "eden", "centroid", "terngrad", "natural", "stc", "nearest", "fitted",
 )  # fmt: skip
 GROUP = "adaquantfl.quantizers"  # of the entry points of other packages
 FLOAT32_TAG = 255  # values that are not quantized
@@ -38,15 +37,11 @@ _TABLE = _table()
 def find(quantizer: str | Quantizer) -> Quantizer:
     """The quantizer of this name, or the object itself, which is then registered.
 
-    One that was told shapes is known already by its name, as `with_shapes` made it.
-
     QuantizeError with the nearest name where there is none.
 
     >>> find("eden").most
     16
     """
-    if isinstance(quantizer, Quantizer) and quantizer.shaped and quantizer.name in names():
-        return quantizer
     return _TABLE.find(quantizer)
 
 
@@ -68,7 +63,7 @@ def names() -> tuple[str, ...]:
     """The names of all quantizers, the built-in ones first.
 
     >>> names()[:3]
-    ('uniform', 'rotated', 'dithered')
+    ('uniform', 'rotated', 'lattice')
     """
     return _TABLE.names()
 

@@ -86,13 +86,8 @@ class Turned:
             return np.where(dots > 0, self.rms * self.parts.lengths / dots, 0.0).astype(np.float32)
 
 
-def sign_keys(key: int) -> tuple[np.uint32, np.uint32]:
-    """The halves of the key of the signs' stream, as `turn_blocks` takes them."""
-    return split_key(int(key) ^ SIGNS)
-
-
 def _turn(x: npt.NDArray[np.float32], segments: Segments, key: int, forward: bool) -> npt.NDArray[np.float32]:
-    low, high = sign_keys(key)
+    low, high = split_key(int(key) ^ SIGNS)
     out = np.empty_like(x)
 
     def work(first: int, last: int) -> None:

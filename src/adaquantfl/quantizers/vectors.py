@@ -137,3 +137,9 @@ def stretched(scales: npt.NDArray[np.float32], stretch: Stretch) -> npt.NDArray[
         most = np.max(stretch)
         raise QuantizeError(f"The vector's norm, {scales.max():g}, stretched by {most:g} is beyond float32.")
     return wide
+
+
+def inverses(scales: npt.NDArray[np.float32], s: int) -> npt.NDArray[np.float64]:
+    """1 / step of each segment, where the step is scale / s; 0 where the scale is 0."""
+    with np.errstate(divide="ignore"):
+        return np.where(scales > 0, s / scales.astype(np.float64), 0.0)

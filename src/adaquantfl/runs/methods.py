@@ -3,7 +3,7 @@
 Examples:
 
     adaquant                                the paper's
-    adaquant+dithered                       its rule, another quantizer
+    adaquant+lattice                        its rule, another quantizer
     my_rule.py:MyRule                       a rule of your own; a quantizer of your own likewise
     2bit+rotated@dense                      a fixed level, another quantizer, one codec
     cost-aware[rule_s0=0.5,scope=whole]     further keys of the configuration
@@ -59,8 +59,8 @@ def parse_list(text: str) -> list[Method]:
 def parse(name: str) -> Method:
     """A method by its name.
 
-    >>> parse("adaquant+dithered@dense").settings
-    {'method': 'adaquant', 'quantizer': 'dithered', 'codec': 'dense'}
+    >>> parse("adaquant+lattice@dense").settings
+    {'method': 'adaquant', 'quantizer': 'lattice', 'codec': 'dense'}
     """
     found = _NAME.fullmatch(name)
     if found is None:

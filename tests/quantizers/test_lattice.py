@@ -1,0 +1,49 @@
+"""The hexagonal lattice with subtractive dither: an error of 5/72 of a step squared, whatever the vector.
+
+Statistical tests use fixed seeds and z = 5 for one statistic (false alarm 6e-7), 5.5 for a few hundred.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.quantizers.lattice import _nearest, _point
+
+
+def many(x: np.ndarray, s: int, draws: int) -> aq.Levels:
+    """Each draw is a segment of one long vector."""
+    return aq.quantize(np.tile(x, draws), s, aq.stream_key(2, 0, 0), [len(x)] * draws, quantizer="lattice")
+
+
+def errors_of(x: np.ndarray, drawn: aq.Levels) -> np.ndarray:
+    """In steps, a row a draw."""
+    step = float(drawn.scales[0]) / drawn.s
+    return (drawn.dequantize().reshape(-1, len(x)) - x.astype(np.float64)) / step
+
+
+@pytest.mark.parametrize("d", [400, 401])
+@pytest.mark.parametrize("s", [1, 20, 1000])
+def test_the_lattices_error_is_that_of_its_cell_whatever_the_vector(s: int, d: int, rng: np.random.Generator) -> None:
+    x = (rng.standard_normal(d) * np.exp(rng.standard_normal(d))).astype(np.float32)
+    errors = errors_of(x, many(x, s, 1500))
+    assert np.all(errors[:, 0] ** 2 + errors[:, 1] ** 2 <= 1 / 3 + 1e-5)  # the cell's corners are the furthest
+    sums = np.sum(errors**2, axis=1)
+    expected = d // 2 * 2 * 5 / 72 + d % 2 / 12  # the odd element is on a line
+    assert abs(sums.mean() - expected) < 5 * sums.std() / np.sqrt(len(sums))
+    z = errors.mean(axis=0) / (errors.std(axis=0) / np.sqrt(len(errors)))
+    assert np.abs(z).max() < 5.5
+
+
+def test_the_nearest_point_is_the_nearest(rng: np.random.Generator) -> None:
+    points = np.array([_point.py_func(float(a), float(b)) for a in range(-6, 7) for b in range(-6, 7)])
+    for x, y in rng.uniform(-3, 3, (500, 2)):
+        found = _point.py_func(*_nearest.py_func(x, y))
+        assert np.hypot(found[0] - x, found[1] - y) == pytest.approx(np.hypot(*(points - [x, y]).T).min())
+
+
+def test_the_lattice_has_neighbours_at_distance_one() -> None:
+    points = np.array([_point.py_func(float(a), float(b)) for a in range(-4, 5) for b in range(-4, 5)])
+    distances = np.sort(np.hypot(*(points - _point.py_func(0.0, 0.0)).T))
+    np.testing.assert_allclose(distances[:8], [0, 1, 1, 1, 1, 1, 1, np.sqrt(3)])
