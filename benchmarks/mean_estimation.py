@@ -4,7 +4,7 @@ Bits are those of whole frames, header and checksum included, written by `auto`.
 that a frame has the bits asked for. EDEN has whole bits only: it is measured where it comes out, and ours once more at
 exactly those bytes. Synthetic vectors have one scale, the CNN's updates one for each tensor.
 
-    python benchmarks/mean_estimation.py [--out evidence/records/benchmarks/mean_estimation.json] [--only mixed]
+    python benchmarks/mean_estimation.py [--out evidence/records/benchmarks/mean_estimation.json] [--only centroid]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from common import cnn_updates, options, record
 D = 2**20
 BITS = (0.5, 1.0, 2.0, 3.0, 4.0)
 EDEN = (1, 2, 4, 8)  # s at 1 to 4 bits
-OURS = ("centroid", "dithered")  # measured at EDEN's bytes too
+OURS = ("centroid",)  # measured at EDEN's bytes too
 DRAWS = 3
 ROUNDS = (0, 20)
 CLOSE = 0.002  # of the bits that are asked for
@@ -35,7 +35,7 @@ TRIES = 24
 SEARCHED = [
     (name, norm)
     for name in names()
-    if name not in ("eden", "shaped")  # `shaped` is `mixed` here: these vectors have no rows; see row_rates.py
+    if name != "eden"
     for norm in find(name).norms or (None,)
 ]
 

@@ -18,7 +18,7 @@ from common import options, record
 from mean_estimation import DRAWS, D, Vector, row, search
 
 BITS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0)
-SEARCHED = ("uniform", "dithered", "lattice", "centroid", "mixed")
+SEARCHED = ("uniform", "lattice", "centroid")
 EDEN = (1, 2, 4, 8)  # s at 1 to 4 bits
 
 

@@ -58,7 +58,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "AdaQuantFL, s0 = 1": {"method": "adaquant", "s0": 1, "rounding": "power"},
     "AdaQuantFL, s0 = 2": {"method": "adaquant", "s0": 2, "rounding": "power"},
     "cost-aware, uniform": {"method": "cost-aware", "quantizer": "uniform"},
-    "cost-aware, mixed": {"method": "cost-aware", "quantizer": "mixed"},
 }
 OURS = "cost-aware, centroid"
 SURVEY_BYTES = 8 + 4 * len(CostAware().candidates(1.0))  # loss, harm and two numbers for each candidate

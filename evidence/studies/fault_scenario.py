@@ -27,7 +27,7 @@ RULES: dict[str, aq.Rule] = {
     "dadaquant": DAdaQuant(s0=2, patience=2),
     "feddq": FedDQ(resolution=0.2),
 }
-QUANTIZERS = ("uniform", "nearest", "stc", "centroid", "dithered", "lattice", "eden", "rotated", "natural", "terngrad")
+QUANTIZERS = ("uniform", "nearest", "stc", "centroid", "lattice", "eden", "rotated", "natural", "terngrad")
 DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64)}
 SCOPES: tuple[str | int, ...] = ("tensor", "whole", 16)
 ETA = 0.1
