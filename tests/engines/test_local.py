@@ -16,7 +16,7 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.engines.pool import Pool
 from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import load_config
-from support.engine_rounds import ask, replies, server_of
+from support.engine_rounds import ask, play_round, replies, server_of
 
 pytestmark = pytest.mark.timeout(1200)  # workers take long to start on a busy machine
 SMALL = {"model": "mlp", "clients": 5, "tau": 2, "loss_samples": 32}
@@ -183,3 +183,17 @@ def test_the_loss_of_a_task_of_ones_own_may_be_negative_where_the_rule_takes_it(
     found = engine.evaluate(server, test=False)
     assert found.refused == ({"1": "its loss is -1; adaquant takes losses from 0."} if refused else {})
     assert (found.loss == 1.0) == refused
+
+
+def test_error_feedback_uses_all_workers_and_ends_in_the_same_model(start: Callable[..., LocalEngine]) -> None:
+    alone, pooled = (start(method="auto", downlink="late", clients=3, workers=workers) for workers in (1, 2))
+    servers = [server_of(engine) for engine in (alone, pooled)]
+    for _ in range(3):
+        assert play_round(alone, servers[0]) == play_round(pooled, servers[1])
+    kept = [engine.client_states() for engine in (alone, pooled)]
+    assert pool_of(pooled).size == 2
+    assert sorted(kept[0]) == sorted(kept[1]) == ["0", "1", "2"]
+    for client, state in kept[0].items():
+        assert (state["remainder"]["value"] == kept[1][client]["remainder"]["value"]).all()
+    pooled.restore_clients(kept[0])  # as when a run is resumed
+    assert play_round(alone, servers[0]) == play_round(pooled, servers[1])

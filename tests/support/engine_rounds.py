@@ -8,7 +8,6 @@ from typing import Any
 
 from adaquantfl.engines.base import Engine
 from adaquantfl.engines.calls import Failure, Trained
-from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.server import Server
 
 
@@ -27,8 +26,9 @@ def ask(engine: Engine, server: Server, **changes: Any) -> Iterator[tuple[int, T
     before = server.current
     orders = server.open(eta=0.1, loss=2.3)
     try:
-        changed = {client: replace(Order.unpack(order), **changes).pack() for client, order in orders.items()}
-        yield from engine.train(server, changed if changes else orders)
+        planned = server._opened()
+        planned.orders = {client: replace(order, **changes) for client, order in planned.orders.items()}
+        yield from engine.train(server, orders)
     finally:
         server.return_to(before)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..errors import CheckpointError, Diverged
@@ -47,18 +48,11 @@ class Engine(ABC):
     def close(self) -> None:
         """Let go of processes and memory. May be called twice."""
 
-    def train(self, server: Server, orders: Mapping[int, bytes]) -> Iterator[tuple[int, Trained | Failure]]:
+    def train(self, server: Server, clients: Iterable[int]) -> Iterator[tuple[int, Trained | Failure]]:
         """Each client's reply, or why there is none, as they come."""
-        waiting = [Call("train", client, order) for client, order in orders.items()]
-        while waiting:
-            needed = []
-            for place, answer in self.carry(server, waiting):
-                client, first = waiting[place].client, waiting[place].order is orders[waiting[place].client]
-                if isinstance(answer, Failure) and answer.model_needed and first:
-                    needed.append(client)
-                else:
-                    yield client, answer
-            waiting = [Call("train", client, server.whole_order(client)) for client in needed]
+        calls = [Call("train", client) for client in clients]
+        for place, answer in self._answers(server, calls):
+            yield calls[place].client, answer
 
     def evaluate(self, server: Server, test: bool = True) -> Evaluation:
         """f(w) from every client's own data (eq. 1); with a sample of clients per round, from a sample of all data."""
@@ -66,19 +60,19 @@ class Engine(ABC):
         tests = len(task.test) if test and task.test else 0
         pooled = min(_POOLED_SAMPLES, sum(trainer.examples)) if self.config.clients_per_round else 0
         asked = [] if pooled else list(range(self.config.clients))
-        views, anyone = server.view(asked), server.view([-1], whole=True)[-1]
-        calls = [Call("loss", client, views[client]) for client in asked]
-        calls += [Call("losses", -1, anyone, shard) for shard in _shards(pooled)]
+        calls = [Call("loss", client) for client in asked]
+        calls += [Call("losses", -1, numbers=shard) for shard in _shards(pooled)]
         shared = len(calls)
-        calls += [Call("correct" if task.accuracy else "test_losses", -1, anyone, shard) for shard in _shards(tests)]
+        calls += [Call("correct" if task.accuracy else "test_losses", -1, numbers=shard) for shard in _shards(tests)]
         tested, held_out = len(calls), len(task.validation) if test else 0
-        calls += [Call("validation_losses", -1, anyone, shard) for shard in _shards(held_out)]
+        calls += [Call("validation_losses", -1, numbers=shard) for shard in _shards(held_out)]
         answers: list[Any] = [None] * len(calls)
-        for place, answer in self._with_the_model(server, calls):
+        for place, answer in self._answers(server, calls):
             answers[place] = answer
         for place in range(len(asked), len(calls)):  # the server has this data too, and stands in
             if isinstance(answers[place], Failure):
-                answers[place] = self.player.answer(calls[place])
+                self.player.hold(server.held)
+                answers[place] = self.player.answer(calls[place].ordered(server, server.digest))
         refused: dict[str, str] = {}
         loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(server, answers[:shared], refused)
         mean = sum(answers[shared:tested]) / tests if tests else None
@@ -101,13 +95,12 @@ class Engine(ABC):
                 f"the engine {self.name!r} cannot give back to them: resume with --engine local."
             )
 
-    def _with_the_model(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
-        """Answers; who does not hold what its model starts from is asked again, with the whole model."""
+    def _answers(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
+        """Answers; who does not hold the model that its order starts from is asked again, with the whole model."""
         again: dict[int, Call] = {}
         for place, answer in self.carry(server, calls):
             if isinstance(answer, Failure) and answer.model_needed:
-                whole = server.view([calls[place].client], whole=True)[calls[place].client]
-                again[place] = Call(calls[place].name, calls[place].client, whole, calls[place].numbers)
+                again[place] = replace(calls[place], whole=True)
             else:
                 yield place, answer
         if again:

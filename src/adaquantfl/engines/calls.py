@@ -1,19 +1,22 @@
 """What every engine asks of its clients, and how a process that plays clients answers.
 
-A call is about a model, which comes as an order's bytes. "train" and "loss" belong to a client; those of SHARED are
-about samples that everybody has, and anyone may answer them. An engine only carries calls there and answers back.
+A call is about the server's present model, which comes as an order's bytes. "train" and "loss" belong to a client;
+those of SHARED are about samples that everybody has, and anyone may answer them. An engine only carries calls there and
+answers back; it asks the server for the order, because it knows which model the other end holds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import Any
 
 from ..errors import ModelNeeded, reason_of
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held
+from ..protocol.server import Server
 from ..training.trainer import Trainer
 
 SHARED = ("losses", "correct", "test_losses", "validation_losses")
@@ -21,12 +24,26 @@ SHARED = ("losses", "correct", "test_losses", "validation_losses")
 
 @dataclass(frozen=True)
 class Call:
-    """One question. client: who is asked; for SHARED calls who may answer them, -1 for anyone. numbers: start, stop."""
+    """One question.
+
+    Attributes:
+        name: "train", "loss", or one of SHARED.
+        client: who is asked; -1 for a SHARED call, which anyone may answer.
+        order: what the client is sent, once the carrier has put it in.
+        numbers: start and stop of the samples of a SHARED call.
+        whole: the client has said that it does not hold the model that its order started from.
+    """
 
     name: str
     client: int
-    order: bytes
+    order: bytes = b""
     numbers: tuple[int, int] = (0, 0)
+    whole: bool = False
+
+    def ordered(self, server: Server, holds: bytes | EllipsisType | None = ...) -> Call:
+        """The call with its order. holds: the digest of the model at the other end; see `Server.order`."""
+        order = server.order(self.client, None if self.whole else holds, evaluate=self.name != "train")
+        return replace(self, order=order)
 
 
 @dataclass(frozen=True)
@@ -78,13 +95,12 @@ class Player:
         """A model that this process has by other means than an order."""
         self.models.last = held
 
-    @property
-    def keeps(self) -> bool:
-        """Whether a client of this process keeps what it left out of updates."""
-        return any(client.keeps for client in self.clients.values())
+    def states(self) -> dict[int, dict[str, Any]]:
+        """What each client keeps from round to round, without the model: the server has that."""
+        return {number: self.state(number) for number in self.clients if number >= 0}
 
     def state(self, number: int) -> dict[str, Any]:
-        """What a client keeps from round to round, without the model: the server has that."""
+        """What one client keeps."""
         return {**self._client(number).state(), "held": None}
 
     def restore(self, number: int, state: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ..protocol.messages import Order
 from ..protocol.server import Server
 from ..runs.config import Config
 from ..threads import cores
@@ -26,31 +25,28 @@ class LocalEngine(Engine):
     def __init__(self, config: Config, crew: Crew | None = None) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
-        if config.always_feedback:
-            self.workers = 1  # a client's remainder stays with the process that plays it
         self._crew = crew or Crew()
         self._stays = crew is not None
         self._pool = self._crew.pool(config, self.workers) if self.workers > 1 else None
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
-        self.player.hold(server.held)
-        if self._pool is not None and not self._stay_here(calls):
-            yield from self._pool.map(server.held, calls)
+        if self._pool is not None:
+            yield from self._pool.map(server, calls)
             return
+        self.player.hold(server.held)
         for place, call in enumerate(calls):
-            yield place, self.player.answer(call)
-
-    def _stay_here(self, calls: list[Call]) -> bool:
-        """Whether clients leave something out for later, or did: that stays with the process that plays them."""
-        train = [call for call in calls if call.name == "train"]
-        return bool(train) and (self.player.keeps or any(Order.unpack(call.order).feedback for call in train))
+            yield place, self.player.answer(call.ordered(server, server.digest))
 
     def client_states(self) -> dict[str, Any]:
         if not self.config.feedback:
             return {}
-        return {str(number): self.player.state(number) for number in self.player.clients if number >= 0}
+        states = self.player.states() if self._pool is None else self._pool.states()
+        return {str(number): state for number, state in states.items()}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
+        if self._pool is not None:
+            self._pool.restore({int(number): state for number, state in states.items()})
+            return
         for number, state in states.items():
             self.player.restore(int(number), state)
 

@@ -1,6 +1,7 @@
 """Worker processes that share the model in memory and answer calls.
 
-A worker that dies, or takes longer than the round's timeout over one call, fails that call and is replaced.
+A worker that dies, or takes longer than the round's timeout over one call, fails that call and is replaced. In rounds
+in which clients keep something for later (error feedback), each client is always played by the same worker.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -20,8 +21,8 @@ import numpy as np
 
 from ..errors import EngineError, reason_of
 from ..protocol.arrays import Model, Vector
-from ..protocol.downlink import Held, held_parcel
-from ..protocol.messages import Order
+from ..protocol.downlink import Held
+from ..protocol.server import Server
 from ..runs.config import Config
 from .calls import Call, Failure
 
@@ -38,12 +39,13 @@ class Pool:
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Connection, BaseProcess] = {}
+        self._places: dict[Connection, int] = {}  # each worker's number: it plays the clients of that remainder
         self._proven: set[Connection] = set()  # workers that have answered
         self._busy: dict[
             Connection, tuple[int, float]
         ] = {}  # worker -> the place of its call, and until when it may take
-        for _ in range(workers):
-            self._start_worker()
+        for place in range(workers):
+            self._start_worker(place)
 
     @property
     def size(self) -> int:
@@ -61,15 +63,33 @@ class Pool:
             with suppress(OSError):  # a dead worker: receiving from it says so
                 connection.send(config)
 
-    def map(self, held: Held, calls: list[Call]) -> Iterator[tuple[int, Any]]:
-        """The answers to all calls, which are about this model, as they come: (place in calls, answer)."""
-        light = self._share(held)
-        waiting = dict(enumerate(calls))
+    def states(self) -> dict[int, dict[str, Any]]:
+        """What the clients keep from round to round, from the workers that play them."""
+        return {number: state for connection in list(self._workers) for number, state in self._ask(connection, None)}
+
+    def restore(self, states: Mapping[int, Mapping[str, Any]]) -> None:
+        """Give it back to them."""
+        for connection, place in list(self._places.items()):
+            self._ask(connection, {n: state for n, state in states.items() if n % self.size == place})
+
+    def _ask(self, connection: Connection, restored: Mapping[int, Mapping[str, Any]] | None) -> list[tuple[int, Any]]:
+        """Have a worker's clients restored, and return the states of its clients; nothing if the worker is dead."""
+        with suppress(OSError):
+            connection.send(("states", restored))
+        answer, _ = self._receive(connection)
+        return [] if isinstance(answer, Failure) else list(answer.items())
+
+    def map(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
+        """The answers to all calls, which are about the server's model, as they come: (place in calls, answer)."""
+        light = self._share(server.held)
+        at_home = server.clients_keep
+        homes = dict(enumerate(call.client % self.size if at_home and call.name == "train" else -1 for call in calls))
+        waiting = {place: call.ordered(server, server.digest) for place, call in enumerate(calls)}
         idle, busy = list(self._workers), dict[Connection, tuple[int, float]]()
         self._busy = busy
         try:
             while waiting or busy:
-                self._hand_out(light, waiting, idle, busy)
+                self._hand_out(light, waiting, homes, idle, busy)
                 soonest = min(deadline for _, deadline in busy.values())
                 finished = []
                 for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
@@ -83,7 +103,7 @@ class Pool:
                     reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
                     idle.append(self._replace(late))
                     finished.append((place, Failure(reason)))
-                self._hand_out(light, waiting, idle, busy)  # before the caller has a turn: nobody waits for it
+                self._hand_out(light, waiting, homes, idle, busy)  # before the caller has a turn: nobody waits for it
                 yield from finished
         except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
             for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
@@ -120,24 +140,32 @@ class Pool:
         return replace(held, model=Model(nothing, nothing, held.model.others))
 
     def _hand_out(
-        self, light: Held, waiting: dict[int, Call], idle: list[Connection], busy: dict[Connection, tuple[int, float]]
+        self,
+        light: Held,
+        waiting: dict[int, Call],
+        homes: Mapping[int, int],
+        idle: list[Connection],
+        busy: dict[Connection, tuple[int, float]],
     ) -> None:
-        while idle and waiting:
-            connection, place = idle.pop(0), next(iter(waiting))
-            busy[connection] = place, time.monotonic() + self._config.round_timeout
-            self._send(connection, light, waiting.pop(place))
+        """Give each idle worker the first call that it may answer. homes: the worker of each call; -1: anyone."""
+        for connection in list(idle):
+            mine = (place for place in waiting if homes[place] in (-1, self._places[connection]))
+            if (place := next(mine, None)) is not None:
+                idle.remove(connection)
+                busy[connection] = place, time.monotonic() + self._config.round_timeout
+                self._send(connection, light, waiting.pop(place))
 
-    def _start_worker(self) -> Connection:
+    def _start_worker(self, place: int) -> Connection:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=_serve,
             args=(theirs, self._config),
-            name=f"adaquantfl-worker-{len(self._workers)}",
+            name=f"adaquantfl-worker-{place}",
             daemon=True,
         )
         process.start()
         theirs.close()  # so that a worker's death ends the pipe
-        self._workers[ours] = process
+        self._workers[ours], self._places[ours] = process, place
         return ours
 
     def _replace(self, connection: Connection) -> Connection:
@@ -145,14 +173,12 @@ class Pool:
         process.kill()
         process.join()
         connection.close()
-        return self._start_worker()
+        return self._start_worker(self._places.pop(connection))
 
     def _send(self, connection: Connection, light: Held, call: Call) -> None:
         assert self._memory is not None
-        order = Order.unpack(call.order)
-        short = replace(order, parcel=held_parcel(order.parcel), layout="").pack()  # the model is in shared memory
         with suppress(OSError):  # a dead worker: receiving from it says so
-            connection.send((self._memory.name, light, replace(call, order=short)))
+            connection.send((self._memory.name, light, call))
 
     def _receive(self, connection: Connection) -> tuple[Any, Connection]:
         """The answer, and the connection to a worker that is free now: this one, or one in a dead one's place."""
@@ -221,9 +247,15 @@ def _serve(connection: Connection, config: Config) -> None:
                     memory.close()
                 config, player, memory = message, None, None
                 continue
-            name, light, call = message
             answer: Any
             try:
+                if message[0] == "states":
+                    player = player or _player(config)
+                    for number, state in (message[1] or {}).items():
+                        player.restore(number, state)
+                    connection.send(player.states())
+                    continue
+                name, light, call = message
                 memory = memory or SharedMemory(name=name)
                 player = player or _player(config)
                 vectors = _view(memory, light.layout.dimension, light.layout.buffers)

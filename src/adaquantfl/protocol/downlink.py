@@ -34,21 +34,32 @@ _WHOLE, _STEPS, _HELD = 0, 1, 2
 class Log:
     """What leads to the present model, and who holds which one.
 
-    steps: the last one leads to the present model. holds: client -> the round whose model it was sent last.
+    Attributes:
+        round: the round of the present model.
+        digest: its digest.
+        steps: the last of them leads to the present model.
+        starts: the digest of the model that each step starts from.
+        holds: client -> the round whose model it was sent last.
     """
 
     round: int
     digest: bytes
     steps: tuple[bytes, ...] = ()
+    starts: tuple[bytes, ...] = ()
     holds: Mapping[int, int] = field(default_factory=dict)
 
     def after_round(self, old: Model, new: Model, relay: Relay | None) -> Log:
         """One step more. relay: the round's frames, or None where the client cannot add them up."""
         step = smallest_step(old, new, relay)
-        steps = (*self.steps, step) if step is not None else ()
+        steps, starts = ((*self.steps, step), (*self.starts, self.digest)) if step is not None else ((), ())
         while steps and sum(map(len, steps)) >= whole_size(new):
-            steps = steps[1:]
-        return replace(self, round=self.round + 1, digest=digest_of(new), steps=steps)
+            steps, starts = steps[1:], starts[1:]
+        return replace(self, round=self.round + 1, digest=digest_of(new), steps=steps, starts=starts)
+
+    def round_of(self, digest: bytes) -> int | None:
+        """Return the round of the model with this digest; None if no known steps start from it."""
+        known = (*self.starts, self.digest)
+        return self.round - len(self.starts) + known.index(digest) if digest in known else None
 
     def parcel(self, held: int | None, model: Model) -> bytes:
         """What brings a client from the model of round `held` (None: it has none) to the present one."""
@@ -122,7 +133,7 @@ class Whole:
 
     def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
         """The log after a round."""
-        return replace(log, round=log.round + 1, digest=digest_of(new), steps=())
+        return replace(log, round=log.round + 1, digest=digest_of(new), steps=(), starts=())
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
         """What the clients get instead of the wanted model."""

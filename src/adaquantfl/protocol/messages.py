@@ -87,6 +87,10 @@ class Order:
 
     def pack(self) -> bytes:
         """The order as bytes."""
+        return b"".join((self.head(len(self.parcel)), self.parcel))
+
+    def head(self, parcel: int) -> bytes:
+        """All but the parcel, which has this many bytes."""
         flags = _QUANTIZED * (self.s is not None) | _SURVEY * bool(self.candidates) | _FEEDBACK * self.feedback
         flags |= _BALANCED * self.balanced | _EVALUATE * self.evaluate
         scope = self.scope if isinstance(self.scope, int) else {"whole": _WHOLE, "tensor": _TENSOR}[self.scope]
@@ -96,13 +100,13 @@ class Order:
         choice, layout = self.choice.encode(), self.layout.encode()
         head = _ORDER.pack(
             ORDER_MAGIC, flags, self.quantizer, codec, len(names), self.round, scope, self.s or 0.0, self.eta,
-            self.key, len(self.parcel),
+            self.key, parcel,
         )  # fmt: skip
         head += _LENGTHS.pack(len(self.candidates), len(self.taken_back), len(choice), len(layout))
         if self.candidates:
             head += np.array([self.noise, *self.candidates], dtype="<f8").tobytes()
         head += np.array(self.taken_back, dtype="<u4").tobytes() + names + choice + layout
-        return b"".join((head, _CRC.pack(crc32(head)), self.parcel))
+        return head + _CRC.pack(crc32(head))
 
     @staticmethod
     def unpack(data: bytes) -> Order:

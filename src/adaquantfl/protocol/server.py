@@ -3,6 +3,7 @@
 One round is
 
     orders = server.open([3, 7, 9], eta=0.1)     the model and the plan, as bytes for each client
+    server.order(3, holds=digest)                the same, for a client of which the carrier knows what it holds
     server.receive(3, reply)                     in any order; Refused with the reason
     round = server.close()                       the new weights, and what was measured
 """
@@ -12,8 +13,9 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,23 @@ class Round:
     def weights(self) -> Weights:
         """The new model, in the form in which the server was given it."""
         return self.layout.join(self.model)
+
+
+class Orders(Mapping[int, bytes]):
+    """A round's orders by client. Each is put together when it is asked for, from one copy of the model's bytes."""
+
+    def __init__(self, parts: Mapping[int, tuple[Order, bytes]]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, client: int) -> bytes:
+        order, parcel = self._parts[client]
+        return replace(order, parcel=parcel).pack()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
 
 class Server:
@@ -128,6 +147,17 @@ class Server:
         return Held(self._state.log.round, self.model, self._state.log.digest, self._state.layout)
 
     @property
+    def digest(self) -> bytes:
+        """The digest of the present model, which a client that holds it names too (`Client.holds`)."""
+        return self._state.log.digest
+
+    @property
+    def clients_keep(self) -> bool:
+        """Whether clients may keep a part of their updates for later rounds: in the open round, or in one before."""
+        orders = self._round.orders.values() if self._round else ()
+        return bool(self._state.asked) or any(order.feedback for order in orders)
+
+    @property
     def current(self) -> ServerState:
         """The state after the last closed round; while a round is open, with that round's plan."""
         return self._state
@@ -136,14 +166,14 @@ class Server:
         """Whether the next `open` needs a new f(w_k); otherwise it takes the one that it was given last."""
         return self.stages.wants_loss(self._state.rule, self._state.ledger.paper_bits)
 
-    def open(
-        self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None
-    ) -> dict[int, bytes]:
-        """Begin a round: the bytes for each client.
+    def open(self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None) -> Orders:
+        """Begin a round: the bytes for each client, by what the server knows of the model that it holds.
 
-        clients: who is asked; None draws them from the cohort. eta: the learning rate, which rules look at. loss:
-        f(w_k) where it was measured. Without it rules take the one that was given last; where there never was one, the
-        mean loss that the last round's clients saw.
+        Args:
+            clients: who is asked; None draws them from the cohort.
+            eta: the learning rate, which rules look at.
+            loss: f(w_k) where it was measured. Without it rules take the one that was given last; where there never was
+                one, the mean loss that the last round's clients saw.
         """
         if self._round is not None:
             raise EngineError(f"Round {self._state.round + 1} is open. Close it before you open the next.")
@@ -159,29 +189,60 @@ class Server:
         opened.secrets = self._secrets
         self._state, self._round = after, opened
         try:
-            orders = {client: self._sent(client, self._held_by(client)) for client in opened.orders}
+            orders = {client: self._parts(client, self._held_by(client)) for client in opened.orders}
         except BaseException:  # nothing was sent, so that the round is not open
             self._state, self._round = before, None
             raise
         self._asked = {"before": before, "clients": asked, "eta": eta, "loss": loss}
-        return orders
+        return Orders(orders)
+
+    def order(self, client: int, holds: bytes | EllipsisType | None = ..., evaluate: bool = False) -> bytes:
+        """Return one client's order, for a carrier that knows which model the client holds.
+
+        A round's bytes down are those of the orders that `open` returns. An order for a client that holds more is
+        smaller, and not counted again. An order with the whole model, which replaces one that was of no use, is.
+
+        Args:
+            client: one of the round's clients; any number where it only evaluates.
+            holds: the digest of the model that the client holds (`Client.holds`), or None if it holds none. If left
+                out, what the server itself knows of the client.
+            evaluate: the client only looks at the present model; no round needs to be open, and nothing is counted.
+        """
+        known, held = self._held_by(client), None
+        if isinstance(holds, EllipsisType):
+            held = known
+        elif holds:
+            held = self._state.log.round_of(holds)
+        if evaluate:
+            order, parcel = self._with_model(_EVALUATION, held)
+        elif client not in self._opened().orders:
+            raise EngineError(f"Client {client} was not asked in this round.")
+        elif held is None and known is not None:
+            order, parcel = self._parts(client, None)
+        else:
+            order, parcel = self._with_model(self._opened().orders[client], held)
+        return replace(order, parcel=parcel).pack()
 
     def whole_order(self, client: int) -> bytes:
         """The order for a client that has lost the model it held: with the whole model."""
-        if client not in self._opened().orders:
-            raise EngineError(f"Client {client} was not asked in this round.")
-        return self._sent(client, None)
+        return self.order(client, holds=None)
 
     def view(self, clients: Iterable[int], whole: bool = False) -> dict[int, bytes]:
         """The present model for clients that only evaluate it; `Client.open` reads it. Not counted as traffic."""
-        return {client: self._with_model(_EVALUATION, None if whole else self._held_by(client)) for client in clients}
+        return {client: self.order(client, None if whole else ..., evaluate=True) for client in clients}
+
+    def holding(self, clients: Collection[int]) -> None:
+        """Note that these clients hold the present model, so that the next order starts from it."""
+        self._state = replace(self._state, log=self._state.log.held_by(clients))
+
+    def forget(self, clients: Collection[int]) -> None:
+        """Note that these clients may have lost the model that they held."""
+        self._state = replace(self._state, log=self._state.log.lost_by(clients))
 
     def viewed(self, clients: Collection[int], lost: Collection[int] = ()) -> None:
-        """Note that these clients have opened a `view` of the present model, so that the next one starts from it.
-
-        lost: clients that may hold nothing any more.
-        """
-        self._state = replace(self._state, log=self._state.log.lost_by(lost).held_by(clients))
+        """Both of these."""
+        self.forget(lost)
+        self.holding(clients)
 
     def receive(self, client: int, reply: bytes) -> None:
         """Take a client's reply. Refused with the reason where it cannot be used; a better one may still come."""
@@ -322,26 +383,29 @@ class Server:
         return self._round
 
     def _held_by(self, client: int) -> int | None:
-        return self._state.log.holds.get(client)
+        """The round of the model that a client holds, as far as is known; None if no steps lead on from it."""
+        log = self._state.log
+        held = log.holds.get(client)
+        return held if held is not None and log.leads_from(held) else None
 
-    def _sent(self, client: int, held: int | None) -> bytes:
-        """A client's order as bytes, counted."""
+    def _parts(self, client: int, held: int | None) -> tuple[Order, bytes]:
+        """A client's order and the parcel that goes with it, counted."""
         opened = self._opened()
-        order = self._with_model(opened.orders[client], held)
-        parcel = len(self._parcel(held))
-        opened.order_bytes[client] = opened.order_bytes.get(client, 0) + len(order)
-        opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + parcel
-        return order
+        order, parcel = self._with_model(opened.orders[client], held)
+        size = len(order.head(len(parcel))) + len(parcel)
+        opened.order_bytes[client] = opened.order_bytes.get(client, 0) + size
+        opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + len(parcel)
+        return order, parcel
 
-    def _with_model(self, order: Order, held: int | None) -> bytes:
+    def _with_model(self, order: Order, held: int | None) -> tuple[Order, bytes]:
         state = self._state
-        layout = "" if held is not None and state.log.leads_from(held) else state.layout.to_json()
-        return replace(order, layout=layout, parcel=self._parcel(held)).pack()
+        layout = state.layout.to_json() if held is None else ""
+        return replace(order, layout=layout), self._parcel(held)
 
     def _parcel(self, held: int | None) -> bytes:
         """What leads to the present model; made once for all who hold the same one."""
         log = self._state.log
-        key = log.round, held if held is not None and log.leads_from(held) else None
+        key = log.round, held
         if key not in (made := self._parcels):
             if made and next(iter(made))[0] != log.round:
                 made.clear()

@@ -49,6 +49,7 @@ class FlowerEngine(Engine):
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         if not calls:
             return
+        calls = [call.ordered(server) for call in calls]
         shares, own = self._share(calls)
         questions = Questions(self._text, server, calls)
         exchange = Exchange(self._inbox, self._nodes, questions, shares, self.config.round_timeout, self.workers)

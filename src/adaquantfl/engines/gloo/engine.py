@@ -13,7 +13,6 @@ from torch.distributed import Store
 
 from ...errors import CheckpointError
 from ...protocol.cohort import who_is_missing
-from ...protocol.messages import Order
 from ...protocol.server import Server
 from ...runs import checkpoint
 from ...runs.config import Config
@@ -71,7 +70,7 @@ class GlooEngine(Engine):
         announce_run(store, server, config, signed=bool(self.secrets))
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[Finished]:
-        return self._carry(calls)  # an order says all that there is to know about the server's model
+        return self._carry(calls, server)
 
     def client_states(self) -> dict[str, Any]:
         """The state of each client; None for one that cannot hand it over."""
@@ -106,18 +105,21 @@ class GlooEngine(Engine):
             self._processes.close(busy, deadline - time.monotonic())
         self._clients = {}
 
-    def _carry(self, calls: list[Call]) -> Iterator[Finished]:
+    def _carry(self, calls: list[Call], server: Server | None = None) -> Iterator[Finished]:
+        """Calls and their answers. server: of the model that the calls are about."""
         waiting = dict(enumerate(calls))  # place -> a call that has not been sent
         places: dict[RemoteClient, int] = {}  # who was asked -> the place of its call
         self._take_in_waiting_events()
-        finished = self._send_calls(waiting, places)
+        finished = self._send_calls(waiting, places, server)
         while waiting or places:
             yield from finished
             finished = self._listen(places)
-            finished += self._send_calls(waiting, places)  # before the caller's turn: no client waits for the server
+            finished += self._send_calls(waiting, places, server)
         yield from finished
 
-    def _send_calls(self, waiting: dict[int, Call], places: dict[RemoteClient, int]) -> list[Finished]:
+    def _send_calls(
+        self, waiting: dict[int, Call], places: dict[RemoteClient, int], server: Server | None
+    ) -> list[Finished]:
         """Send what can be sent; returns the calls that no client will answer."""
         failures = []
         for place, call in list(waiting.items()):
@@ -129,8 +131,11 @@ class GlooEngine(Engine):
                 failures.append((place, remote))
             else:
                 places[remote] = place
-                remote.task, remote.deadline = _about(call), self._deadline(call)
-                remote.ask(call)
+                remote.task, remote.deadline = _about(call, server), self._deadline(call)
+                if server is None:
+                    remote.ask(call)
+                else:
+                    remote.ask(call.ordered(server, remote.holds), server.digest)
         return failures
 
     def _choose_client(self, call: Call) -> RemoteClient | Failure | None:
@@ -214,9 +219,9 @@ class GlooEngine(Engine):
             self._expected.discard(client)
 
 
-def _about(call: Call) -> str:
-    if call.name == "train":
-        return f"round {Order.unpack(call.order).round + 1}"
+def _about(call: Call, server: Server | None) -> str:
+    if call.name == "train" and server is not None:
+        return f"round {server.current.round + 1}"
     return "a checkpoint" if call.name in (STATE, RESTORE) else "an evaluation"
 
 

@@ -7,19 +7,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from torch.distributed import Store
 
-from ...protocol.downlink import digest_in, held_parcel
-from ...protocol.messages import Order
 from ..calls import Call, Failure
 from .connection import SERVER, Connection
 from .rendezvous import ADMITTED, ARRIVAL, CONNECTION, POLL_SECONDS, REFUSED, address_facing
 from .secrets import SEAL_BYTES, Seal, join_proof, same
-from .wire import ANSWER_BYTES, END, PING, RESTORE, STATE, AnswerError, pack_call, unpack_answer
+from .wire import ANSWER_BYTES, END, PING, AnswerError, pack_call, unpack_answer
 
 PING_SECONDS = 60.0  # the server sends an idle client something at least this often
 _SHORT_MESSAGE_SECONDS = 10.0  # to send a header to a client that is listening
@@ -54,9 +52,9 @@ class RemoteClient:
         self.task, self.deadline = "", 0.0
         self._connection, self._most_bytes, self._report = connection, most_bytes, report
         self._seal = seal
-        self._digest = b""  # of the model that the client holds; empty where that is not known
+        self.holds: bytes | None = None  # the digest of the model that the client holds; None: not known
         self._number = 0  # of the last call
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Call, bytes | None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"adaquantfl-client-{client}", daemon=True)
         self._thread.start()
 
@@ -65,9 +63,9 @@ class RemoteClient:
         """Whether it has not answered by the deadline."""
         return bool(self.task) and time.monotonic() >= self.deadline
 
-    def ask(self, call: Call) -> None:
-        """Send a call; an event will follow."""
-        self._calls.put(call)
+    def ask(self, call: Call, digest: bytes | None = None) -> None:
+        """Send a call; an event will follow. digest: of the model that the client holds when it has answered."""
+        self._calls.put((call, digest))
 
     def finish(self) -> None:
         """Tell the client that the run is over, once it has answered."""
@@ -85,35 +83,24 @@ class RemoteClient:
         try:
             while True:
                 try:
-                    call = self._calls.get(timeout=PING_SECONDS)
+                    asked = self._calls.get(timeout=PING_SECONDS)
                 except Empty:
                     self._connection.send(pack_call(0, _PING)[0], _SHORT_MESSAGE_SECONDS)
                     continue
-                if call is None:
+                if asked is None:
                     self._connection.send(pack_call(0, _END)[0], _SHORT_MESSAGE_SECONDS)
                     return
-                self._report(self, self._answer(call))
-                del call  # frees the model's bytes while the client is idle
+                call, digest = asked
+                answer = self._exchange(call)
+                if digest is not None:
+                    self.holds = None if isinstance(answer, Failure) else digest
+                self._report(self, answer)
+                del call, asked  # frees the model's bytes while the client is idle
         except AnswerError as error:
             self._connection.abort()
             self._report(self, ClientLost(str(error)))
         except RuntimeError:  # gloo's, whatever happened to the connection
             self._report(self, ClientLost())
-
-    def _answer(self, call: Call) -> Any:
-        """The client's answer. An order about the model that the client holds is sent without the model."""
-        if call.name in (STATE, RESTORE):
-            return self._exchange(call)
-        order = Order.unpack(call.order)
-        digest = digest_in(order.parcel)
-        answer: Any = Failure("", model_needed=True)
-        if digest == self._digest:
-            short = replace(order, parcel=held_parcel(order.parcel), layout="").pack()
-            answer = self._exchange(replace(call, order=short))
-        if isinstance(answer, Failure) and answer.model_needed:
-            answer = self._exchange(call)
-        self._digest = b"" if isinstance(answer, Failure) else digest
-        return answer
 
     def _exchange(self, call: Call) -> Any:
         self._number += 1
