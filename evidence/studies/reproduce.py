@@ -156,7 +156,9 @@ def current_commit() -> str:
     here = Path(__file__).parents[2]
     try:
         commit = _git(here, "rev-parse", "HEAD")
-        return commit + (" with changes" if _git(here, "status", "--porcelain", "--", "src", "evidence/studies") else "")
+        return commit + (
+            " with changes" if _git(here, "status", "--porcelain", "--", "src", "evidence/studies") else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from evidence.pages import readme_figure
 
 from adaquantfl.runs.records import RunRecord
-from evidence.pages import rivals_page
+from evidence.pages import readme_figure, rivals_page
 from evidence.studies import rivals
 
 

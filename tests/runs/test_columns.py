@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import columns_page
 import pytest
-from marked import written
 
 from adaquantfl.report import page_data, tables
 from adaquantfl.report.export import history_csv
@@ -22,6 +20,8 @@ from adaquantfl.runs import loop as runner
 from adaquantfl.runs.columns import COLUMNS, Column, flat, summary_of
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.records import RunRecord, load_run
+from evidence.pages import columns_page
+from evidence.pages.marked import written
 
 MakeRun = Callable[..., Path]
 SMALL = {"model": "mlp", "clients": 2, "tau": 2, "rounds": 4, "loss_samples": 16, "workers": 1, "evaluate_every": 2}

@@ -4,9 +4,8 @@ import gzip
 import hashlib
 import io
 import json
-import os
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from adaquantfl.errors import DataError
 from adaquantfl.training import datasets, download
 from adaquantfl.training.catalogue import Spec
 from adaquantfl.training.datasets import Arrays, load
-from adaquantfl.training.download import SOURCES, Progress, Source, SourceError, get
+from adaquantfl.training.download import SOURCES, Source, get
 
 Tiny = tuple[Spec, Arrays, dict[str, bytes]]
 Site = tuple[str, dict[str, bytes]]
@@ -25,15 +24,15 @@ TarOf = Callable[[Path, dict[str, bytes]], Path]
 
 
 def gives(title: str, arrays: Arrays) -> Source:
-    return Source(title, lambda _work, _progress: arrays)
+    return Source(title, lambda folder: arrays)
 
 
 def fails(title: str, error: BaseException) -> Source:
-    def fetch(work: Path, _progress: Progress) -> Arrays:
-        (work / "half-done").write_bytes(b"half")
+    def read(folder: Path) -> Arrays:
+        (folder / "half-done").write_bytes(b"half")
         raise error
 
-    return Source(title, fetch)
+    return Source(title, read)
 
 
 def place_gz(folder: Path, raw: dict[str, bytes]) -> None:
@@ -42,43 +41,37 @@ def place_gz(folder: Path, raw: dict[str, bytes]) -> None:
         (folder / f"{name}.gz").write_bytes(gzip.compress(content))
 
 
-def test_first_source_that_works_is_cached(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[str] = []
-    monkeypatch.setitem(SOURCES, "fashion-mnist", (fails("a", SourceError("is down")), gives("b", fashion[1])))
-    path = get("fashion-mnist", progress=lambda what, done, total: heard.append(what))
-    np.testing.assert_array_equal(load("fashion-mnist").train_x, fashion[1].train_x)
-    assert [entry.name for entry in path.parent.iterdir()] == ["fashion-mnist.npz"]
-    assert "fashion-mnist: is down" in heard
-
-
-def test_checksum_mismatch_goes_to_the_next_source(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_source_with_the_published_data_is_cached(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     _, arrays, _ = fashion
     altered = arrays.train_x.copy()
     altered[-1, -1, -1, -1] ^= 1
-    chosen = (gives("altered", arrays._replace(train_x=altered)), gives("true", arrays))
+    chosen = (fails("a", OSError("down")), gives("altered", arrays._replace(train_x=altered)), gives("true", arrays))
     monkeypatch.setitem(SOURCES, "fashion-mnist", chosen)
-    get("fashion-mnist")
+    heard: list[str] = []
+    path = get("fashion-mnist", progress=lambda what, done, total: heard.append(what))
     np.testing.assert_array_equal(load("fashion-mnist").train_x, arrays.train_x)
+    assert [entry.name for entry in path.parent.iterdir()] == ["fashion-mnist.npz"]
+    assert "fashion-mnist: its content is not the published data set (another SHA-256)" in heard
 
 
 def test_all_failures_are_listed_with_their_reasons(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, arrays, _ = fashion
     chosen = (
-        fails("the site", SourceError("is down")),
         gives("a liar", arrays._replace(train_y=arrays.train_y[::-1])),
         fails("a half", FileNotFoundError(2, "no such file", "t10k-images-idx3-ubyte.gz")),
         fails("a broken parser", RecursionError("too deep")),
         fails("no pooch", ModuleNotFoundError("No module named 'pooch'", name="pooch")),
+        Source("the site", lambda folder: arrays, "http://127.0.0.1:1/", {"file.gz": "0" * 64}),
     )
     monkeypatch.setitem(SOURCES, "fashion-mnist", chosen)
     with pytest.raises(DataError) as caught:
         get("fashion-mnist")
     said = str(caught.value)
-    assert "the site: is down" in said
     assert "a liar: its content is not the published data set" in said
     assert "a half: t10k-images-idx3-ubyte.gz is missing" in said
     assert "a broken parser: it cannot be read (RecursionError: too deep)" in said
     assert "no pooch: pooch is not installed: pip install 'adaquantfl[train]'" in said
+    assert "the site: file.gz: the site cannot be reached" in said
     assert str(download.hand_folder(spec)) in said
     assert "place its four files train-images-idx3-ubyte.gz" in said
     assert said.endswith("adaquantfl data get fashion-mnist")
@@ -113,18 +106,6 @@ def test_interrupted_get_leaves_nothing(fashion: Tiny, monkeypatch: pytest.Monke
     assert list(datasets.folder().iterdir()) == []
 
 
-def test_what_a_killed_get_left_is_swept_after_a_day(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = datasets.folder() / ".partial-old", datasets.folder() / ".partial-new"
-    for folder in (old, new):
-        folder.mkdir(parents=True)
-        (folder / "half").write_bytes(b"half")
-    os.utime(old, (0, 0))
-    monkeypatch.setitem(SOURCES, "fashion-mnist", (gives("a", fashion[1]),))
-    get("fashion-mnist")
-    assert not old.exists()
-    assert new.exists(), "another get may be at work there"
-
-
 def test_folder_that_cannot_be_made_is_explained(
     fashion: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,82 +115,53 @@ def test_folder_that_cannot_be_made_is_explained(
         get("fashion-mnist")
 
 
-def serve_fashion(raw: dict[str, bytes], site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The site has these files, and their SHA-256 are the published ones."""
-    address, pages = site
-    files = {f"{name}.gz": gzip.compress(content) for name, content in raw.items()}
-    pages.update({f"/{name}": content for name, content in files.items()})
-    published = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    monkeypatch.setattr(download, "FASHION_FILES", published)
-    monkeypatch.setattr(download, "FASHION_SITE", f"{address}/")
+def served(name: str, place: int, files: dict[str, bytes], site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source at this place is a local site with these files, and it is the only one."""
+    site[1].update({f"/{file}": content for file, content in files.items()})
+    published = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+    source = replace(SOURCES[name][place], site=f"{site[0]}/", files=published)
+    monkeypatch.setitem(SOURCES, name, (source,))
 
 
-def test_fashion_mnist_comes_from_its_own_site_first(
-    fashion: Tiny, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve_fashion(fashion[2], site, monkeypatch)
+def test_fashion_mnist_comes_from_its_site(fashion: Tiny, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"{name}.gz": gzip.compress(content) for name, content in fashion[2].items()}
+    served("fashion-mnist", 0, files, site, monkeypatch)
     heard: list[tuple[str, int, int]] = []
     get("fashion-mnist", progress=lambda *step: heard.append(step))
-    packed = len(site[1]["/train-images-idx3-ubyte.gz"])
+    packed = len(files["train-images-idx3-ubyte.gz"])
     assert ("train-images-idx3-ubyte.gz", packed, packed) in heard
-    assert not any("Debian" in what for what, _, _ in heard)
     np.testing.assert_array_equal(load("fashion-mnist").test_x, fashion[1].test_x)
 
 
-@pytest.mark.parametrize(
-    ("page", "reason"),
-    [
-        (None, "t10k-labels-idx1-ubyte.gz: 404 Client Error"),
-        (b"altered", r"t10k-labels-idx1-ubyte.gz: SHA256 hash of downloaded file .* does not match"),
-    ],
-)
-def test_a_site_without_the_published_files_is_left_for_debian(
-    fashion: Tiny, site: Site, page: bytes | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_fashion_mnist_comes_from_debians_package(
+    fashion: Tiny, site: Site, tar_of: TarOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serve_fashion(fashion[2], site, monkeypatch)
+    files = {f"{name}.gz": gzip.compress(content) for name, content in fashion[2].items()}
+    content = tar_of(tmp_path / "data", files).read_bytes()
+    package = b"!<arch>\n" + b"data.tar.gz/".ljust(60) + content
+    served("fashion-mnist", 2, {download.FASHION_DEB: package}, site, monkeypatch)
+    get("fashion-mnist")
+    np.testing.assert_array_equal(load("fashion-mnist").test_x, fashion[1].test_x)
+
+
+@pytest.mark.parametrize(("page", "reason"), [(None, "404 Client Error"), (b"altered", "does not match")])
+def test_a_site_without_the_published_files_is_a_reason(
+    fashion: Tiny, site: Site, page: bytes | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"{name}.gz": gzip.compress(content) for name, content in fashion[2].items()}
+    served("fashion-mnist", 0, files, site, monkeypatch)
     site[1]["/t10k-labels-idx1-ubyte.gz"] = page  # type: ignore[assignment]  # None is a page that is not there
-    monkeypatch.setattr(download, "FASHION_DEBIAN_FOLDER", tmp_path / "debian")
-    place_gz(tmp_path / "debian", fashion[2])
-    heard: list[str] = []
-    get("fashion-mnist", progress=lambda what, done, total: heard.append(what))
-    assert any(re.match(f"fashion-mnist: {reason}", what) for what in heard)
-    np.testing.assert_array_equal(load("fashion-mnist").test_x, fashion[1].test_x)
-
-
-def test_unreachable_and_endless_sites_are_reasons(
-    fashion: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve_fashion(fashion[2], site, monkeypatch)
-    monkeypatch.setattr(download, "FASHION_DEBIAN_FOLDER", tmp_path / "debian")
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(download, "_DOWNLOAD_LIMIT", 999)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz has more than 999 bytes") as caught:
-        get("fashion-mnist")
-    assert "installed: " + str(tmp_path / "debian" / "train-images-idx3-ubyte.gz") + " is missing" in str(caught.value)
-    assert "apt-get is not installed" in str(caught.value)
-    monkeypatch.setattr(download, "FASHION_SITE", "http://127.0.0.1:1/")
-    with pytest.raises(DataError, match="the site cannot be reached"):
+    with pytest.raises(DataError, match=rf"t10k-labels-idx1-ubyte.gz: .*{reason}"):
         get("fashion-mnist")
 
 
-def test_cifar_comes_from_its_own_site_first(
+def test_cifar_comes_from_its_site(
     cifar: Tiny, site: Site, tar_of: TarOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = tar_of(tmp_path / "archive", cifar[2]).read_bytes()
-    site[1]["/cifar-10-binary.tar.gz"] = content
-    published = {"cifar-10-binary.tar.gz": hashlib.sha256(content).hexdigest()}
-    monkeypatch.setattr(download, "CIFAR_FILES", published)
-    monkeypatch.setattr(download, "CIFAR_SITE", f"{site[0]}/")
+    served("cifar-10", 0, {"cifar-10-binary.tar.gz": content}, site, monkeypatch)
     get("cifar-10")
     np.testing.assert_array_equal(load("cifar-10").test_x, cifar[1].test_x)
-
-
-def test_failing_programs_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SourceError, match="ended with code 3: last words"):
-        download._run(tmp_path, "sh", "-c", "echo first >&2; echo last words >&2; exit 3")
-    monkeypatch.setattr(download, "_PROGRAM_SECONDS", 0.05)
-    with pytest.raises(SourceError, match="was stopped after"):
-        download._run(tmp_path, "sleep", "3600")
 
 
 def test_files_placed_by_hand_are_taken(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
