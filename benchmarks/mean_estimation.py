@@ -32,12 +32,7 @@ ROUNDS = (0, 20)
 CLOSE = 0.002  # of the bits that are asked for
 NEAR = 0.03
 TRIES = 24
-SEARCHED = [
-    (name, norm)
-    for name in names()
-    if name != "eden"
-    for norm in find(name).norms or (None,)
-]
+SEARCHED = [(name, norm) for name in names() if name != "eden" for norm in find(name).norms or (None,)]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import tomli_w
 import adaquantfl as aq
 from adaquantfl.protocol.downlink import Exact
 from adaquantfl.protocol.lossy import Lossy
-from adaquantfl.runs import own_files
 from adaquantfl.runs.config import KEYS, Config, load_config, parse_override
 from adaquantfl.runs.presets import preset_names
+from adaquantfl.training import own_files
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),

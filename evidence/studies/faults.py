@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
+from adaquantfl import checkpoint
 from adaquantfl.protocol.downlink import Held, digest_of
 from adaquantfl.protocol.messages import SIGNATURE_SIZE, Reply
-from adaquantfl.runs import checkpoint
 
 from .fault_record import ClientEvent, PlayedRound, Restored, Training, Violation, check_client, check_server
 from .fault_scenario import ETA, Scenario, examples, loss_at, probe_of, train

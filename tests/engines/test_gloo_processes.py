@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from adaquantfl import checkpoint
 from adaquantfl.engines.calls import Call, Failure, Trained
 from adaquantfl.engines.gloo.engine import GlooEngine
 from adaquantfl.engines.gloo.launch import start_here
@@ -24,7 +25,6 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import EngineError
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.server import Server
-from adaquantfl.runs import checkpoint
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import RunState, resume, run
 from support.histories import interrupt_after

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
+from adaquantfl import checkpoint
 from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, EngineError, FrameError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.records import KEY, PARCEL, REPLY
@@ -31,7 +32,6 @@ from adaquantfl.protocol.messages import Reply
 from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.quantizers.registry import find, names
 from adaquantfl.rules import Cosine, CostAware, DAdaQuant, FixedStep
-from adaquantfl.runs import checkpoint
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.frames import sealed
 from support.paper_strategy import paper_strategy

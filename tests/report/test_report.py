@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib")
 from adaquantfl.report import holdings
 from adaquantfl.report.page import write_report
 from adaquantfl.runs.records import RunRecord, find_runs, load_run
+from adaquantfl.training import partitions
 
 MakeRun = Callable[..., Path]
 
@@ -90,7 +91,7 @@ def test_text_from_a_run_directory_is_escaped(make_run: MakeRun, tmp_path: Path)
 def test_label_counts_are_a_table_with_bars(comparison: Path, tmp_path: Path) -> None:
     runs = find_runs([shutil.copytree(comparison / "adaquant", tmp_path / "copy")])
     for run in runs:
-        holdings.write(np.array([[40, 0], [10, 20]]), ["shirt", "<bag>"], run.path)
+        partitions.write(np.array([[40, 0], [10, 20]]), ["shirt", "<bag>"], run.path)
     text = write_report(runs, tmp_path).read_text(encoding="utf-8")
     assert text.count('class="holdings"') == 1  # both seeds hold the same
     assert "AdaQuantFL, seed 0; AdaQuantFL, seed 1" in text
@@ -110,7 +111,7 @@ def test_damaged_label_counts_are_left_out(make_run: MakeRun, content: str) -> N
 
 def test_of_many_clients_the_first_are_listed_and_the_rest_counted(make_run: MakeRun) -> None:
     folder = make_run("run")
-    holdings.write(np.ones((100, 2), dtype=int), ["a", "b"], folder)
+    partitions.write(np.ones((100, 2), dtype=int), ["a", "b"], folder)
     text = write_report([load_run(folder)], folder).read_text(encoding="utf-8")
     assert "And 60 more clients" in text
 

@@ -14,12 +14,12 @@ import pytest
 from adaquantfl.report import page_data, tables
 from adaquantfl.report.export import history_csv
 from adaquantfl.report.page import write_report
-from adaquantfl.report.tracking import scalars_of
 from adaquantfl.report.write import write_all
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.columns import COLUMNS, Column, flat, summary_of
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.records import RunRecord, load_run
+from adaquantfl.runs.tracking import scalars_of
 from evidence.pages import columns_page
 from evidence.pages.marked import written
 

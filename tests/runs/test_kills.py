@@ -15,7 +15,8 @@ import pytest
 import tomli_w
 
 import adaquantfl as aq
-from adaquantfl.runs import checkpoint, loop
+from adaquantfl import checkpoint
+from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config
 from support import killed_runs
 from support.histories import lines, without_times

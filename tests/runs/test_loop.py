@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl import checkpoint
 from adaquantfl.engines.base import Engine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.quantizers.levels import Levels
-from adaquantfl.runs import checkpoint
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory

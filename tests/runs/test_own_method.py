@@ -14,10 +14,11 @@ from adaquantfl.engines.launch import launch
 from adaquantfl.engines.own_file import METHODS_VARIABLE, methods_here
 from adaquantfl.quantizers import registry as quantizers
 from adaquantfl.rules.registry import RULES
-from adaquantfl.runs import loop, own_methods
+from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, config_of, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import find_runs
+from adaquantfl.training import own_methods
 from support import pages
 from support.histories import interrupt_after
 from support.small_runs import TINY, options

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.engines.evaluation import Evaluation
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config
-from adaquantfl.runs.evaluation import Evaluation
 from support.histories import interrupt_after, lines, without_times
 from support.training_options import TRAINING
 

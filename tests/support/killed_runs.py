@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from adaquantfl import checkpoint
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.runs import checkpoint, loop
+from adaquantfl.runs import loop
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.directory import RunDirectory
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from ..errors import Diverged, EngineError
 from ..runs.config import load_config, parse_override
-from ..runs.own_files import short
+from ..training.own_files import short
 from .extras import require
 
 

@@ -13,11 +13,11 @@ from ..errors import CheckpointError, Diverged
 from ..protocol.cohort import who_is_missing
 from ..protocol.server import Server
 from ..rules import Rule
-from ..runs.config import Config
-from ..runs.evaluation import Evaluation
+from ..training.settings import Settings
 from ..training.task import Task
 from ..training.trainer import Trainer
 from .calls import Call, Failure, Player, Trained
+from .evaluation import Evaluation
 
 _log = logging.getLogger("adaquantfl")
 _SAMPLES_PER_CALL = 1_000
@@ -34,7 +34,7 @@ class Engine(ABC):
     name: ClassVar[str] = ""
     states_at_hand: ClassVar[bool] = True
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Settings) -> None:
         self.config = config
         self.task = Task.of(config)
         self.player = Player(Trainer(config, self.task))

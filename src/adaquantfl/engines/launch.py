@@ -6,15 +6,29 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from ..errors import ConfigError
 from ..open_registry import Registry
 
-if TYPE_CHECKING:
-    from ..runs.loop import Observer, Request
+Observer = Callable[[Any, Any, "dict[str, Any] | None"], None]  # (configuration, state, the round's line)
 
-Launch = Callable[["Request", "Observer | None"], "dict[str, Any] | None"]
+
+class Request(Protocol):
+    """A run to be played: `runs.loop.Request`."""
+
+    @property
+    def out(self) -> Path: ...
+
+    @property
+    def own_files(self) -> dict[str, str]: ...
+
+    def play(self, observer: Observer | None = None, connect: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+        """Carry it out; returns the run's summary. connect: makes the engine for a configuration."""
+
+
+Launch = Callable[[Request, "Observer | None"], "dict[str, Any] | None"]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ..protocol.server import Server
-from ..runs.config import Config
 from ..threads import cores
+from ..training.settings import Settings
 from .base import Engine
 from .calls import Call
 from .pool import Crew
@@ -22,7 +22,7 @@ class LocalEngine(Engine):
 
     name: ClassVar[str] = "local"
 
-    def __init__(self, config: Config, crew: Crew | None = None) -> None:
+    def __init__(self, config: Settings, crew: Crew | None = None) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
         self._crew = crew or Crew()
@@ -38,8 +38,6 @@ class LocalEngine(Engine):
             yield place, self.player.answer(call.ordered(server, server.digest))
 
     def client_states(self) -> dict[str, Any]:
-        if not self.config.feedback:
-            return {}
         states = self.player.states() if self._pool is None else self._pool.states()
         return {str(number): state for number, state in states.items()}
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import TaskError
-from ..runs.config import Config
-from ..runs.own_files import OwnFile, named
+from ..training.own_files import OwnFile, named
+from ..training.settings import Settings
 
 VARIABLE = "ADAQUANTFL_TASK"  # in a client's environment: FILE.py:FUNCTION on its host
 METHODS_VARIABLE = "ADAQUANTFL_METHODS"  # rules and quantizers: FILE.py:CLASS, separated by commas
@@ -25,7 +25,7 @@ def allow(task: str, methods: Sequence[str] = ()) -> None:
         os.environ[METHODS_VARIABLE] = ",".join(methods)
 
 
-def as_here(config: Config) -> Config:
+def as_here(config: Settings) -> Settings:
     """A configuration that a server sent, with the file of this host; its digest must be that of the server's file."""
     if not config.task:
         return config

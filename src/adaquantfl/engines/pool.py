@@ -23,7 +23,7 @@ from ..errors import EngineError, reason_of
 from ..protocol.arrays import Model, Vector
 from ..protocol.downlink import Held
 from ..protocol.server import Server
-from ..runs.config import Config
+from ..training.settings import Settings
 from .calls import Call, Failure
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Pool:
     """`workers` processes, each with a player of its own."""
 
-    def __init__(self, config: Config, workers: int) -> None:
+    def __init__(self, config: Settings, workers: int) -> None:
         self._memory: SharedMemory | None = None
         self._config = config
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
@@ -52,7 +52,7 @@ class Pool:
         """How many workers there are."""
         return len(self._workers)
 
-    def turn_to(self, config: Config) -> None:
+    def turn_to(self, config: Settings) -> None:
         """Serve the clients of another configuration with the same processes."""
         for connection in self._workers.keys() & self._busy:  # of a run that failed in the middle of a round
             self._replace(connection)
@@ -211,7 +211,7 @@ class Crew:
     def __init__(self) -> None:
         self._pool: Pool | None = None
 
-    def pool(self, config: Config, workers: int) -> Pool:
+    def pool(self, config: Settings, workers: int) -> Pool:
         """Workers for this configuration: those of the run before, where there are as many."""
         if self._pool is not None and self._pool.size == workers:
             self._pool.turn_to(config)
@@ -227,7 +227,7 @@ class Crew:
             self._pool = None
 
 
-def _serve(connection: Connection, config: Config) -> None:
+def _serve(connection: Connection, config: Settings) -> None:
     """A worker's life: answer calls until the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
     import torch
@@ -241,7 +241,7 @@ def _serve(connection: Connection, config: Config) -> None:
     with suppress(EOFError, OSError):
         while True:
             message = connection.recv()
-            if isinstance(message, Config):
+            if isinstance(message, Settings):
                 if memory is not None:
                     player = None
                     memory.close()
@@ -267,12 +267,12 @@ def _serve(connection: Connection, config: Config) -> None:
             connection.send(answer)
 
 
-def _player(config: Config) -> Player:
+def _player(config: Settings) -> Player:
     from ..training.task import Task
     from ..training.trainer import Trainer
     from .calls import Player
 
-    config.rule(), config.kind  # those of the user's own files become known in this process
+    config.make_known()
     return Player(Trainer(config, Task.of(config)))
 
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
+from .. import checkpoint
 from ..errors import AdaQuantError, ConfigError
 from ..protocol.arrays import AnyArray, Weights
 from ..protocol.bfloat16 import NAME, name_of
 from ..protocol.client import Client, ModelCache
 from ..protocol.feedback import ROUNDS_KEPT
 from ..protocol.messages import Order
-from ..runs import checkpoint
 
 KEY = "adaquantfl"  # of our record in a message and in a Context's state
 ORDER, PARCEL, REPLY, NOTE, HOLDS, _CLIENT = "order", "parcel", "reply", "note", "holds", "client"  # entries

@@ -256,7 +256,7 @@ class AdaQuantStrategy(Strategy):
         return self._served.arrays
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as a plain tree of arrays, bytes, numbers and text; `runs.checkpoint` writes it to a folder.
+        """The state as a plain tree of arrays, bytes, numbers and text; `adaquantfl.checkpoint` writes it to a folder.
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> AdaQuantStrategy(FedAvg()).state_dict()

@@ -7,19 +7,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from ..runs.records import RunRecord
 
 FILE, PICTURE = "partition.json", "partition.png"
 MOST_CLIENTS = 40  # in the table; beyond that it tells a reader nothing
-
-
-def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:
-    """Write the counts, a row a client and a column a class (without classes: one), into a run's folder."""
-    content = {"classes": list(classes), "counts": np.asarray(counts).tolist()}
-    (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> tuple[list[str], list[list[int]]] | None:

@@ -16,8 +16,8 @@ from rich.text import Text
 from ..runs.config import Config
 from ..runs.jobs import Job
 from ..runs.loop import RunState
-from ..runs.own_files import short
 from ..runs.records import SUMMARY
+from ..training.own_files import short
 from . import curve
 from .tables import value_text
 

@@ -15,12 +15,12 @@ from ..protocol.downlink import Exact, Whole
 from ..protocol.lossy import Lossy
 from ..protocol.stages import Stages
 from ..protocol.step import STEPS, ServerStep
-from ..quantizers.base import Quantizer
 from ..rules import Rule, Undo
+from ..training.own_files import names_task, settled
+from ..training.own_methods import find_method
+from ..training.settings import Settings
 from .config_checks import OWN, check
 from .other_words import no_such_key
-from .own_files import names_task, settled
-from .own_methods import find_method, find_quantizer
 from .presets import read_toml
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
@@ -31,50 +31,27 @@ RESUMABLE = frozenset({
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """One run. The defaults are the paper's settings for the CNN with i.i.d. data."""
 
     # What is trained on what: a task of your own, or a data set and a model of ours.
-    task: str = ""  # FILE.py:FUNCTION
-    task_sha256: str = ""  # of the file, written down when a run starts
-    dataset: str = "fashion-mnist"
-    model: str = "cnn"
-    partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
-    clients: int = 8
-    clients_per_round: int = 0  # a seeded sample of this size takes part in each round; 0: all
     sampling: str = "uniform"  # or "size": the more data, the more often
     # How long.
     rounds: int = 600
     target_loss: float = 0.0  # stop when the global loss is at or below it; 0: never
     early_stopping: int = 0  # stop after this many evaluations without a lower validation loss; 0: never
-    validation: float = 0.0  # the share of each client's examples that is held out
     # Local SGD (eq. 2).
-    tau: int = 10
-    eta: float = 0.1
     eta_schedule: str = "step"  # or "cosine": down to 0 over all rounds
     eta_decay: float = 1.0  # with "step": eta is multiplied by this ...
     eta_decay_every: int = 100  # ... every this many rounds
     eta_warmup: int = 0  # rounds over which eta rises to its full value
-    batch_size: int = 64
-    # The local optimizer, if it is not plain SGD. Its state starts anew in each round.
-    optimizer: str = "sgd"  # or "adamw"
-    momentum: float = 0.0  # of "sgd"
-    nesterov: bool = False  # with momentum
-    weight_decay: float = 0.0  # "adamw" applies it apart from the gradient
-    prox: float = 0.0  # FedProx: prox / 2 times the squared distance to the round's model is added to the loss
-    clip_gradient: float = 0.0  # the largest l2 norm of a step's gradient; 0: no limit
     # How many levels, and when they are chosen anew (eq. 13).
-    method: str = ""  # "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
-    method_sha256: str = ""  # of the file of a rule of your own, FILE.py:CLASS
     s0: int = 2
     interval: float = 16.0  # B_0 in units of d bits
     guard: bool = True  # a loss above f(w_0) counts as f(w_0)
     rounding: str = "nearest"  # of the rule's value: "nearest", "up", "down", or "power": 2^b - 1
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
-    loss_samples: int = 1024  # a client's samples in "full"; 0: all
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
-    quantizer: str = ""  # the rule's usual one: "fitted" for "auto", the paper's "uniform" for the others
-    quantizer_sha256: str = ""  # of the file of a quantizer of your own, FILE.py:CLASS
     norm: str = ""  # "l2" or "linf"; "": the quantizer's usual one
     sparsity: int = 400  # "stc" keeps one element in this many
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
@@ -98,8 +75,6 @@ class Config:
     downlink_s0: int = 32  # levels of "lossy" at the start
     private: bool = False  # clients never get each other's frames, also with downlink = "exact"
     # Clients that fail.
-    min_clients: int = 0  # a round counts with at least this many answers; 0: all clients
-    round_timeout: float = 600.0  # seconds that a client may take
     max_update_norm: float | str = 0.0  # of updates, in l2; "10x": 10 times the round's median; 0: no limit
     norm_action: str = "refuse"  # updates above max_update_norm; "clip": scale them down to it
     # How the server combines the updates.
@@ -111,10 +86,6 @@ class Config:
     server_beta2: float = 0.99  # of "adam" and "yogi"
     server_epsilon: float = 0.001  # of "adam" and "yogi": the smaller, the more equal the steps of all weights
     # Running it.
-    seed: int = 0
-    device: str = "cpu"  # or "cuda", "cuda:1", "mps": where clients train and models are evaluated
-    precision: str = "fp32"  # or "bf16": autocast
-    workers: int = 0  # processes; 0: one a core. The result does not depend on it
     evaluate_every: int = 5
     checkpoint_every: int = 10
     tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
@@ -134,11 +105,6 @@ class Config:
         assert entry is not None  # it was checked
         rule = entry.build(self)
         return Undo(rule, self.undo) if self.undo_always and not rule.rolls_back else rule
-
-    @property
-    def kind(self) -> Quantizer:
-        """The quantizer that `quantizer` names."""
-        return find_quantizer(self.quantizer, self.quantizer_sha256)
 
     def server_step(self) -> ServerStep:
         """The server step that `step` names."""

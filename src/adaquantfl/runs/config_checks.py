@@ -14,7 +14,7 @@ from ..protocol.limits import NormLimit
 from ..protocol.lossy import Late, Lossy
 from ..rules import ROUNDINGS
 from ..rules.registry import RULES, methods
-from .own_methods import find_method
+from ..training.own_methods import find_method
 
 if TYPE_CHECKING:
     from .config import Config

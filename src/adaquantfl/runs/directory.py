@@ -12,10 +12,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import tomli_w
 
+from .. import checkpoint
 from ..errors import CheckpointError
-from . import checkpoint, model_file
+from ..training.own_files import OwnFile, as_written, named
+from . import model_file
 from .config import Config, load_config
-from .own_files import OwnFile, as_written, named
 from .preflight import check_free
 
 if TYPE_CHECKING:

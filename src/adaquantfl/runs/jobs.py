@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, ConfigError
+from ..training.own_files import short
 from ..training.preflight import check_task
 from .config import Config, load_config
 from .methods import Method
-from .own_files import short
 
 
 @dataclass(frozen=True)

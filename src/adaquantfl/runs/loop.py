@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
+from ..engines.evaluation import Evaluation
 from ..errors import Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
-from ..report import holdings, tracking
-from ..training import partitions
-from . import columns, own_files, own_methods
+from ..training import own_files, own_methods, partitions
+from . import columns, tracking
 from .config import Config, load_config
 from .directory import RunDirectory
-from .evaluation import Evaluation
 from .preflight import check_changes, check_free
 
 if TYPE_CHECKING:
@@ -253,7 +252,10 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config)
-        _write_holdings(engine, out)
+        counts, classes = engine.task.holdings(), engine.task.classes
+        partitions.write(counts, classes, out)
+        if classes:
+            partitions.draw(counts, classes, out / "partition.png")
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
@@ -324,13 +326,6 @@ def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
             "resume without it, so that the model will not be the same, bit for bit, as without the interruption: %s.",
             ", ".join(lost) or "all of them",
         )
-
-
-def _write_holdings(engine: Engine, out: Path) -> None:
-    counts, classes = engine.task.holdings(), engine.task.classes
-    holdings.write(counts, classes, out)
-    if classes:
-        partitions.draw(counts, classes, out / holdings.PICTURE)
 
 
 def _local(config: Config) -> Engine:

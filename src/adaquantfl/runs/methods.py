@@ -19,8 +19,8 @@ from typing import Any
 from ..errors import ConfigError
 from ..names import unknown
 from ..rules.registry import methods
+from ..training.own_files import names_file
 from .config import parse_override
-from .own_files import names_file
 
 _NAME = re.compile(
     r"(?P<rule>[^+@\[\]]+)(\+(?P<quantizer>[^+@\[\]]+))?(@(?P<codec>[^+@\[\]]+))?(\[(?P<keys>[^\[\]]*)\])?"

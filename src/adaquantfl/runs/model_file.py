@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import checkpoint
 from ..errors import CheckpointError, ConfigError
 from ..protocol.state import ServerState
-from . import checkpoint
 from .config import Config, load_config
 
 if TYPE_CHECKING:

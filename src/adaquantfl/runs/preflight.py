@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import checkpoint
 from ..errors import CheckpointError, ConfigError
-from . import checkpoint
 from .config import RESUMABLE, load_config
 
 

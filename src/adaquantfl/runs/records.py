@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..rules.registry import methods
-from . import own_files
+from ..training import own_files
 from .columns import COLUMNS
 from .config import Config
 from .presets import RETIRED

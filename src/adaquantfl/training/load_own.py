@@ -17,15 +17,15 @@ from torch import Tensor, nn
 
 from ..errors import TaskError
 from ..names import unknown
-from ..runs.config import Config
-from ..runs.own_files import OwnFile, blamed
 from .chance import repeatable
 from .own import OwnTask
 from .own_data import Joined, examples_of
+from .own_files import OwnFile, blamed
+from .settings import Settings
 from .task import Examples, Indices, Task, largest_is_right
 
 
-def load_own(config: Config) -> Task:
+def load_own(config: Settings) -> Task:
     """The task that `config.task` names, checked."""
     file = OwnFile.of(config.task)
     own = _call(file, file.checked(config.task_sha256), config)
@@ -45,7 +45,7 @@ def load_own(config: Config) -> Task:
     return task
 
 
-def _call(file: OwnFile, source: bytes, config: Config) -> OwnTask:
+def _call(file: OwnFile, source: bytes, config: Settings) -> OwnTask:
     with repeatable(config.seed):
         module = file.run(source)
         function = getattr(module, file.name, None)

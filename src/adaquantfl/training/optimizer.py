@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..runs.config import Config
+from .settings import Settings
 
 
 class LocalOptimizer:
@@ -17,7 +17,7 @@ class LocalOptimizer:
     interruption, and one client's momentum never reaches another.
     """
 
-    def __init__(self, config: Config, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, config: Settings, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = list(parameters)
         self._prox, self._clip = config.prox, config.clip_gradient
         self._start: list[Tensor] = []  # w_k, with FedProx
@@ -43,7 +43,7 @@ class LocalOptimizer:
         self._optimizer.step()
 
 
-def _optimizer(config: Config, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+def _optimizer(config: Settings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     if config.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=config.eta, weight_decay=config.weight_decay, foreach=True)
     return torch.optim.SGD(

@@ -3,6 +3,7 @@
 Every sample goes to exactly one client, nobody is left empty, and the same seed gives the same partition.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -116,6 +117,12 @@ def _check(labels: Labels, clients: int, seed: int) -> None:
     check_shares(len(labels), clients)
     if seed < 0:
         raise ConfigError(f"The seed of a partition is {seed}. Expected an integer of 0 or more: choose another seed.")
+
+
+def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:
+    """Write the counts, a row a client and a column a class (without classes: one), into a run's folder."""
+    content = {"classes": list(classes), "counts": np.asarray(counts).tolist()}
+    (folder / "partition.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def draw(counts: npt.NDArray[np.integer], class_names: Sequence[str], path: Path | str) -> None:

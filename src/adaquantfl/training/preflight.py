@@ -8,10 +8,10 @@ from ..errors import ConfigError
 from . import catalogue, datasets, partitions
 
 if TYPE_CHECKING:
-    from ..runs.config import Config
+    from .settings import Settings
 
 
-def check_task(config: Config) -> None:
+def check_task(config: Settings) -> None:
     """ConfigError or DataError where the data set, the model or the partition does not exist or does not fit."""
     if config.task:
         return  # a task of the user's own says so itself, when it is built

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..quantizers.streams import stream_key
-from ..runs.config import Config
 from . import datasets, models, partitions, preflight
+from .settings import Settings
 
 Indices = npt.NDArray[np.int64]
 _VALIDATION = -2  # in place of a round: which examples are held out
@@ -71,7 +71,7 @@ class Task:
     validation: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of `train`, in nobody's part
 
     @staticmethod
-    def of(config: Config) -> Task:
+    def of(config: Settings) -> Task:
         """The task that a configuration names, without the examples that it holds out."""
         if config.task:
             from .load_own import load_own

@@ -11,10 +11,10 @@ import torch
 
 from ..protocol.arrays import AnyArray, Weights
 from ..quantizers.streams import stream_key
-from ..runs.config import Config
 from .chance import repeatable
 from .device import find_device, seed_generator
 from .optimizer import LocalOptimizer
+from .settings import Settings
 from .task import Examples, Indices, Task
 
 Arrays = Mapping[str, AnyArray]
@@ -33,7 +33,7 @@ class Trainer:
     flat vector, in the shape that it has there: convolution kernels have their input channels last.
     """
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Settings, task: Task) -> None:
         self.config = config
         self.task = task
         self.device = find_device(config.device)

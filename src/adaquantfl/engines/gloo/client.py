@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.distributed import Store
 
+from ... import checkpoint
 from ...errors import EngineError, reason_of
-from ...runs import checkpoint
-from ...runs.config import Config
 from ...threads import set_threads
+from ...training.settings import Settings
 from ...training.task import Task
 from ...training.trainer import Trainer
 from ..calls import SHARED, Call, Failure, Player, Trained
@@ -44,7 +44,7 @@ def play(store: Store, server: str, client: int) -> None:
         ) from None
 
 
-def _answer_calls(connection: Connection, config: Config, seal: Seal | None, client: int, secret: bytes) -> None:
+def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, client: int, secret: bytes) -> None:
     player: Player | None = None
     while True:
         header = unpack_call(connection.receive(CALL_BYTES, SILENCE_SECONDS))

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from torch.distributed import Store
 
+from ... import checkpoint
 from ...errors import CheckpointError
 from ...protocol.cohort import who_is_missing
 from ...protocol.server import Server
-from ...runs import checkpoint
-from ...runs.config import Config
+from ...training.settings import Settings
 from ..base import Engine
 from ..calls import SHARED, Call, Failure
 from .processes import ClientProcesses
@@ -44,7 +44,7 @@ class GlooEngine(Engine):
     states_at_hand: ClassVar[bool] = False
 
     def __init__(
-        self, config: Config, store: Store, processes: ClientProcesses | None = None, at_once: int | None = None
+        self, config: Settings, store: Store, processes: ClientProcesses | None = None, at_once: int | None = None
     ) -> None:
         super().__init__(config)
         self.secrets = server_secrets(config.clients)
@@ -74,8 +74,6 @@ class GlooEngine(Engine):
 
     def client_states(self) -> dict[str, Any]:
         """The state of each client; None for one that cannot hand it over."""
-        if not self.config.feedback:
-            return {}
         calls = [Call(STATE, client, b"") for client in range(self.config.clients)]
         return {str(client): _read_state(answer) for client, answer in sorted(self._carry(calls))}
 

@@ -15,9 +15,9 @@ from typing import Any
 from torch.distributed import Store
 
 from ...errors import AdaQuantError, ConfigError
-from ...runs.config import Config
-from ...runs.loop import Observer, Request
 from ...threads import cores
+from ...training.settings import Settings
+from ..launch import Observer, Request
 from . import client
 from .engine import GlooEngine
 from .processes import COMMAND, ClientProcesses
@@ -65,7 +65,7 @@ def launch(request: Request, observer: Observer | None = None) -> dict[str, Any]
     return _serve(process, request, observer)
 
 
-def start_here(config: Config, command: Sequence[str] = COMMAND) -> GlooEngine:
+def start_here(config: Settings, command: Sequence[str] = COMMAND) -> GlooEngine:
     """An engine with a process for each client on this machine."""
     store = host_store(_HERE)
     processes = ClientProcesses(config.clients, store.port, command)
@@ -82,7 +82,7 @@ def _serve(process: LaunchedProcess, request: Request, observer: Observer | None
     else:
         store = host_store(port=process.port)
 
-    def connect(config: Config) -> GlooEngine:
+    def connect(config: Settings) -> GlooEngine:
         if process.world != config.clients + 1:
             raise ConfigError(
                 f"{process.world} processes were started (WORLD_SIZE), but {config.clients} clients and the server "

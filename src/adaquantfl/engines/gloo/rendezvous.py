@@ -11,7 +11,7 @@ from torch.distributed import PrefixStore, Store, TCPStore
 
 from ... import __version__
 from ...errors import EngineError
-from ...runs.config import Config, config_of
+from ...training.settings import Settings
 from ..own_file import methods_here
 from .connection import CLIENT, Connection, first_line
 from .secrets import VARIABLE, Seal, join_proof
@@ -28,9 +28,9 @@ _PROBE_SECONDS = 5.0
 _RETRY_SECONDS = 0.2
 
 
-def announce_run(store: Store, server: str, config: Config, signed: bool = False) -> None:
+def announce_run(store: Store, server: str, config: Settings, signed: bool = False) -> None:
     """Tell clients what is played, and by which server. signed: whether it asks for their secrets."""
-    run = {"version": __version__, "server": server, "config": config.to_dict(), "signed": signed}
+    run = {"version": __version__, "server": server, "config": config.for_clients(), "signed": signed}
     store.set(_RUN, json.dumps(run))
 
 
@@ -49,7 +49,7 @@ def server_part(store: Store, server: str) -> Store:
     return PrefixStore(server, store)
 
 
-def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str, Config] | None:
+def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str, Settings] | None:
     """The server's name and the configuration; None where there is nothing left to do."""
     run = json.loads(data)
     if run["version"] != __version__:
@@ -63,10 +63,14 @@ def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str,
     if run["signed"] != has_secret:
         who = ("Client", "the server") if has_secret else ("The server of client", "the client")
         raise EngineError(f"{who[0]} {client} has {VARIABLE}, but {who[1]} has not: set it for both, or for neither.")
-    return run["server"], config_of(methods_here(run["config"]))
+    config = Settings.of(methods_here(run["config"]))
+    config.make_known()
+    return run["server"], config
 
 
-def join(store: Store, address: str, client: int, secret: bytes = b"") -> tuple[Connection, Config, Seal | None] | None:
+def join(
+    store: Store, address: str, client: int, secret: bytes = b""
+) -> tuple[Connection, Settings, Seal | None] | None:
     """The connection to the server, what is played, and what seals answers; None if there is nothing to play."""
     deadline = time.monotonic() + JOIN_SECONDS
     while True:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ConfigError
-from ..runs.columns import COLUMNS, flat
-from ..runs.config import Config
+from .columns import COLUMNS, flat
+from .config import Config
 
 FOLDER = "tensorboard"  # of the event files, in the run's folder
 

@@ -11,11 +11,11 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 import adaquantfl as aq
-from adaquantfl.report import tracking
-from adaquantfl.report.tracking import TensorBoard
 from adaquantfl.runs import loop as runner
+from adaquantfl.runs import tracking
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.config_checks import TRACKERS as NAMES
+from adaquantfl.runs.tracking import TensorBoard
 from support.small_runs import TINY
 
 SMALL = {**TINY, "evaluate_every": 2}

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CheckpointError
+from .errors import CheckpointError
 
 FORMAT = 2
 FILE = "state.npz"

@@ -1,0 +1,70 @@
+"""What clients need to know of a run: the task and how it is trained. A run's whole configuration is `runs.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..quantizers.base import Quantizer
+from .own_methods import find_method, find_quantizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The part of a configuration that training and engines read. The defaults are the paper's."""
+
+    # What is trained on what: a task of your own, or a data set and a model of ours.
+    task: str = ""  # FILE.py:FUNCTION
+    task_sha256: str = ""  # of the file, written down when a run starts
+    dataset: str = "fashion-mnist"
+    model: str = "cnn"
+    partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
+    clients: int = 8
+    clients_per_round: int = 0  # a seeded sample of this size takes part in each round; 0: all
+    min_clients: int = 0  # a round counts with at least this many answers; 0: all clients
+    validation: float = 0.0  # the share of each client's examples that is held out
+    # Local SGD (eq. 2).
+    tau: int = 10
+    eta: float = 0.1
+    batch_size: int = 64
+    # The local optimizer, if it is not plain SGD. Its state starts anew in each round.
+    optimizer: str = "sgd"  # or "adamw"
+    momentum: float = 0.0  # of "sgd"
+    nesterov: bool = False  # with momentum
+    weight_decay: float = 0.0  # "adamw" applies it apart from the gradient
+    prox: float = 0.0  # FedProx: prox / 2 times the squared distance to the round's model is added to the loss
+    clip_gradient: float = 0.0  # the largest l2 norm of a step's gradient; 0: no limit
+    loss_samples: int = 1024  # a client's samples where f(w_k) is evaluated; 0: all
+    quantizer: str = ""  # the rule's usual one: "fitted" for "auto", the paper's "uniform" for the others
+    quantizer_sha256: str = ""  # of the file of a quantizer of your own, FILE.py:CLASS
+    method: str = ""  # "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
+    method_sha256: str = ""  # of the file of a rule of your own, FILE.py:CLASS
+    seed: int = 0
+    device: str = "cpu"  # or "cuda", "cuda:1", "mps": where clients train and models are evaluated
+    precision: str = "fp32"  # or "bf16": autocast
+    workers: int = 0  # processes; 0: one a core. The result does not depend on it
+    round_timeout: float = 600.0  # seconds that a client may take
+
+    def make_known(self) -> None:
+        """Load the user's own files of methods, so that this process knows what they define."""
+        find_method(self.method, self.method_sha256)
+        find_quantizer(self.quantizer, self.quantizer_sha256)
+
+    @property
+    def kind(self) -> Quantizer:
+        """The quantizer that `quantizer` names; one of the user's own file becomes known in this process."""
+        return find_quantizer(self.quantizer, self.quantizer_sha256)
+
+    def for_clients(self) -> dict[str, Any]:
+        """These keys with their values, for a client in another process; `Settings.of` reads them."""
+        return {field.name: getattr(self, field.name) for field in fields(Settings)}
+
+    @staticmethod
+    def of(values: Mapping[str, Any]) -> Settings:
+        """The settings with these values.
+
+        >>> Settings.of(Settings(tau=3).for_clients()) == Settings(tau=3)
+        True
+        """
+        return Settings(**values)
