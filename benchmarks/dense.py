@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from adaquantfl.codecs import dense_wide
-from adaquantfl.codecs.dense_table import LevelTable
-from adaquantfl.codecs.kernels import dense, rans
-from adaquantfl.codecs.kernels.rans_vectors import LANES
+from adaquantfl.codecs import dense
+from adaquantfl.codecs.kernels import dense as kernels
+from adaquantfl.codecs.kernels import tables
 from speed import best
 from target_figures import levels_of_entropy
 
@@ -34,41 +33,34 @@ FOR = {  # what Numba compiles for
 
 
 def measure(bits: float) -> dict[str, Any]:
-    """10^9 elements per second, and what the body takes over the entropy."""
+    """10^9 elements per second, with as many states as a body can have."""
     levels = levels_of_entropy(bits, 8 * SYMBOLS)
-    census = dense_wide.Census.of(levels.values, levels.s)
-    how = dense_wide.plan(census, levels.dimension)
-    assert how
-    return {"bits": bits, "pairs": bool(how.table.pairs), **wide(levels.values, how.table), **narrow(levels, census)}
+    table = dense.plan(dense.Census.of(levels.values, levels.s), levels.dimension).table
+    rows = {"bits": bits, "pairs": bool(table.pairs)}
+    for lanes in dense.LANES:
+        rows |= {f"{lanes}_{name}": value for name, value in loops(levels.values, table, lanes).items()}
+    return rows
 
 
-def wide(values: np.ndarray, table: dense_wide.SymbolTable) -> dict[str, float]:
-    symbols = (dense_wide.as_pairs(values) if table.pairs else values.astype(np.int16))[:SYMBOLS]
-    lowest, rows = table.for_writing()
-    words, states, cursor = np.empty(SYMBOLS + 200, np.uint16), np.empty(LANES, np.uint32), np.empty(3, np.int64)
+def loops(values: np.ndarray, table: dense.Table, lanes: int) -> dict[str, float]:
+    symbols = (dense.as_pairs(values) if table.pairs else values.astype(np.int16))[:SYMBOLS]
+    lowest = int(table.columns[0].min())
+    rows = np.zeros(int((table.columns[0] + (1 << table.columns[1])).max()) - lowest, np.uint64)
+    kernels.rows_of(table.columns, lowest, rows)
+    slots = np.empty(tables.SLOTS, np.uint64)
+    tables.slots(table.columns, slots)
+    words, states, cursor = np.empty(SYMBOLS + 200, np.uint16), np.empty(lanes, np.uint32), np.empty(3, np.int64)
     sizes = np.empty(1, np.int64)
-    write = partial(rans.encode_chunks, symbols, SYMBOLS, lowest, rows, states, cursor, words, sizes)
+    write = partial(kernels.encode_chunks, symbols, SYMBOLS, lowest, rows, states, cursor, words, sizes)
     write()
     edges = np.array([0, sizes[0]])
     sent, out = words[: sizes[0]].copy(), np.empty(SYMBOLS, np.int16)
     sent.flags.writeable = False
-    read = partial(rans.decode_chunks, sent, edges, table.for_reading(), states, cursor, out, SYMBOLS)
+    read = partial(kernels.decode_chunks, sent, edges, slots, states, cursor, out, SYMBOLS)
     assert read() == 1
     assert np.array_equal(out, symbols)
     elements = SYMBOLS * (2 if table.pairs else 1)
-    return {"wide_encode": speed(write, elements), "wide_decode": speed(read, elements)}
-
-
-def narrow(levels: Any, census: dense_wide.Census) -> dict[str, float]:
-    values, (table, _) = levels.values[:SYMBOLS], LevelTable.of(census.counts)
-    states, words = np.empty(dense.LANES, np.uint64), np.zeros(SYMBOLS + dense.STATE_WORDS + 1, np.uint32)
-    write = partial(dense.encode_tile, values, *table.for_writing(levels.s)[1:], states, words)
-    sent = np.append(words[write() :], np.zeros(dense.LANES, np.uint32))
-    out = np.empty_like(values)
-    read = partial(dense.decode_tile, sent, 0, table.for_reading(), states, out)
-    assert read() > 0
-    assert np.array_equal(out, values)
-    return {"narrow_encode": speed(write, SYMBOLS), "narrow_decode": speed(read, SYMBOLS)}
+    return {"encode": speed(write, elements), "decode": speed(read, elements)}
 
 
 def speed(work: Any, elements: int) -> float:

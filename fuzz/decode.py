@@ -22,7 +22,6 @@ import atheris
 import adaquantfl.codecs.kernels.dense
 import adaquantfl.codecs.kernels.fixed
 import adaquantfl.codecs.kernels.nonzeros
-import adaquantfl.codecs.kernels.rans
 import adaquantfl.codecs.kernels.sparse
 import adaquantfl.quantizers.centroid
 import adaquantfl.quantizers.eden

@@ -10,11 +10,10 @@ from random import Random
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.codecs.dense_wide import TAG as WIDE
 from adaquantfl.codecs.varints import varint
 from adaquantfl.quantizers import Quantizer
 from adaquantfl.quantizers.registry import by_tag, find, names
-from support.frames import framed, wide_body
+from support.frames import dense_body, framed
 
 FIXED_PART = struct.Struct("<4sBBBBIIQQ")
 CODECS = ("fixed", "sparse", "dense")
@@ -129,17 +128,21 @@ def seeds() -> list[Parts]:
                         for scope in scopes:
                             frame = aq.compress(x, s, 1, codec, scope, quantizer=name, norm=norm or None)
                             found.append(take_apart(frame))
-        found += _wide_seeds(rng, d)
+        found += _dense_seeds(rng, d)
         found.append(take_apart(aq.encode_float32(x)))
     return found
 
 
-def _wide_seeds(rng: np.random.Generator, d: int) -> list[Parts]:
-    """Frames with the wide body of the dense codec, in pairs and in levels, single ones and intervals of eight."""
+def _dense_seeds(rng: np.random.Generator, d: int) -> list[Parts]:
+    """Frames of the dense codec with many states, in pairs and in levels, single ones and wide intervals."""
     small = aq.Levels(rng.integers(-2, 3, d).astype(np.int8), np.float32(1), 7)
     large = aq.Levels(np.rint(300 * rng.standard_normal(d)).astype(np.int16), np.float32(1), 2000)
-    bodies = [(small, wide_body(small, True)), (small, wide_body(small, False)), (large, wide_body(large, False))]
-    return [take_apart(framed(levels, WIDE, body)) for levels, body in bodies]
+    bodies = [
+        (small, dense_body(small, True)),
+        (small, dense_body(small, False, 16)),
+        (large, dense_body(large, False)),
+    ]
+    return [take_apart(framed(levels, 2, body)) for levels, body in bodies]
 
 
 def large_seeds() -> list[Parts]:
@@ -151,7 +154,7 @@ def large_seeds() -> list[Parts]:
         for s in (1, 5, 300):
             for codec in CODECS:
                 found.append(take_apart(aq.compress(x, s, 1, codec, [d - 7, 7])))
-        found += _wide_seeds(rng, d)
+        found += _dense_seeds(rng, d)
         for name in ("centroid", "lattice"):
             found.append(take_apart(aq.compress(x, 3, 1, quantizer=name)))
     return found
@@ -216,7 +219,7 @@ class Mutator:
         parts.quantizer = self.chance.choice(TAGS)
 
     def _edit_codec(self, parts: Parts) -> None:
-        parts.codec = self.chance.choice((0, 1, 2, 3, 2, 1, 0, 3, 4, 255))
+        parts.codec = self.chance.choice((0, 1, 2, 2, 1, 0, 3, 255))
 
     def _edit_key(self, parts: Parts) -> None:
         parts.key = self.chance.choice((b"", bytes(8), b"\xff" * 8, self.chance.getrandbits(64).to_bytes(8, "little")))

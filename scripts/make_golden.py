@@ -32,10 +32,10 @@ LEVELS: dict[str, tuple[str, int, list[int], list[float], list[int] | None]] = {
     "sparse-long-gap": ("sparse", 65_535, [1, -2, 3] * 300 + [0] * 60_000 + [65_535, 0, -65_535], [1e-30], None),
     "sparse-list": ("sparse", 4, [0, 4] + [0] * 199 + [-1, 0, 2], [2.0, 0.25, 1e30], [1, 200, 3]),
     "dense-example": ("dense", 2, [1, 0, 0, -1, 0, 2], [1.0], None),
-    "dense-two-tiles": ("dense", 9, [0] * 50_000 + [1, -1] * 50 + [9] * 15_436 + [0, 0, -9, 2, 2], [1.0], None),
-    "dense-most-levels": ("dense", 65_535, [37 * i * i % 131_071 - 65_535 for i in range(300)], [7.0], None),
-    "dense-wide-pairs": ("dense", 9, [0] * 90_000 + [1] * 40_000 + [-1] * 19_000 + [0, 2, -3] * 333, [1.0], None),
-    "dense-wide-levels": (
+    "dense-one-chunk": ("dense", 9, [0] * 50_000 + [1, -1] * 50 + [9] * 15_436 + [0, 0, -9, 2, 2], [1.0], None),
+    "dense-low-bits": ("dense", 65_535, [37 * i * i % 131_071 - 65_535 for i in range(300)], [7.0], None),
+    "dense-pairs": ("dense", 9, [0] * 90_000 + [1] * 40_000 + [-1] * 19_000 + [0, 2, -3] * 333, [1.0], None),
+    "dense-levels": (
         "dense",
         300,
         [level for level in range(-24, 24, 3) for _ in range(8_700)] + list(range(200, 232)),

@@ -34,17 +34,6 @@ def _floor_log2(_: Any, number: Any) -> Any:
     return types.int64(types.int64), build
 
 
-def _high_product(_: Any, left: Any, right: Any) -> Any:
-    """The upper 64 bits of a product of two 64-bit numbers."""
-
-    def build(_: Any, builder: Any, __: Any, given: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(given[0], wide), builder.zext(given[1], wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), build
-
-
 def _squares(_: Any, x: Any, begin: Any, end: Any) -> Any:
     """The sum of squares of x[begin:end], in double. end - begin is a multiple of 32; lane by lane, so that the order
     of the additions is the same on every processor."""
@@ -70,5 +59,4 @@ def _squares(_: Any, x: Any, begin: Any, end: Any) -> Any:
 bits_of: Function = intrinsic(_bits_of)
 float_of: Function = intrinsic(_float_of)
 floor_log2: Function = intrinsic(_floor_log2)
-high_product: Function = intrinsic(_high_product)
 squares: Function = intrinsic(_squares)

@@ -6,10 +6,10 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adaquantfl.codecs.dense_table import LevelTable, Reader, shares
+from adaquantfl.codecs.dense_table import Reader, Table
 from adaquantfl.codecs.kernels.tables import SLOTS
 
 Found = tuple[float, list[tuple[int, int]]]  # bits, and (lowest level, width) of each interval
@@ -61,7 +61,7 @@ def histograms() -> st.SearchStrategy[np.ndarray]:
 
 @given(histograms(), st.sampled_from([3, 16]))
 def test_intervals_are_the_cheapest_and_shares_go_by_the_largest_remainder(counts: np.ndarray, widest: int) -> None:
-    table, content = LevelTable.of(counts, widest)
+    table, content = Table.of_levels(counts, widest)
     lowest, widths, frequencies = table.columns.tolist()
     s = len(counts) // 2
     assert [*zip(lowest, widths, strict=True)] == cheapest(counts, widest)
@@ -71,23 +71,31 @@ def test_intervals_are_the_cheapest_and_shares_go_by_the_largest_remainder(count
     assert math.isclose(content, bits, abs_tol=1e-6)
 
 
-@given(st.lists(st.one_of(st.integers(1, 9), st.integers(1, 2**24)), min_size=1, max_size=225))
+@given(
+    st.integers(1, 7).flatmap(
+        lambda t: st.lists(st.integers(0, 2**24), min_size=(2 * t + 1) ** 2, max_size=(2 * t + 1) ** 2)
+    )
+)
 def test_pairs_get_their_shares_in_the_same_way(elements: list[int]) -> None:
-    columns, _ = shares(np.arange(len(elements)), np.array(elements))
-    assert columns[2].tolist() == by_largest_remainder(elements)
+    assume(any(elements))
+    largest = math.isqrt(len(elements)) // 2
+    table, _ = Table.of_pairs(np.array(elements), largest)
+    assert table.columns[2].tolist() == by_largest_remainder([n for n in elements if n])
+    body = np.frombuffer(table.to_bytes(9), dtype=np.uint8)
+    assert np.array_equal(Table.read(Reader(body), largest, 9).columns, table.columns)
 
 
 @given(histograms(), st.integers(0, 60_000))
 def test_a_table_is_read_as_it_was_written(counts: np.ndarray, wider: int) -> None:
-    table, _ = LevelTable.of(counts)
+    table, _ = Table.of_levels(counts)
     s = len(counts) // 2 + wider
     body = np.frombuffer(table.to_bytes(s) + b"rest", dtype=np.uint8)
     reader = Reader(body)
-    assert np.array_equal(LevelTable.read(reader, s).columns, table.columns)
+    assert np.array_equal(Table.read(reader, 0, s).columns, table.columns)
     assert body[reader.position :].tobytes() == b"rest"
 
 
 def test_more_levels_than_slots_make_wider_intervals() -> None:
-    table, _ = LevelTable.of(np.full(2 * 65_535 + 1, 1000))
+    table, _ = Table.of_levels(np.full(2 * 65_535 + 1, 1000))
     assert table.columns.shape[1] <= SLOTS
     assert table.columns[2].sum() == SLOTS

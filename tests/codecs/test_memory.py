@@ -13,7 +13,7 @@ from adaquantfl.memory import LARGE, Memory, done, empty
 
 D = 1_000_000
 SMALL = D // 2 + 100_000  # bytes: an eighth of the vector, which is 8 tiles, and tables
-# codec, s: all bodies; of dense the narrow one, and the wide one in pairs and in levels
+# codec, s: all bodies; of dense pairs and levels
 CASES = [("fixed", 3), ("fixed", 255), ("sparse", 3), ("sparse", 15), ("dense", 15), ("dense", 500), ("dense", 4_000)]
 
 

@@ -131,7 +131,7 @@ def test_an_installed_package_brings_its_codec(tmp_path: Path, monkeypatch: pyte
     x = np.linspace(-1, 1, 500, dtype=np.float32)
     frame = aq.compress(x, 3, 1, deflate)
     monkeypatch.setattr(registry, "_TABLE", registry._table())
-    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown; known are \[0, 1, 2, 3\]. Install or register"):
+    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown; known are \[0, 1, 2\]. Install or register"):
         aq.decode(frame)
     monkeypatch.syspath_prepend(recipes.install(tmp_path))
     monkeypatch.setattr(registry, "_TABLE", registry._table())
@@ -142,5 +142,5 @@ def test_an_installed_package_brings_its_codec(tmp_path: Path, monkeypatch: pyte
 def test_a_codec_of_a_lower_tag_is_still_unknown() -> None:
     levels = aq.quantize(np.ones(8, dtype=np.float32), 3, 1)
     made, _ = write_frame(replace(Header.of(levels, 0), codec=9), 0)
-    with pytest.raises(aq.FrameError, match=r"Codec tag 9 is unknown; known are \[0, 1, 2, 3\]\.$"):
+    with pytest.raises(aq.FrameError, match=r"Codec tag 9 is unknown; known are \[0, 1, 2\]\.$"):
         aq.decode(seal(made))

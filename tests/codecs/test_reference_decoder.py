@@ -18,7 +18,7 @@ from adaquantfl.quantizers.registry import find, names
 from support import reference_decoder as reference
 from support import reference_quantizers
 from support.as_read import as_read
-from support.frames import framed, sealed, wide_body
+from support.frames import dense_body, framed, sealed
 from support.reference_decoder import Decoded
 
 CODECS = ["fixed", "sparse", "dense", "auto"]
@@ -185,7 +185,7 @@ def float32(**fields: Any) -> bytes:
     return by_hand(**{"body": bytes(16), "scales": (), "quantizer": 255, "codec": 255, "s": 0} | fields)
 
 
-def dense(table: str, streams: bytes = struct.pack("<4Q", *[1 << 31] * 4), d: int = 4) -> bytes:
+def dense(table: str, streams: bytes = struct.pack("<4I", *[1 << 15] * 4), d: int = 4) -> bytes:
     head = bytes.fromhex(table)
     return by_hand(head + bytes(-len(head) % 4) + streams, codec=2, d=d)
 
@@ -247,12 +247,12 @@ def test_both_decoders_refuse_the_same_altered_frames(codec: str, frames: int, r
 
 @few_or_many(50, 2000)
 @pytest.mark.parametrize("pairs", [True, False])
-def test_both_decoders_refuse_the_same_altered_wide_bodies(pairs: bool, frames: int, rng: np.random.Generator) -> None:
+def test_both_decoders_refuse_the_same_altered_dense_bodies(pairs: bool, frames: int, rng: np.random.Generator) -> None:
     read = 0
     for _ in range(frames // 10):
         d, largest = int(rng.integers(1, 300)), 2 if pairs else int(rng.choice([2, 60, 4000]))
         levels = aq.Levels(rng.integers(-largest, largest + 1, d), np.float32(1), 4000)
-        frame = framed(levels, 3, wide_body(levels, pairs))
+        frame = framed(levels, 2, dense_body(levels, pairs))
         assert by_reference(frame) == by_library(frame) is not None
         read += read_by_both([mutated(frame, rng) for _ in range(10)], d)
     assert 0.01 * frames < read < 0.98 * frames
@@ -307,17 +307,17 @@ REFUSED = {
     "sparse: bytes behind zeros": by_hand(b"\x10\0\0", codec=1),
     "sparse: a level of 2, s = 1": by_hand(b"\x10\4\x00\x0b\0", codec=1),
     "sparse: a chunk of no bytes": by_hand(b"\x10\1\1\0\0\0", codec=1, d=65_540),
-    "dense: the table ends beyond 4096": dense("01 00 01 81 20 00"),
-    "dense: the table does not end": dense("01 00 01 ff 1f 00"),
-    "dense: beyond s": dense("02 01 01 80 20 00"),
-    "dense: a run of none": dense("01 00 00 00 00 01 80 20 00"),
-    "dense: 2^17 levels": dense("00 11 01 80 20 00"),
-    "dense: a number of four bytes": dense("81 80 80 00 00 01 80 20 00"),
-    "dense: a word nobody reads": dense("01 00 01 80 20 01", struct.pack("<4QI", *[1 << 31] * 4, 0)),
-    "dense: bytes behind the streams": dense("01 00 01 80 20 00", struct.pack("<4QI", *[1 << 31] * 4, 0)),
-    "dense: a state below its range": dense("01 00 01 80 20 00", struct.pack("<4Q", 0, *[1 << 31] * 3)),
-    "dense: a state above its range": dense("01 00 01 80 20 00", struct.pack("<4Q", 1 << 63, *[1 << 31] * 3)),
-    "dense: an unused lane": dense("01 00 01 80 20 00", struct.pack("<4Q", *[1 << 31] * 3, (1 << 31) + 1), d=3),
+    "dense: the table ends beyond 4096": dense("00 10 01 00 01 81 20 00"),
+    "dense: the table does not end": dense("00 10 01 00 01 ff 1f 00"),
+    "dense: beyond s": dense("00 10 02 01 01 80 20 00"),
+    "dense: a run of none": dense("00 10 01 00 00 00 00 01 80 20 00"),
+    "dense: 2^17 levels": dense("00 10 00 11 01 80 20 00"),
+    "dense: a number of four bytes": dense("00 10 81 80 80 00 00 01 80 20 00"),
+    "dense: a word nobody reads": dense("00 10 01 00 01 80 20 01", struct.pack("<4IH", *[1 << 15] * 4, 0)),
+    "dense: bytes behind the streams": dense("00 10 01 00 01 80 20 00", struct.pack("<4IH", *[1 << 15] * 4, 0)),
+    "dense: a state below its range": dense("00 10 01 00 01 80 20 00", struct.pack("<4I", 0, *[1 << 15] * 3)),
+    "dense: a state above its range": dense("00 10 01 00 01 80 20 00", struct.pack("<4I", 1 << 31, *[1 << 15] * 3)),
+    "dense: an unused lane": dense("00 10 01 00 01 80 20 00", struct.pack("<4I", *[1 << 15] * 3, (1 << 15) + 1), d=3),
 }
 
 READ = {
@@ -328,7 +328,7 @@ READ = {
     "levels in a segment of scale 0": by_hand(b"\1", scales=(0.0,)),
     "fixed: a negative zero": by_hand(b"\2"),
     "sparse: chunks larger than the vector": by_hand(b"\x20\0", codec=1),
-    "dense: equal levels": dense("01 00 01 80 20 00"),
+    "dense: equal levels": dense("00 10 01 00 01 80 20 00"),
     "float32": float32(),
 }
 

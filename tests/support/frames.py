@@ -8,7 +8,8 @@ import zlib
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.codecs import dense_wide
+from adaquantfl.codecs import dense
+from adaquantfl.codecs.dense_table import Table
 from adaquantfl.codecs.frame import Header, seal, write_frame
 
 
@@ -17,19 +18,18 @@ def sealed(frame: bytes | bytearray) -> bytes:
     return bytes(frame[:-4]) + struct.pack("<I", zlib.crc32(frame[:-4]))
 
 
-def wide_body(levels: aq.Levels, pairs: bool, exponent: int = 16) -> bytes:
-    """The wide body of the dense codec, which the library itself writes only for many elements."""
-    census = dense_wide.Census.of(levels.values, levels.top)
-    if pairs:
-        assert census.pairs is not None
-        table, _ = dense_wide.SymbolTable.of_pairs(census.pairs, census.largest)
-    else:
-        found = dense_wide.SymbolTable.of_levels(census.counts)
-        assert found
-        table = found[0]
-    head = bytes([table.pairs, exponent]) + table.to_bytes(levels.top)
-    parts = dense_wide.encode(levels.values, dense_wide.Plan(table, exponent, head, 0.0))
-    return b"".join(bytes(part) for part in parts)
+def dense_body(levels: aq.Levels, pairs: bool, lanes: int = 64, exponent: int = 16) -> bytes:
+    """A body of the dense codec as it is asked for, and not as the library itself would write it."""
+    census = dense.Census.of(levels.values, levels.top)
+    table, _ = (
+        Table.of_pairs(census.pairs, census.largest)
+        if pairs and census.pairs is not None
+        else Table.of_levels(census.counts)
+    )
+    head = dense.head_of(table, lanes, exponent, levels.top)
+    return b"".join(
+        bytes(part) for part in dense.body_parts(levels.values, dense.Plan(table, lanes, exponent, head, 0))
+    )
 
 
 def framed(levels: aq.Levels, codec: int, body: bytes) -> bytes:

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 HEADER = struct.Struct("<4s4B2I2Q")
 UNIFORM, FLOAT32 = 0, 255
 CENTROID, STC = 9, 13
-FIXED, SPARSE, DENSE, WIDE = 0, 1, 2, 3
+FIXED, SPARSE, DENSE = 0, 1, 2
 WHOLE, BUCKETS, LIST = 0, 1, 2
 
 LANE = 32
 BLOCK = 1024
-TILE = 65536
 SLOTS = 4096
-LOWEST_STATE = 1 << 31
 LONGEST_UNARY = 20
 
 
@@ -70,7 +68,7 @@ def decode(data: bytes, dimension: int | None = None) -> Decoded:
     frame = _open(data, dimension)
     _require(frame.quantizer in QUANTIZERS, f"quantizer {frame.quantizer} does not hold levels")
     _require(1 <= frame.s <= QUANTIZERS[frame.quantizer].most, f"s is {frame.s}")
-    readers = {FIXED: _fixed, SPARSE: _sparse, DENSE: _dense, WIDE: _wide}
+    readers = {FIXED: _fixed, SPARSE: _sparse, DENSE: _dense}
     _require(frame.codec in readers, f"codec {frame.codec} is unknown")
     _require(_bound(frame) <= 2.0**127, "an element could be above 2^127")
     top = _top(frame.quantizer, frame.s, frame.numbers)
@@ -286,26 +284,47 @@ def _marked(source: _Bits, things: int, marked: int) -> Iterator[int]:
 
 def _dense(body: bytes, d: int, s: int) -> list[int]:
     source = _Bytes(body)
-    slots = _table(source, s)
-    tiles = [min(TILE, d - start) for start in range(0, d, TILE)]
-    words = [source.varint(3) for _ in tiles]
-    _require(not any(source.take(-source.position % 4)), "the padding before the streams is not zero")
-    _require(source.left() == sum(32 + 4 * count for count in words), "the streams are longer or shorter than stated")
-    values = []
-    for size, count in zip(tiles, words, strict=True):
-        states = list(struct.unpack("<4Q", source.take(32)))
-        values += _tile(states, struct.unpack(f"<{count}I", source.take(4 * count)), size, slots)
-    return values
+    first, c = source.byte(), source.byte()
+    t, states = first % 16, first // 16
+    _require(states <= 2, "the number of states is unknown")
+    states = (4, 16, 64)[states]
+    _require(t <= min(s, 7), "pairs of levels above 7 or s")
+    _require(16 <= c <= 20, "a chunk has 2^16 to 2^20 symbols")
+    count = (d + 1) // 2 if t else d
+    sizes = [min(1 << c, count - start) for start in range(0, count, 1 << c)]
+    _require(len(body) >= 4 * states * len(sizes), "the body is too short for its states")
+    pairs = [(first, second) for first in range(-t, t + 1) for second in range(-t, t + 1)]
+    if t:  # a pair is an interval of one
+        frequencies = [source.varint(3) for _ in pairs]
+        _require(sum(frequencies) == SLOTS, "the frequencies do not add up to 4096")
+        slots = [(number, 0, f, place) for number, f in enumerate(frequencies) for place in range(f)]
+    else:
+        slots = _table(source, s)
+    words = [source.varint(3) for _ in sizes]
+    _require(not any(source.take(-source.position % 4)), "the padding before the chunks is not zero")
+    found: list[tuple[int, int]] = []
+    for size, each in zip(sizes, words, strict=True):
+        unread = list(struct.unpack(f"<{each}H", source.take(2 * each)))
+        found += _chunk_of_states(list(struct.unpack(f"<{states}I", source.take(4 * states))), unread, size, slots)
+    if not t:
+        low = _Bits(source.take(source.left()))
+        values = [lowest + low.number(bits) for lowest, bits in found]
+        low.finish()
+        return values
+    _require(source.left() == 0, "bytes behind the last chunk")
+    values = [level for number, _ in found for level in pairs[number]]
+    _require(not any(values[d:]), "an element behind the last one is not 0")
+    return values[:d]
 
 
-def _table(source: _Bytes, s: int, widest: int = 16) -> list[tuple[int, int, int, int]]:
+def _table(source: _Bytes, s: int) -> list[tuple[int, int, int, int]]:
     """For each of the 4096 slots: lowest level, width and frequency of its interval, and its place in it."""
     slots: list[tuple[int, int, int, int]] = []
     lowest = -s
     while len(slots) < SLOTS:
         lowest += source.varint(3)
         e = source.byte()
-        _require(e <= widest, f"an interval of 2^{e} levels")
+        _require(e <= 16, f"an interval of 2^{e} levels")
         count = source.varint(3)
         _require(count >= 1, "a run of no intervals")
         for _ in range(count):
@@ -318,74 +337,25 @@ def _table(source: _Bytes, s: int, widest: int = 16) -> list[tuple[int, int, int
     return slots
 
 
-def _tile(states: list[int], words: tuple[int, ...], size: int, slots: list[tuple[int, int, int, int]]) -> list[int]:
-    _require(all(LOWEST_STATE <= x < 1 << 63 for x in states), "a state is out of its range")
-    values = []
-    read = 0
-    for i in range(size):
-        x = states[i % 4]
-        lowest, e, f, place = slots[x % SLOTS]
-        y = x // SLOTS
-        values.append(lowest + y % (1 << e))
-        x = f * (y >> e) + place
-        if x < LOWEST_STATE:
-            _require(read < len(words), "a tile needs more words than it has")
-            x = (x << 32) + words[read]
-            read += 1
-        states[i % 4] = x
-    _require(states == [LOWEST_STATE] * 4, "a tile does not end in the states an encoder starts with")
-    _require(read == len(words), "a tile has words left over")
-    return values
-
-
-# --- dense, wide body -----------------------------------------------------------------------------------------------
-
-
-def _wide(body: bytes, d: int, s: int) -> list[int]:
-    source = _Bytes(body)
-    t, c = source.byte(), source.byte()
-    _require(t <= min(s, 7), "pairs of levels above 7 or s")
-    _require(16 <= c <= 20, "a chunk has 2^16 to 2^20 symbols")
-    pairs = [(first, second) for first in range(-t, t + 1) for second in range(-t, t + 1)]
-    if t:  # the symbol of a pair is its number
-        frequencies = [source.varint(3) for _ in pairs]
-        _require(sum(frequencies) == SLOTS, "the frequencies do not add up to 4096")
-        slots = [(number, 0, f, place) for number, f in enumerate(frequencies) for place in range(f)]
-    else:
-        slots = _table(source, s, 3)
-        _require(all(low > -(1 << 15) and low + (1 << e) <= 1 << 15 for low, e, _, _ in slots), "beyond 32767")
-    count = (d + 1) // 2 if t else d
-    sizes = [min(1 << c, count - start) for start in range(0, count, 1 << c)]
-    _require(source.left() >= 256 * len(sizes), "the body is too short for its states")
-    words = [source.varint(3) for _ in sizes]
-    _require(not any(source.take(-source.position % 4)), "the padding before the chunks is not zero")
-    _require(source.left() == sum(256 + 2 * each for each in words), "the chunks are longer or shorter than stated")
-    symbols = []
-    for size, each in zip(sizes, words, strict=True):
-        unread = list(struct.unpack(f"<{each}H", source.take(2 * each)))
-        symbols += _wide_chunk(list(struct.unpack("<64I", source.take(256))), unread, size, slots)
-    if not t:
-        return symbols
-    values = [level for symbol in symbols for level in pairs[symbol]]
-    _require(not any(values[d:]), "an element behind the last one is not 0")
-    return values[:d]
-
-
-def _wide_chunk(states: list[int], unread: list[int], size: int, slots: list[tuple[int, int, int, int]]) -> list[int]:
+def _chunk_of_states(
+    states: list[int], unread: list[int], size: int, slots: list[tuple[int, int, int, int]]
+) -> list[tuple[int, int]]:
+    """Of each symbol the lowest level that it stands for, and how many low bits of the level are elsewhere."""
     _require(all(1 << 15 <= x < 1 << 31 for x in states), "a state is out of its range")
-    symbols = [0] * size
-    for start in range(0, size, 64):
-        for i in reversed(range(start, min(start + 64, size))):
+    symbols, lanes = [(0, 0)] * size, len(states)
+    for start in range(0, size, lanes):
+        for i in reversed(range(start, min(start + lanes, size))):
             x = states[i - start]
             lowest, e, f, place = slots[x % SLOTS]
+            kept = min(e, 3)
             y = x // SLOTS
-            symbols[i] = lowest + y % (1 << e)
-            x = f * (y >> e) + place
+            symbols[i] = lowest + (y % (1 << kept) << e - kept), e - kept
+            x = f * (y >> kept) + place
             if x < 1 << 15:
                 _require(bool(unread), "a chunk needs more words than it has")
                 x = (x << 16) + unread.pop()
             states[i - start] = x
-    _require(states == [1 << 15] * 64, "a chunk does not end in the states an encoder starts with")
+    _require(states == [1 << 15] * lanes, "a chunk does not end in the states an encoder starts with")
     _require(not unread, "a chunk has words left over")
     return symbols
 

@@ -16,14 +16,14 @@ from ..quantizers.base import L2
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
+from .dense import Census
 from .dense_table import Counts, entropy_bytes, histogram
-from .dense_wide import Census
 from .frame import TILE, Header, payload_size
-from .kernels.dense import STATE_WORDS
 from .sparse_size import estimate_even_size, estimate_size, least_estimate, least_size, nonzeros_per_block
 
 NAME = "auto"
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
+_TILE_OVERHEAD = 24  # bytes of a dense body for each tile that carry no levels, about
 _LEAST_TABLE = 6  # bytes in front of a dense body's streams
 _LISTED = 0.05  # share of non-zeros up to which a list of them takes less time than all levels
 _LONG_LIST = 4  # s from which most levels of a maximum norm are non-zero
@@ -111,13 +111,13 @@ def _smallest(sizes: dict[str, float], known: set[str], measure: Callable[[str],
 
 
 def _least_dense(entropy: float) -> float:
-    """Bytes that a dense body of a short vector has at the very least: half of its states hold no levels."""
-    return 0.999 * entropy + 2 * STATE_WORDS + _LEAST_TABLE
+    """Bytes that a dense body has at the very least: half of its states hold no levels."""
+    return 0.999 * entropy + 2 * dense.LANES[0] + _LEAST_TABLE
 
 
 def _least_tiles(counts: Counts, d: int) -> float:
-    """The same for a long vector."""
-    return entropy_bytes(counts) + dense.TILE_OVERHEAD * -(-d // TILE)
+    """The same for a long vector, about."""
+    return entropy_bytes(counts) + _TILE_OVERHEAD * -(-d // TILE)
 
 
 def _entropy(found: sparse.Nonzeros, d: int, s: int) -> float:

@@ -1,13 +1,12 @@
-"""The dense codec's table: which interval of 2^e levels has which share of the 4096 slots.
+"""The dense codec's table: which interval of 2^e levels, or which pair of levels, has which share of the 4096 slots.
 
-`LevelTable.of` chooses it for a histogram, `to_bytes` and `read` are its wire form, `for_writing` and `for_reading` are
-the shapes that the kernels take.
+`of_levels` and `of_pairs` choose it for a histogram, `to_bytes` and `read` are its wire form.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,27 +15,16 @@ from ..errors import FrameError
 from ..threads import over_ranges
 from .frame import TILE
 from .kernels import tables as kernels
-from .kernels.dense import ROW, SLOT
 from .kernels.dense import histogram as count
-from .kernels.tables import SLOTS
+from .kernels.tables import SLOTS, WIDEST
 from .varints import read_varints, varint
 
-MOST_WIDTH = 16  # bits: an interval of 2^16 levels
+LARGEST_OF_PAIR = 7  # levels of pairs are -7 to 7
 TILES_EACH = 2  # tiles a thread takes at least
 _FEW = 32  # numbers: that many are written and read one by one
-_WIDTH_BITS = 5  # of what is packed into a SLOT
 _TOO_LONG = "A number of the table is not written in one to three bytes, as few as it needs."
 
 Counts = npt.NDArray[np.int64]
-
-
-class Writing(NamedTuple):
-    """The bytes of a table, its lowest level, the interval of each level from there on, and each interval's ROW."""
-
-    head: bytes
-    lowest: int
-    intervals: npt.NDArray[np.uint16]
-    rows: npt.NDArray[np.void]
 
 
 def histogram(values: npt.NDArray[np.signedinteger], s: int) -> Counts:
@@ -63,13 +51,17 @@ def entropy_bytes(counts: Counts) -> float:
 
 
 @dataclass(frozen=True)
-class LevelTable:
-    """Disjoint intervals of levels, ascending: `lowest` up to lowest + 2^width - 1 has `frequency` of the slots."""
+class Table:
+    """Which interval of 2^width levels, from `lowest` on, has how many slots; pairs: the largest level of one, or 0.
 
-    columns: npt.NDArray[np.int64]  # lowest levels, widths, frequencies; contiguous, so that kernels compile once
+    The symbol of a pair is its two bytes, the first element's first: reading writes both at once.
+    """
+
+    columns: npt.NDArray[np.int64]  # lowest levels or pairs, ascending; widths; frequencies. Contiguous for the kernels
+    pairs: int = 0
 
     @staticmethod
-    def of(counts: Counts, widest: int = MOST_WIDTH) -> tuple[LevelTable, float]:
+    def of_levels(counts: Counts, widest: int = WIDEST) -> tuple[Table, float]:
         """The table for a histogram, and the bits that the histogram's levels take with it."""
         size, table = 2 * len(counts), np.zeros((5, min(len(counts), SLOTS)), dtype=np.int64)
         scratch = np.empty(size), np.empty(size), np.empty(size, np.int8)
@@ -78,65 +70,74 @@ class LevelTable:
             found = kernels.intervals(counts, widest, price, *scratch, table)
             price *= 4
         content: float = kernels.shares(table, found)
-        return LevelTable(table[:3, :found].copy()), content
+        return Table(table[:3, :found].copy()), content
+
+    @staticmethod
+    def of_pairs(counts: Counts, largest: int) -> tuple[Table, float]:
+        """The same for a histogram of pairs, in the order of `pair_symbols`."""
+        used = np.flatnonzero(counts)
+        table = np.zeros((5, len(used)), dtype=np.int64)
+        table[0], table[3] = pair_symbols(largest)[used], counts[used]
+        content: float = kernels.shares(table, len(used))
+        return Table(table[:3], largest), content
 
     @property
     def largest(self) -> int:
         """The largest magnitude of a level that the table can express, at least 1."""
-        return max(1, -int(self.columns[0, 0]), self._end - 1)
-
-    @property
-    def _end(self) -> int:
-        return int(self.columns[0, -1]) + (1 << int(self.columns[1, -1]))
+        end = int(self.columns[0, -1]) + (1 << int(self.columns[1, -1]))
+        return self.pairs or max(1, -int(self.columns[0, 0]), end - 1)
 
     def to_bytes(self, s: int) -> bytes:
-        """Runs of adjacent intervals of one width: levels skipped, width, how many, their frequencies."""
+        """Of pairs, all frequencies; else runs of adjacent intervals of one width, as docs/wire-format.md says."""
+        if self.pairs:
+            each = np.zeros(len(pair_symbols(self.pairs)), dtype=np.int64)
+            each[np.isin(pair_symbols(self.pairs), self.columns[0])] = self.columns[2]
+            return varints(each)
         out = np.empty(kernels.MOST_BYTES * self.columns.shape[1], np.uint8)
         return out[: kernels.write(self.columns, s, out)].tobytes()
 
-    def for_writing(self, s: int) -> Writing:
-        """What a narrow body with this table begins with, and what its levels are written with."""
-        rows = np.empty((self.columns.shape[1], ROW.itemsize // 8), np.uint64)
-        index, lowest = np.empty(self._end - self.columns[0, 0], np.uint16), int(self.columns[0, 0])
-        kernels.rows_of(self.columns, index, rows)
-        return Writing(self.to_bytes(s), lowest, index, rows.reshape(-1).view(ROW))
-
     @staticmethod
-    def read(reader: Reader, s: int, widest: int = MOST_WIDTH) -> LevelTable:
-        """The reverse of to_bytes; the table ends where the frequencies add up to 4096."""
+    def read(reader: Reader, pairs: int, s: int) -> Table:
+        """The reverse of to_bytes; FrameError where there is no such table."""
+        if pairs:
+            return Table._read_pairs(reader, pairs, s)
         table, seen = np.empty((3, min(2 * s + 1, SLOTS)), dtype=np.int64), np.array([reader.position, 0, 0, 0])
-        found = kernels.read(reader.body, s, widest, seen, table)
+        found = kernels.read(reader.body, s, seen, table)
         reader.position, level, width, count = seen.tolist()
         if found == kernels.TRUNCATED:
             raise FrameError("Truncated: the body ends within its table.")
         if found == kernels.NUMBER:
             raise FrameError(_TOO_LONG)
         if found == kernels.WIDTH:
-            raise FrameError(f"The table has an interval of 2^{width} levels; 2^{widest} is the limit.")
+            raise FrameError(f"The table has an interval of 2^{width} levels; 2^{WIDEST} is the limit.")
         if found == kernels.COUNT:
             raise FrameError(f"The table has {count:,} intervals of 2^{width} levels at {level}, with s = {s}.")
         if found == kernels.FREQUENCY:
             raise FrameError(f"The table's frequencies have a zero or add up to more than {SLOTS}.")
-        return LevelTable(table[:, :found].copy())
+        return Table(table[:, :found].copy())
 
-    def for_reading(self) -> npt.NDArray[np.void]:
-        """Each slot's interval, as decode_tile takes it."""
-        return slots(self.columns, _WIDTH_BITS).view(SLOT)
+    @staticmethod
+    def _read_pairs(reader: Reader, pairs: int, s: int) -> Table:
+        if pairs > min(s, LARGEST_OF_PAIR):
+            raise FrameError(f"Pairs of levels up to {pairs} with s = {s}; {LARGEST_OF_PAIR} is the limit.")
+        symbols = pair_symbols(pairs)
+        each = np.array(reader.varints(len(symbols)), dtype=np.int64)
+        if each.sum() != SLOTS:
+            raise FrameError(f"The frequencies of the pairs add up to {each.sum():,} instead of {SLOTS:,}.")
+        used = np.flatnonzero(each)
+        return Table(np.stack([symbols[used], np.zeros_like(used), each[used]]), pairs)
 
 
-def slots(columns: npt.NDArray[np.int64], width_bits: int) -> npt.NDArray[np.uint64]:
-    """Each slot's frequency, its place among its interval's, and the interval: lowest 2^width_bits + width."""
-    out = np.empty(SLOTS, np.uint64)
-    kernels.slots(columns, width_bits, out)
-    return out
+@lru_cache
+def pair_symbols(largest: int) -> npt.NDArray[np.int64]:
+    """The symbols of all pairs of levels, ordered by the first level and then by the second.
 
-
-def shares(symbols: Counts, elements: Counts) -> tuple[npt.NDArray[np.int64], float]:
-    """Symbols with their shares of the 4096 slots, as columns of a table, and the bits that all elements then take."""
-    table = np.zeros((5, len(symbols)), dtype=np.int64)
-    table[0], table[3] = symbols, elements
-    content: float = kernels.shares(table, len(symbols))
-    return table[:3], content
+    >>> pair_symbols(1).tolist()  # -1 is the byte 255
+    [-1, 255, 511, -256, 0, 256, -255, 1, 257]
+    """
+    levels = np.arange(-largest, largest + 1)
+    first, second = (part.ravel() for part in np.meshgrid(levels, levels, indexing="ij"))
+    return (second << 8) + (first & 255)
 
 
 def varints(numbers: Counts) -> bytes:

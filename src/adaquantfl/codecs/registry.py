@@ -110,7 +110,7 @@ def _facts(writer: object) -> tuple[str, Mapping[int, str]]:
         return given.NAME, {}
     if not hasattr(given, "TAG"):
         raise FrameError(f"The codec {given.NAME!r} has no TAG, by which its frames are read.")
-    return given.NAME, dict.fromkeys(getattr(given, "TAGS", (given.TAG,)), "")
+    return given.NAME, {given.TAG: ""}
 
 
 def _table() -> Registry[Writer]:
@@ -153,8 +153,7 @@ def names() -> tuple[str, ...]:
 
 def all_codecs() -> list[Codec]:
     """All but `auto`, in the order of their tags."""
-    found = [cast(Codec, pair[0]) for tag in _TABLE.tags() if (pair := _TABLE.by_tag(tag))]
-    return list({codec.NAME: codec for codec in found}.values())  # a codec may have several tags
+    return [cast(Codec, pair[0]) for tag in _TABLE.tags() if (pair := _TABLE.by_tag(tag))]
 
 
 def register(codec: Writer) -> Writer:

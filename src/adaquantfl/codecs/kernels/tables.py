@@ -8,13 +8,12 @@ import math
 import numpy as np
 
 from ...jit import kernel
-from .dense import FLOOR, SCALE_BITS
+from .dense_vectors import SCALE_BITS, WIDTH_BITS
 
 SLOTS = 1 << SCALE_BITS
+WIDEST = 16  # bits: an interval of 2^16 levels
 MOST_BYTES = 9  # of an interval in the table: a run's three numbers and its frequency
 _ENTRY_BITS = 12.0  # about what that costs
-_STATE_BITS = FLOOR.bit_length() - 1
-_HALF = 1 << 62  # half of 2^63, so that a signed word holds it
 _LN2 = math.log(2.0)
 
 # What `read` found wrong.
@@ -165,36 +164,7 @@ def write(table, s, out):
 
 
 @kernel
-def rows_of(table, index, rows):
-    """What encode_tile takes: the interval of each level, and four words for each interval.
-
-    With x = q f + r, the state ((q 2^e + raw) 2^12) + start + r is x + q gain + (level 2^12 + bias) modulo 2^64. q is
-    the upper half of x times a rounded-up 2^(64 + shift) / f: exact for x < 2^63.
-    """
-    start, place = np.int64(0), 0
-    for i in range(table.shape[1]):
-        lowest, e, f = table[0, i], table[1, i], table[2, i]
-        while place < lowest + (1 << e) - table[0, 0]:
-            index[place] = i if place >= lowest - table[0, 0] else i - 1
-            place += 1
-        shift = np.int64(0)
-        while 2 << shift < f:
-            shift += 1
-        gain = (np.int64(1) << (SCALE_BITS + e)) - f
-        bias = start - (lowest << SCALE_BITS)
-        rest = _HALF % f << (shift + 2)
-        rows[i, 0] = f << (_STATE_BITS - SCALE_BITS - e) | gain << 32
-        rows[i, 1] = (_HALF // f << (shift + 2)) + (rest + f - 1) // f
-        if f == 1:  # 2^64 does not fit; with one less the quotient is x - 1
-            rows[i, 1] = np.uint64(2**64 - 1)
-            bias += gain
-        rows[i, 2] = bias
-        rows[i, 3] = shift
-        start += f
-
-
-@kernel
-def read(body, s, widest, seen, table):
+def read(body, s, seen, table):
     """Fill table[:, i] with lowest level, width and frequency; returns the number of intervals, or what is wrong.
 
     seen: where in the body the table begins, and at last ends; then a run's first level, its width and its count.
@@ -220,7 +190,7 @@ def read(body, s, widest, seen, table):
         elif field < 3:
             seen[1] = level
             seen[field + 1] = byte if field == 1 else number
-        if field == 1 and byte > widest:
+        if field == 1 and byte > WIDEST:
             return np.int64(WIDTH)
         if field == 2:
             run = number
@@ -244,11 +214,11 @@ def read(body, s, widest, seen, table):
 
 
 @kernel
-def slots(table, width_bits, out):
+def slots(table, out):
     """What reading takes, for each slot: frequency, place among its interval's (16 bits each), the interval."""
     start = 0
     for i in range(table.shape[1]):
-        here = (table[0, i] << width_bits | table[1, i]) << 32 | table[2, i]
+        here = (table[0, i] << WIDTH_BITS | table[1, i]) << 32 | table[2, i]
         for place in range(table[2, i]):
             out[start] = here + (place << 16)
             start += 1
