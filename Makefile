@@ -68,24 +68,8 @@ fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_M
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(BOUNDS_MINUTES) --bounds-check
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(MINUTES)
 
-results: $(READY)  ## the figures and tables of docs/results.md, how-to/choose.md, when-not-to.md, how-to/hosts.md, performance.md, rivals.md, peers.md and nvflare.md, from their records
-	$(BIN)/python -m evidence.pages.results_page
-	$(BIN)/python -m evidence.pages.letter_page
-	$(BIN)/python -m evidence.pages.crossing_page
-	$(BIN)/python -m evidence.pages.safe_default_page
-	$(BIN)/python -m evidence.pages.paper_figure
-	$(BIN)/python -m evidence.pages.scale_page
-	$(BIN)/python -m evidence.pages.engines_page
-	$(BIN)/python -m evidence.pages.flower_page
-	$(BIN)/python -m evidence.pages.flower_example_page
-	$(BIN)/python -m evidence.pages.language_model_page
-	$(BIN)/python -m evidence.pages.mean_page
-	$(BIN)/python -m evidence.pages.rivals_page
-	$(BIN)/python -m evidence.pages.floor_page
-	$(BIN)/python -m evidence.pages.readme_figure
-	$(BIN)/python -m evidence.pages.peers_page
-	$(BIN)/python -m evidence.pages.columns_page
-	$(BIN)/python -m evidence.pages.nvflare_page
+results: $(READY)  ## the figures and tables of README, docs and examples, from the records in evidence/
+	$(BIN)/python -m evidence.pages
 
 # In an environment of its own: pip-audit is no dependency of the project, and asks a service on the network.
 audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audit

@@ -38,17 +38,15 @@ class Choice:
 
 
 # Large levels of a long vector need buckets: s = 65535 of one norm may be too coarse.
-LONG = Choice(65_536, {"quantizer": "dithered"})
+LONG = Choice(65_536, {"quantizer": "lattice"})
 CHOICES = (
     *(
         Choice(scope, {"quantizer": name})
-        for name in ("uniform", "dithered", "centroid")
+        for name in ("uniform", "lattice", "centroid")
         for scope in ("whole", "tensor")
     ),
     LONG,
-    *(Choice(scope, {"quantizer": "lattice"}) for scope in ("whole", 65_536)),
     *(Choice(length, {"quantizer": "uniform", "norm": "linf"}) for length in (4096, 512, 64)),
-    *(Choice(length, {"quantizer": "dithered", "norm": "linf"}) for length in (512, 64)),
     # Only against methods that are biased too.
     *(Choice(scope, {"quantizer": "nearest", "norm": "linf"}) for scope in ("whole", "tensor", 4096, 512, 256, 64)),
 )

@@ -188,8 +188,8 @@ def guesses_for(near: dict[str, Any], longer: float) -> dict[str, float]:
 
     Long buckets are tried too: one norm of everything, which grows like the root of the length, may be too coarse.
 
-    >>> guesses_for({"small": {"choice": "whole, dithered", "s": 100.0}}, 4.0)
-    {'whole, dithered': 200.0, 'buckets of 65536, dithered': 0.0}
+    >>> guesses_for({"small": {"choice": "whole, lattice", "s": 100.0}}, 4.0)
+    {'whole, lattice': 200.0, 'buckets of 65536, lattice': 0.0}
     """
     found = {
         ours["choice"]: ours["s"] * (longer**0.5 if ours["choice"].startswith("whole") else 1.0)

@@ -10,44 +10,37 @@ import tomli_w
 import adaquantfl as aq
 from adaquantfl.protocol.downlink import Exact
 from adaquantfl.protocol.lossy import Lossy
+from adaquantfl.runs import reproduce
 from adaquantfl.runs.config import KEYS, Config, load_config, parse_override
 from adaquantfl.runs.presets import preset_names
 from adaquantfl.training import own_files
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),
-    "fmnist-cnn-iid-decay": ("fashion-mnist", "cnn", "iid", 8, 0.9),
-    "fmnist-cnn-noniid": ("fashion-mnist", "cnn", "sorted", 8, 1.0),
+    "fmnist-cnn-decay": ("fashion-mnist", "cnn", "iid", 8, 0.9),
+    "fmnist-cnn-sorted": ("fashion-mnist", "cnn", "sorted", 8, 1.0),
     "cifar-resnet18-iid": ("cifar-10", "resnet18", "iid", 4, 1.0),
-    "cifar-resnet18-iid-decay": ("cifar-10", "resnet18", "iid", 4, 0.9),
-    "cifar-resnet18-noniid": ("cifar-10", "resnet18", "sorted", 4, 1.0),
+    "cifar-resnet18-decay": ("cifar-10", "resnet18", "iid", 4, 0.9),
+    "cifar-resnet18-sorted": ("cifar-10", "resnet18", "sorted", 4, 1.0),
 }
 
 
-LETTER = {f"fmnist-cnn-letter-{kind}" for kind in ("iid", "decay", "sorted")}
-
-
-def test_the_presets_are_the_papers_six_panels_the_letter_and_our_own_studies() -> None:
-    assert set(preset_names()) == {*PANELS, *LETTER, "demo", "rivals", "sensitivity"}
-
-
-@pytest.mark.parametrize("name", sorted(LETTER))
-def test_to_the_letter_there_is_one_norm_and_all_levels_of_b_bits(name: str) -> None:
-    c = load_config(name)
-    assert (c.batch_size, c.scope, c.rounding, c.s0, c.method) == (10, "whole", "power", 2, "adaquant")
-    assert (c.tau, c.eta, c.clients, c.target_loss, c.quantizer) == (10, 0.1, 8, 0.02, "uniform")
+def test_the_presets_are_the_papers_six_panels_and_the_demo() -> None:
+    assert set(preset_names()) == {*PANELS, "demo"}
+    assert set(reproduce.PANELS) == set(PANELS)
 
 
 @pytest.mark.parametrize("name", PANELS)
 def test_a_panel_has_the_papers_settings(name: str) -> None:
     c = load_config(name)
     assert (c.dataset, c.model, c.partition, c.clients, c.eta_decay) == PANELS[name]
-    assert (c.tau, c.eta, c.s0, c.interval, c.batch_size, c.eta_decay_every) == (10, 0.1, 2, 16, 64, 100)
-    assert (c.scope, c.guard, c.loss, c.method) == ("tensor", True, "full", "adaquant")
+    assert (c.tau, c.eta, c.s0, c.interval, c.target_loss, c.eta_decay_every) == (10, 0.1, 2, 16, 0.02, 100)
+    assert (c.rounding, c.guard, c.loss, c.method, c.quantizer) == ("power", True, "full", "adaquant", "uniform")
+    assert (c.batch_size, c.scope) == ((10, "whole") if c.model == "cnn" else (64, "tensor"))
 
 
 def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
-    c = load_config("fmnist-cnn-iid-decay")
+    c = load_config("fmnist-cnn-decay")
     assert [c.learning_rate(k) for k in (0, 99, 100, 250)] == pytest.approx([0.1, 0.1, 0.09, 0.081])
 
 

@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 
 from adaquantfl.cli import main
-from adaquantfl.report import tables
-from adaquantfl.runs.config import load_config
-from adaquantfl.runs.records import find_runs
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_task"
@@ -27,14 +24,3 @@ def test_it_learns_on_few_bytes(tmp_path: Path) -> None:
     assert (
         summary["wire_bytes_up"] < 2 * 10 * 4 * summary["dimension"] / 20
     )  # ten rounds: the first ones are sent almost whole
-
-
-def test_the_record_is_of_this_file_and_the_readme_shows_it() -> None:
-    runs = find_runs([ROOT / "evidence" / "records" / "own_task"])
-    for run in runs:
-        keys = ("method", "s0", "rule_s0", "error", "harm", "repair", "quantizer", "downlink", "workers")
-        changes = {key: run.config[key] for key in keys if key in run.config}
-        assert load_config(run.path / "config.toml") == load_config(EXAMPLE / "next_character.toml", changes)
-    readme = (EXAMPLE / "README.md").read_text()
-    for measure in ("paper_bits", "wire_bytes_up"):
-        assert tables.to_markdown(tables.bits_table(runs, measure=measure)) in readme

@@ -19,9 +19,8 @@ from pathlib import Path
 from adaquantfl.names import unknown
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.jobs import Job
-from evidence.studies import reproduce
-from evidence.studies.letter import METHODS, Trace, cells, load
-from evidence.studies.letter_runs import of_method
+from evidence.studies.paper import METHODS, of_method
+from evidence.studies.traces import Trace, cells, keep, load
 
 TASK = f"{Path(__file__).parent / 'tasks' / 'small_cnn.py'}:task"
 RECORDS, WORK = Path("evidence") / "records" / "crossing", Path("runs") / "crossing"
@@ -42,7 +41,7 @@ class Place:
     scope: str
 
     @property
-    def folder(self) -> str:
+    def name(self) -> str:
         return f"batch-{self.batch}-{self.scope}"
 
     @property
@@ -58,11 +57,11 @@ def places(batches: Sequence[int] = BATCHES) -> Iterator[Place]:
 def job(place: Place, method: str, seed: int, work: Path) -> Job:
     """One run."""
     changes = {**SETTINGS, **of_method(method), "batch_size": place.batch, "scope": place.scope, "seed": seed}
-    return Job(load_config(TASK, changes), work / place.folder / method / f"seed-{seed}")
+    return Job(load_config(TASK, changes), work / place.name / method / f"seed-{seed}")
 
 
 def price(traces: Sequence[Trace], level: float) -> float | None:
-    """Bits of one client to a loss in units of d, the mean over the seeds; None where one never got there."""
+    """Bits of one client to a loss in units of d, the mean over the seeds; None where one never reached it."""
     return cells(traces, "paper_bits", [level])[level].mean
 
 
@@ -73,7 +72,7 @@ def table(records: Path) -> str:
         "| --- | --- | ---: |" + " ---: |" * (len(SHOWN) + 1),
     ]
     for place in places():
-        runs = load(records / place.folder)
+        runs = load(records / f"{place.name}.jsonl")
         for method in COMPARED:
             if method not in runs:
                 continue
@@ -108,9 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in range(options.seeds):
             for place in places([int(batch) for batch in options.batches.split(",")]):
                 for method in options.methods.split(","):
-                    reproduce.carry_out_to_any_end(
-                        job(place, method, seed, options.work), options.records, options.work
-                    )
+                    keep(job(place, method, seed, options.work), method, options.records / f"{place.name}.jsonl")
     print(table(options.records))
 
 

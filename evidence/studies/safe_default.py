@@ -10,19 +10,17 @@ deviations of float32 over the seeds, and how many times fewer bytes were sent.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from adaquantfl.report import progress
-from adaquantfl.runs.comparison import play
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.jobs import Job
+from adaquantfl.runs.tasks import LOGISTIC
+from evidence.studies.traces import keep, load
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -30,7 +28,7 @@ RECORDS, WORK = Path("evidence") / "records" / "safe-default", Path("runs") / "s
 METHODS = ("fp32", "auto")
 _SAMPLE = {"dataset": "fashion-mnist-sample", "downlink": "late", "eta": 0.1}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "logistic": (f"{HERE / 'tasks' / 'logistic.py'}:task", {"clients": 8, "rounds": 60, "eta": 0.05}),
+    "logistic": (f"{LOGISTIC}:iid", {"clients": 8, "rounds": 60, "eta": 0.05}),
     "mlp": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100}),
     "cnn": ("demo", {**_SAMPLE, "model": "cnn", "clients": 8, "rounds": 60}),
     "resnet18": ("cifar-resnet18-iid", {"downlink": "late", "rounds": 24, "target_loss": 0.0}),
@@ -76,24 +74,12 @@ def job(task: str, method: str, seed: int, work: Path) -> Job:
     return Job(load_config(source, changes), work / _folder(task) / method / f"seed-{seed}")
 
 
-def record(task: str, method: str, seed: int, work: Path, out: Path) -> None:
-    """Play a run, or resume it, and keep its summary, its history and its configuration."""
-    target = out / _folder(task) / method / f"seed-{seed}"
-    if (target / "summary.json").exists():
-        return
-    one = job(task, method, seed, work)
-    with progress.shown(quiet=False) as observer:
-        play(one, observer)
-    target.mkdir(parents=True, exist_ok=True)
-    for name in ("config.toml", "history.jsonl", "summary.json"):
-        shutil.copy(one.out / name, target / name)
-
-
 def rows(out: Path) -> list[Row]:
     """The recorded tasks with both methods, over the seeds that both have."""
     found = []
     for task in TASKS:
-        runs = {method: _summaries(out / _folder(task) / method) for method in METHODS}
+        kept = load(out / f"{_folder(task)}.jsonl")
+        runs = {method: {one.seed: one.summary for one in kept.get(method, [])} for method in METHODS}
         seeds = sorted(runs["fp32"].keys() & runs["auto"].keys())
         if not seeds:
             continue
@@ -110,7 +96,7 @@ def rows(out: Path) -> list[Row]:
         found.append(
             Row(
                 task,
-                int(runs["fp32"][seeds[0]]["dimension"]),
+                kept["fp32"][0].dimension,
                 measure,
                 values["fp32"],
                 values["auto"],
@@ -147,13 +133,6 @@ def _folder(task: str) -> str:
     return task.replace(", ", "-").replace(" ", "-")
 
 
-def _summaries(folder: Path) -> dict[int, Mapping[str, Any]]:
-    return {
-        int(path.parent.name.removeprefix("seed-")): json.loads(path.read_text())
-        for path in sorted(folder.glob("seed-*/summary.json"))
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -171,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in range(options.seeds):
             for name in wanted:
                 for method in METHODS:
-                    record(names[name], method, seed, options.work, options.out)
+                    keep(job(names[name], method, seed, options.work), method, options.out / f"{name}.jsonl")
     print(table(rows(options.out)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from support.pages import ROOT
 
 TYPES = {"float32": np.uint32, "float16": np.uint16, "bfloat16": np.uint16}
 
@@ -149,12 +147,3 @@ def test_bfloat16_of_ml_dtypes_keeps_its_type() -> None:
     back = aq.patch(old, aq.diff(old, new))
     assert back.dtype == bfloat16
     assert same(back, new)
-
-
-def test_the_page_has_the_records_figures() -> None:
-    page = (ROOT / "docs" / "how-to" / "transport.md").read_text()
-    for row in json.loads((ROOT / "evidence" / "records" / "benchmarks" / "patches.json").read_text())["rows"]:
-        for name, key in (("`aq.diff`", "ours"), ("XOR, zstd level 3", "xor_zstd")):
-            found = row[key]
-            cells = f"{found['bits']:.1f} | {found['diff']:.2f} | {found['patch']:.2f}"
-            assert f"| {row['share']:.0%} | {name} | {cells} |" in page

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evidence.studies import crossing
-from evidence.studies.letter import Trace
+from evidence.studies.traces import Trace
 
 
 def test_every_run_can_be_set_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The study of outer gradients: the model, the rivals as published, an interrupted run, and the page."""
+"""The study of outer gradients: the model, the rivals as published, and an interrupted run."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from evidence.pages.marked import written
 from evidence.studies import diloco
 from evidence.studies.diloco import Setting
 from evidence.studies.senders import METHODS, sparse, two_bits
 from evidence.studies.tasks.gpt import GPT
 
-ROOT = Path(__file__).parents[2]
 TINY = GPT(layers=1, heads=2, head=4, context=8)
-
-
-def test_the_pages_show_the_records() -> None:
-    from evidence.pages import language_model_page
-
-    page = language_model_page.PAGE.read_text()
-    assert written(page, language_model_page.blocks()) == page, "run: python evidence/pages/language_model_page.py"
-    assert language_model_page.lora() in language_model_page.EXAMPLE.read_text()
 
 
 def test_models_that_are_computed_together_have_their_own_losses() -> None:

@@ -15,8 +15,6 @@ import pytest
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
 from adaquantfl.training.trainer import Trainer
-from evidence.pages import floor_page
-from evidence.pages.marked import written
 from evidence.studies.floor import __main__ as command
 from evidence.studies.floor import loop, methods, records, rivals, summary, tables
 from evidence.studies.floor.powersgd import PowerSGD
@@ -266,12 +264,6 @@ def test_a_difference_within_the_deviation_is_a_tie(tmp_path: Path) -> None:
     eden = next(one for one in summary.beside(tmp_path) if one.method == "EDEN")
     assert eden.tie
     assert not eden.ahead
-
-
-@pytest.mark.skipif(not (floor_page.ROOT / records.RECORDS).is_dir(), reason="a source distribution has no records")
-def test_the_page_shows_the_records() -> None:
-    page = floor_page.PAGE.read_text(encoding="utf-8")
-    assert written(page, floor_page.blocks()) == page, "run python evidence/pages/floor_page.py"
 
 
 def test_the_command_refuses_a_name_that_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The study of hostile clients: its clients do what it says, and docs/security.md says what its records say."""
+"""The study of hostile clients: its clients do what it says."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 
 from adaquantfl.runs.config import load_config
-from evidence.pages import hostile_page
-from evidence.pages.marked import written
 from evidence.studies import hostile
 from support.rounds import Played
 from support.small_runs import TINY
-
-recorded = pytest.mark.skipif(not hostile_page.RECORDS.is_dir(), reason="a source distribution has no records")
 
 
 def test_hostile_clients_multiply_their_update_and_the_others_do_not() -> None:
@@ -45,12 +41,6 @@ def test_a_record_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (record["hostile_left_out"], record["honest_not_used"], record["rounds"]) == (2, 0, 1)
     monkeypatch.setattr(hostile, "measure", lambda *_: pytest.fail("it has a record already"))
     hostile.main(arguments)
-
-
-@recorded
-def test_the_page_says_what_the_records_say() -> None:
-    text = hostile_page.PAGE.read_text(encoding="utf-8")
-    assert written(text, hostile_page.blocks()) == text, "run python evidence/pages/hostile_page.py"
 
 
 @pytest.mark.slow  # a pool of workers

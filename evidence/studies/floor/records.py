@@ -12,7 +12,7 @@ from pathlib import Path
 from adaquantfl.errors import EngineError
 from evidence.studies.floor.methods import FLOAT32, METHODS, Setting, rounds_of
 from evidence.studies.floor.tasks import TRIAL, TRIAL_SEED, FloorTask
-from evidence.studies.reproduce import current_commit
+from evidence.studies.traces import current_commit
 
 RECORDS = Path("evidence") / "records" / "floor"
 SMOOTHED = 5  # evaluations in the trailing mean of a curve

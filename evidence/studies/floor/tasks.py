@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parents[1]
-LOGISTIC = HERE / "tasks" / "logistic_partitions.py"
-LANGUAGE = HERE.parents[1] / "examples" / "own_task" / "next_character.toml"
+from adaquantfl.runs.tasks import LOGISTIC
+
+ROOT = Path(__file__).parents[3]
+LANGUAGE = ROOT / "examples" / "own_task" / "next_character.toml"
 PARTITIONS = {"iid": "iid", "dirichlet": "dirichlet(0.3)", "sorted": "sorted"}
 MORE_ROUNDS = 1.2  # than float32, for every other method
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import Diverged, EngineError
 from ..runs.config import load_config, parse_override
 from ..training.own_files import short
 from .extras import require
+
+if TYPE_CHECKING:
+    from ..runs.jobs import Job
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,15 +76,22 @@ def compare(options: argparse.Namespace) -> int:
         changes["quantizer"] = options.quantizer
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
     plan = jobs.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
-    jobs.check(plan)
+    return _carry_out(plan, out, options, options.parallel)
+
+
+def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace, at_once: int = 1) -> int:
+    """Run what is missing of a comparison, and report."""
+    from ..runs import jobs
+
     require("torch")
+    jobs.check(plan)
     _starting(options)
     from ..report import progress
     from ..report.write import write_all
     from ..runs import comparison
 
     with progress.shown(options.quiet, plan) as observer, _repeatable():
-        failures = comparison.carry_out(plan, observer, options.parallel)
+        failures = comparison.carry_out(plan, observer, at_once)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
@@ -111,21 +121,15 @@ def methods(options: argparse.Namespace) -> int:
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Run a panel of the paper's figures, or a study of ours, into its records."""
+    """Run a panel of the paper's figures, and report."""
+    from ..runs.reproduce import effort, plan
+
+    out = options.out or Path("runs") / options.panel
     changes = dict(parse_override(item) for item in options.set)
-    require("torch")
-    _starting(options)
-    from ..report import progress
-
-    try:
-        from evidence.studies import command
-    except ModuleNotFoundError:
-        _mistyped("reproduce runs the studies of the source checkout, which are not part of the installed package.")
-
-    with _repeatable():
-        return command.run(
-            options.panel, options.method, changes, options.records, options.work, lambda: progress.shown(options.quiet)
-        )
+    runs = plan(options.panel, options.methods, options.seeds, changes, out)
+    if not options.quiet:
+        print(effort(runs), file=sys.stderr, flush=True)
+    return _carry_out(runs, out, options)
 
 
 def report(options: argparse.Namespace) -> int:

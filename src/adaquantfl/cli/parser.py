@@ -13,6 +13,7 @@ from ..engines.launch import ENGINES
 from ..runs.config import KEYS
 from ..runs.other_words import as_option
 from ..runs.presets import preset_names
+from ..runs.reproduce import METHODS, PANELS
 from . import commands
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -129,19 +130,18 @@ def _add_methods(to: Commands) -> None:
 
 def _add_reproduce(to: Commands) -> None:
     about = (
-        "Run a panel of the paper's figures 2 and 3, or one of our own studies. It takes hours. It can be stopped at "
-        "any time: the same command skips finished runs and resumes interrupted ones. It needs a source checkout."
+        "Run a panel of the paper's figures 2 and 3, which are presets, and report. It takes hours. It can be stopped "
+        "at any time: the same command skips finished runs and resumes interrupted ones."
     )
-    help = "run the paper's experiments and record them"
-    reproduce = _command(
-        to, "reproduce", commands.reproduce, help, about, "reproduce fmnist-cnn-iid --method adaquant --method 2bit"
-    )
-    reproduce.add_argument("panel", metavar="PANEL", help="a preset of the paper, all, sensitivity, or rivals")
-    only = "only this method; may be repeated (default: all six)"
-    reproduce.add_argument("--method", action="append", default=[], metavar="M", help=only)
+    help = "run the paper's experiments"
+    example = "reproduce fmnist-cnn-iid --methods adaquant,2bit"
+    reproduce = _command(to, "reproduce", commands.reproduce, help, about, example)
+    reproduce.add_argument("panel", metavar="PANEL", help=f"one of {', '.join(PANELS)}")
+    methods = "methods separated by commas (default: %(default)s)"
+    reproduce.add_argument("--methods", default=METHODS, metavar="A,B,...", help=methods)
+    reproduce.add_argument("--seeds", type=int, default=1, metavar="N", help="runs per method (default: 1)")
     _add_set(reproduce)
-    _add_folder(reproduce, "--records", "finished runs (default: evidence/records/paper, .../sensitivity, .../rivals)")
-    _add_folder(reproduce, "--work", "runs in progress (default: runs/paper, .../sensitivity, .../rivals)")
+    _add_folder(reproduce, "--out", "the panel's folder (default: runs/PANEL)")
     _add_quiet(reproduce)
 
 

@@ -1,0 +1,107 @@
+"""The README's table of `make demo`, and the figure of docs/paper.md, from records/demo.
+
+    python -m evidence.pages.demo demo
+
+copies configuration, history and summary of each run of that folder to the record, and its picture to docs/figures.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from adaquantfl.report import tables
+from adaquantfl.report.figures import GRID, RC, STYLES
+from adaquantfl.report.headline import headline
+from adaquantfl.runs.records import RunRecord, find_runs
+from adaquantfl.theory import adaptive_levels
+from evidence.pages.marked import RECORDS, ROOT
+
+RECORD = RECORDS / "demo"
+S0 = 2
+
+
+def copy_record(source: Path) -> None:
+    """Keep what is small text, and the picture."""
+    for path in sorted(source.glob("*/seed-*/*")):
+        if path.name in ("config.toml", "history.jsonl", "summary.json"):
+            target = RECORD / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    shutil.copyfile(source / "overview.png", ROOT / "docs" / "figures" / "demo.png")
+
+
+def table() -> str:
+    """Return one row per method: bytes to the lowest loss that all reached, and the paper's bits for its quantizer."""
+    runs = find_runs([RECORD])
+    level = min(level for level in tables.loss_levels(runs) if all(run.bits_to_loss(level) for run in runs))
+    grid = [[f"To training loss {level:g}", "bytes sent, all clients", "the paper's bits, per client"]]
+    for run in runs:
+        reached = run.reached(level)
+        assert reached is not None
+        bits = tables.amount(reached["paper_bits"], "b") if run.config["quantizer"] == "uniform" else "—"
+        grid.append([run.label, tables.amount(reached["wire_bytes_up"], "B"), bits])
+    fixed = next(run for run in runs if run.method == "2bit")
+    fewer = fixed.config["clients"] * fixed.final("paper_bits") / 8 / fixed.final("wire_bytes_up")
+    return (
+        f"{tables.markdown(grid)}\n\nThe loss is the lowest that all of them reached. {headline(runs)} The same 2-bit "
+        f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a big tensor "
+        "nearly every level is 0."
+    )
+
+
+def draw(path: Path) -> None:
+    """Draw the same runs against rounds and against bits, and s as the loss falls."""
+    methods = ("adaquant", "2bit", "4bit", "8bit")
+    runs = [run for run in find_runs([RECORD]) if run.method in methods]
+    with matplotlib.rc_context(RC):
+        picture = Figure(figsize=(11, 3.9), layout="constrained")
+        rounds, bits, rule = picture.subplots(1, 3)
+        for run in runs:
+            _curve(rounds, run, "round", 1.0)
+            _curve(bits, run, "paper_bits", 1e-6)
+        rounds.set(xlabel="Round", ylabel="Training loss", title="A round is a round ...", yscale="log")
+        bits.set(xlabel="Bits sent by one client (Mb)", title="... but not all cost the same", yscale="log")
+        for axes in (rounds, bits):
+            axes.set_yticks([0.5, 1.0, 2.0], labels=["0.5", "1", "2"])
+            axes.minorticks_off()
+        _rule(rule)
+        handles, labels = rounds.get_legend_handles_labels()
+        picture.legend(handles, labels, loc="outside lower center", ncols=4)
+        picture.savefig(path, dpi=130)
+
+
+def _curve(axes: Axes, run: RunRecord, key: str, unit: float) -> None:
+    assert run.summary is not None
+    style = STYLES[run.label]
+    rows = [{key: 0, "loss": run.summary["initial_loss"]}, *(row for row in run.history if row.get("loss") is not None)]
+    axes.plot(
+        [row[key] * unit for row in rows], [row["loss"] for row in rows],
+        color=style.colour, linestyle=style.dash, marker=style.marker, markersize=4, label=run.label,
+    )  # fmt: skip
+
+
+def _rule(axes: Axes) -> None:
+    start = float(np.log(10))  # the loss of a guess between ten classes
+    loss = np.geomspace(start, 0.02, 400)
+    levels = np.array([adaptive_levels(S0, f0=start, fk=f) for f in loss])
+    axes.plot(loss, levels, color=GRID, linewidth=4, label="the rule")
+    axes.plot(
+        loss, 2 ** np.ceil(np.log2(levels + 1)) - 1, color=STYLES["AdaQuantFL"].colour, label="all levels of its bits"
+    )
+    axes.set(xscale="log", xlabel="Training loss, falling to the right", title="s rises as the loss falls")
+    axes.set_ylabel("Levels, s")
+    axes.set_xticks([2, 1, 0.5, 0.2, 0.1, 0.05, 0.02], labels=["2", "1", "0.5", "0.2", "0.1", "0.05", "0.02"])
+    axes.minorticks_off()
+    axes.invert_xaxis()
+    axes.legend(loc="upper left")
+
+
+if __name__ == "__main__":
+    copy_record(Path(sys.argv[1]))

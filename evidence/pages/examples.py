@@ -1,0 +1,78 @@
+"""The tables of docs/flower.md, docs/how-to/pytorch.md and the examples, from what the examples printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adaquantfl.report.tables import significant
+from evidence.pages.marked import RECORDS, read
+from evidence.studies import diloco as training
+from evidence.studies import traces
+
+NAMES = {"auto": "default: `auto`, `late`", "adaquant": '`rule="adaquant"`, `exact`', "fp32": "float32"}
+Rounds = dict[str, list[dict[str, Any]]]
+
+
+def flower() -> str:
+    """Return the last round's loss and accuracy, and the bytes from the second round on."""
+    runs: Rounds = read("flower-example")["runs"]
+    sent = {
+        name: [sum(one[f"kB_{way}"] for one in rounds[1:]) for way in ("up", "down")] for name, rounds in runs.items()
+    }
+    rows = [
+        f"| after {len(runs['fp32'])} rounds | loss | test accuracy | up | down | both ways, times less |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, title in NAMES.items():
+        last, (up, down) = runs[name][-1], sent[name]
+        less = "" if name == "fp32" else f"{sum(sent['fp32']) / (up + down):.0f}"
+        accuracy = f"{100 * last['accuracy']:.1f} %"
+        rows.append(f"| {title} | {last['loss']:.3f} | {accuracy} | {up:,.0f} kB | {down:,.0f} kB | {less} |")
+    return "\n".join(rows)
+
+
+def lora() -> str:
+    """Return bytes and loss of the first, the last, and all rounds."""
+    runs: Rounds = read("flower-lora")["runs"]
+    count = len(runs["fp32"])
+    lines = [
+        f"| | up, round 1 | up, round {count} | up, all | down, round {count} | test loss after round {count} |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name in ("fp32", "auto"):
+        first, last, total = runs[name][0], runs[name][-1], sum(one["kB_up"] for one in runs[name])
+        sizes = [first["kB_up"], last["kB_up"], total, last["kB_down"]]
+        lines.append(f"| {NAMES[name]} | {' | '.join(f'{size:,.1f} kB' for size in sizes)} | {last['test_loss']:.3f} |")
+    return "\n".join(lines)
+
+
+def diloco() -> str:
+    return training.table("small", RECORDS / "diloco")
+
+
+def own_task() -> str:
+    """Return what all clients sent to reach a training loss, in MB."""
+    levels = (3, 2.7, 2)
+    rows = [
+        f"| bytes up of all clients, MB | {' | '.join(f'to loss {level:g}' for level in levels)} | lowest loss |",
+        "| --- |" + " ---: |" * (len(levels) + 1),
+    ]
+    for method, (run,) in traces.load(RECORDS / "own-task.jsonl").items():
+        sent = [run.at(level, run.bytes_up) for level in levels]
+        cells = [significant(size / 1e6) if size else "—" for size in sent]
+        rows.append(f"| `{method}` | {' | '.join(cells)} | {run.lowest:.2f} |")
+    return "\n".join(rows)
+
+
+def patches() -> str:
+    """Return the size and the speed of a difference between two models."""
+    rows = [
+        "| weights that changed | | bits per changed weight | make, GB/s | apply in place, GB/s |",
+        "| ---: | --- | ---: | ---: | ---: |",
+    ]
+    for row in read("benchmarks/patches")["rows"]:
+        for name, key in (("`aq.diff`", "ours"), ("XOR, zstd level 3", "xor_zstd")):
+            found = row[key]
+            cells = f"{found['bits']:.1f} | {found['diff']:.2f} | {found['patch']:.2f}"
+            rows.append(f"| {row['share']:.0%} | {name} | {cells} |")
+    return "\n".join(rows)

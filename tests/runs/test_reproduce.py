@@ -1,0 +1,37 @@
+"""The paper's panels: what is run, what it takes, and that it resumes; a mistyped panel is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.cli import main
+from adaquantfl.runs import reproduce
+from support import small_runs
+
+TINY = {**small_runs.TINY, "dataset": "fashion-mnist-sample", "rounds": 2, "workers": 1}
+OPTIONS = [f"--set={key}={value}" for key, value in TINY.items()]
+
+
+def test_a_panel_is_a_preset_with_the_papers_methods() -> None:
+    jobs = reproduce.plan("cifar-resnet18-decay", reproduce.METHODS, 1, {}, Path("out"))
+    assert [job.config.method for job in jobs] == reproduce.METHODS.split(",")
+    assert {(job.config.model, job.config.target_loss, job.config.eta_decay) for job in jobs} == {
+        ("resnet18", 0.02, 0.9)
+    }
+    assert reproduce.effort(jobs).startswith("6 runs with 900 rounds in all")
+    with pytest.raises(aq.ConfigError, match="Did you mean 'fmnist-cnn-iid'"):
+        reproduce.plan("fmnist-cnn-idd", "adaquant", 1, {}, Path("out"))
+
+
+def test_the_command_says_what_it_takes_runs_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "fmnist-cnn-iid", "--methods=adaquant,2bit", f"--out={tmp_path}", *OPTIONS]
+    for _ in range(2):
+        assert main(command) == 0
+    assert "2 runs with 4 rounds in all" in capsys.readouterr().err
+    for method in ("adaquant", "2bit"):
+        assert json.loads((tmp_path / method / "seed-0" / "summary.json").read_text())["rounds"] == 2
+    assert (tmp_path / "report.html").exists()
