@@ -2,9 +2,11 @@
 
     python scripts/model_digests.py record FILE.json       # with the code that is imported
     python scripts/model_digests.py compare FILE.json      # exit code 1 where a model differs
+    python scripts/model_digests.py compare FILE.json "auto late" eden       # only these
 
 A change of the inside must not change a model. PyTorch's sums differ from one kind of processor to another, so that a
 record is compared on the machine that made it: record with the old checkout (PYTHONPATH=OLD/src), compare with the new.
+scripts/model_digests.json has the digests of one processor; its "about" says which, and with which versions.
 """
 
 from __future__ import annotations
@@ -59,11 +61,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "adaquant round loss": {"loss": "round", "loss_smoothing": 0.5, "interval": 2.0},
     "4bit": {"method": "4bit"},
     "fp32": {"method": "fp32"},
-    "cosine": {"method": "cosine"},
     "dadaquant": {"method": "dadaquant", "partition": "dirichlet(0.3)", "patience": 2},
     "dadaquant-time": {"method": "dadaquant-time", "patience": 1},
     "feddq": {"method": "feddq", "norm": "linf", "scope": "whole"},
-    "fixed-step": {"method": "fixed-step"},
     "cost-aware": {"method": "cost-aware", **SURVEYED},
     "cost-aware both": {"method": "cost-aware", "cost": "both", "downlink": "exact", **SURVEYED},
     "cost-aware centroid exact": {
@@ -73,15 +73,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "cost-aware takes back exact": {
         "method": "cost-aware", "undo": 1.01, "rule_s0": 1.0, "eta": 0.3, "downlink": "exact", **SURVEYED,
     },
-    "cost-aware takes back lossy": {
-        "method": "cost-aware", "undo": 1.01, "rule_s0": 1.0, "eta": 0.3, "downlink": "lossy", **SURVEYED,
-    },
     "cost-aware rolls back": {"method": "cost-aware", **ROLLED_BACK},
     "cost-aware rolls back exact": {
         "method": "cost-aware", "downlink": "exact", **ROLLED_BACK,
-    },
-    "cost-aware rolls back lossy": {
-        "method": "cost-aware", "downlink": "lossy", **ROLLED_BACK,
     },
     "cost-aware some clients": {"method": "cost-aware", **SURVEYED, **TEN},
     "rotated": {"quantizer": "rotated"},
@@ -98,7 +92,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "scope bucket": {"scope": 1000},
     "scope balanced": {"scope": "balanced"},
     "exact": {"downlink": "exact"},
-    "lossy": {"downlink": "lossy"},
     "exact some clients": {"downlink": "exact", **TEN},
     "uniform sampling": TEN,
     "sampling by size": {**TEN, "sampling": "size", "partition": "dirichlet(0.5)"},
@@ -108,7 +101,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "norm limit of the median": {"max_update_norm": "1.02x", "min_clients": 1, "downlink": "exact"},
     "clip": {"max_update_norm": "1x", "norm_action": "clip", "downlink": "exact"},
     "median": {"step": "median", "method": "8bit", "downlink": "exact"},
-    "trimmed mean": {"step": "trimmed-mean", "method": "8bit", "downlink": "lossy"},
+    "trimmed mean": {"step": "trimmed-mean", "method": "8bit", "clients": 6, "downlink": "exact"},
     "krum": {"step": "krum", "clients": 6, "downlink": "exact"},
     "cnn exact": {"model": "cnn", "rounds": 3, "downlink": "exact"},
     "two workers": {"workers": 2},
@@ -124,7 +117,28 @@ RUNS: dict[str, dict[str, Any]] = {
     "gloo median": {"engine": "gloo", "step": "median", "method": "8bit", "downlink": "exact"},
     "flower": {"engine": "flower", "downlink": "exact"},
     "flower own task": {"engine": "flower", "source": "task", "method": "adaquant"},
-    "flower-deployment": {"engine": "flower-deployment", "clients": 2},
+    "auto": {"method": "auto"},
+    "auto late": {"method": "auto", "downlink": "late"},
+    "auto late some clients": {"method": "auto", "downlink": "late", **TEN},
+    "auto centroid noise": {"method": "auto", "quantizer": "centroid", "downlink": "exact"},
+    "auto median": {"method": "auto", "step": "median", "downlink": "exact"},
+    "auto uniform": {"method": "auto", "quantizer": "uniform", "noise": 1.0},
+    "fitted": {"quantizer": "fitted", "method": "3bit"},
+    "adaquant undo": {"undo_always": True, "undo": 1.01, "eta": 0.8},
+    "4bit undo exact": {"method": "2bit", "undo_always": True, "undo": 1.01, "eta": 1.5, "downlink": "exact"},
+    "auto undo late": {"method": "auto", "undo_always": True, "undo": 1.01, "eta": 1.5, "downlink": "late"},
+    "cost-aware late": {"source": "task", "method": "cost-aware", "rounds": 16, "downlink": "exact"},
+    "constant": {"method": "constant", "rule_s0": 0.25},
+    "momentum": {"step": "momentum", "server_eta": 0.7},
+    "nesterov": {"step": "nesterov", "downlink": "exact"},
+    "adam": {"step": "adam", "server_eta": 0.01},
+    "yogi": {"step": "yogi", "server_eta": 0.01, "downlink": "exact"},
+    "own task auto": {"source": "task"},
+    "own task private": {"source": "task", "downlink": "exact", "private": True, "method": "2bit"},
+    "validation adamw": {"optimizer": "adamw", "eta": 0.003, "validation": 0.1, "prox": 0.1},
+    "gloo auto late": {"engine": "gloo", "method": "auto", "downlink": "late"},
+    "flower auto late": {"engine": "flower", "method": "auto", "downlink": "late"},
+    "flower own task auto": {"engine": "flower", "source": "task"},
 }  # fmt: skip
 
 
