@@ -60,7 +60,7 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into evidence/records/benchmarks
-	cd benchmarks && for name in targets codec round memory coldstart compile sizes real_updates scale mean_estimation few_bytes patches dense outer_step; do \
+	cd benchmarks && for name in targets codec round memory coldstart sizes real_updates scale mean_estimation few_bytes patches outer_step; do \
 	  ../$(BIN)/python $$name.py --out ../evidence/records/benchmarks/$$name.json || exit 1; done
 
 # The first time, compiling the kernels with bounds checks takes some minutes more; fuzz/.bounds-cache keeps them.

@@ -17,7 +17,7 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.loop import Run
 from adaquantfl.training import models
-from common import options, record
+from common import CNN, options, record
 
 ROUNDS = 6
 
@@ -41,9 +41,7 @@ def plain_round(engine: LocalEngine, round: int, threads: int) -> float:
 
 
 def measure() -> dict[str, Any]:
-    config = load_config(
-        "fmnist-cnn-iid", {"dataset": "fashion-mnist-sample", "evaluate_every": 1000, "method": "2bit"}
-    )
+    config = load_config("fmnist-cnn-iid", {**CNN, "method": "2bit"})
     engine = LocalEngine(config)
     try:
         run = Run(config, engine)
@@ -58,7 +56,7 @@ def measure() -> dict[str, Any]:
     # The clients' training is spread over the workers; all else is overhead.
     training = best["train"] / engine.workers
     return {
-        "preset": "fmnist-cnn-iid on the bundled sample, method 2bit",
+        "preset": "fmnist-cnn-iid on the bundled sample, batch 64, method 2bit",
         "workers": engine.workers,
         "round_seconds": best["round"],
         "local_sgd_seconds": training,
