@@ -185,8 +185,6 @@ def test_the_core_works_without_the_extras(core: Path, tmp_path: Path) -> None:
         (["reproduce", "fmnist-cnn-iid"], "train"),
         (["report", "."], "train"),
         (["data", "get", "fashion-mnist"], "train"),
-        (["flower", "app", "mine"], "train,flower"),
-        (["flower", "node", "--superlink", "x:1", "--client", "0", "--clients", "1", "--insecure"], "train,flower"),
     ],
 )
 def test_what_the_core_cannot_do_names_the_extra(core: Path, arguments: list[str], extra: str, tmp_path: Path) -> None:

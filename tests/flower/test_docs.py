@@ -47,11 +47,3 @@ def test_every_metric_and_default_pattern_is_on_the_page() -> None:
     for name in (*names, *more, "quantized", "plain", "refused"):
         assert f"`aq_{name}`" in PAGE
     assert [pattern for pattern in EXACT_NAMES if pattern.startswith("*running") and pattern not in PAGE] == []
-
-
-def test_the_pages_show_what_the_example_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
-    import flower_example_page
-
-    for page in flower_example_page.PAGES:
-        assert flower_example_page.blocks()["flower-example"] in page.read_text()

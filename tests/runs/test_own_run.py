@@ -47,10 +47,9 @@ def test_workers_and_gloo_give_the_same_model_bit_for_bit(mine: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", ["flower", "flower-deployment"])
-def test_flower_gives_the_same_model_bit_for_bit(engine: str, mine: Path, tmp_path: Path) -> None:
+def test_flower_gives_the_same_model_bit_for_bit(mine: Path, tmp_path: Path) -> None:
     expected = runner.run(small(mine), tmp_path / "local")
-    found = launch(engine, Request(tmp_path / "flower", small(mine, workers=2)))
+    found = launch("flower", Request(tmp_path / "flower", small(mine, workers=2)))
     assert found is not None
     assert found["model_sha256"] == expected["model_sha256"]
     assert found["final_test_loss"] == expected["final_test_loss"]

@@ -188,32 +188,6 @@ def data_get(options: argparse.Namespace) -> int:
     return 0
 
 
-def flower_app(options: argparse.Namespace) -> int:
-    """Write the folder that 'flwr run' takes."""
-    require("torch", engine="flower")
-    from ..engines.flower import launch as flower_run
-
-    flower_run.write_app(options.folder)
-    print(f"{options.folder} is ready for 'flwr run'; docs/how-to/hosts.md has the steps.")
-    return 0
-
-
-def flower_node(options: argparse.Namespace) -> int:
-    """Be one client of a Flower deployment."""
-    require("torch", engine="flower")
-    from ..engines import own_file
-    from ..engines.flower import node
-
-    if options.task:
-        own_file.allow(options.task)
-    arguments = ["--superlink", options.superlink]
-    arguments += ["--node-config", f"partition-id={options.client} num-partitions={options.clients}"]
-    arguments += ["--insecure"] if options.insecure else []
-    arguments += ["--root-certificates", str(options.root_certificates)] if options.root_certificates else []
-    arguments += ["--auth-supernode-private-key", str(options.key)] if options.key else []
-    return node.main(arguments, options.poll)
-
-
 def gloo_secrets(options: argparse.Namespace) -> int:
     """Write the secrets of a gloo run's clients."""
     from ..engines.gloo import secrets

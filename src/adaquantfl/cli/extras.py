@@ -10,7 +10,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "matplotlib", "rich", "tomli_w", "PIL", "pooch", "safetensors"), "train"),
     **dict.fromkeys(("flwr", "httpx", "ray"), "flower"),
 }
-_OF_ENGINE = {"flower": ("flwr",), "flower-deployment": ("flwr",)}
+_OF_ENGINE = {"flower": ("flwr",)}
 
 
 def require(*modules: str, engine: str = "") -> None:

@@ -54,7 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
         _add_watch,
         _add_export,
         _add_data,
-        _add_flower,
         _add_gloo,
         _add_bench,
         _add_inspect,
@@ -183,32 +182,6 @@ def _add_data(to: Commands) -> None:
     get = _command(actions, "get", commands.data_get, help, about, "data get fashion-mnist")
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
     get.add_argument("--force", action="store_true", help="fetch it again even if it is there")
-
-
-def _add_flower(to: Commands) -> None:
-    flower = to.add_parser(
-        "flower",
-        help="the parts of a Flower deployment on several hosts",
-        description="The parts of a Flower deployment on several hosts: docs/how-to/hosts.md has the steps.",
-    )
-    parts = flower.add_subparsers(metavar="PART", required=True)
-    help, about = "write the folder that 'flwr run' takes", "Write the folder of an app that 'flwr run' takes."
-    app = _command(parts, "app", commands.flower_app, help, about, "flower app my-app")
-    app.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
-    help = "be one client: a SuperNode that keeps its data and model between rounds"
-    about = "Be one client of a Flower deployment: a SuperNode that keeps its data and model between rounds."
-    example = "flower node --superlink host:9092 --client 0 --clients 8 --insecure"
-    node = _command(parts, "node", commands.flower_node, help, about, example)
-    node.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the server's SuperLink")
-    node.add_argument("--client", required=True, type=int, metavar="I", help="this client's number, from 0")
-    node.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
-    secured = node.add_mutually_exclusive_group()
-    secured.add_argument("--root-certificates", type=Path, metavar="FILE", help="the CA that signed the SuperLink's")
-    secured.add_argument("--insecure", action="store_true", help="no TLS: for a trusted network only")
-    node.add_argument("--task", default="", metavar="FILE.py:FUNCTION", help="the task of your own that runs here")
-    node.add_argument("--key", type=Path, metavar="FILE", help="this node's private key, where nodes are registered")
-    often = "seconds between two questions for messages; use more with hundreds of nodes (default: %(default)s)"
-    node.add_argument("--poll", type=float, default=0.5, metavar="SECONDS", help=often)
 
 
 def _add_gloo(to: Commands) -> None:

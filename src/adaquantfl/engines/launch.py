@@ -64,8 +64,7 @@ ENGINES: Registry[Launcher] = Registry(
     lambda: (
         Launcher("local", lambda request, observer: request.play(observer)),
         Launcher("gloo", _later(".gloo.launch", "launch")),
-        Launcher("flower", _later(".flower.launch", "simulate")),
-        Launcher("flower-deployment", _later(".flower.launch", "deploy")),
+        Launcher("flower", _later(".flower", "launch")),
     ),
     _facts,
     ConfigError,

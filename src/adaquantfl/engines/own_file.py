@@ -34,8 +34,8 @@ def as_here(config: Settings) -> Settings:
         name = OwnFile.of(config.task)
         raise TaskError(
             f"The server runs the task {name.path.name}:{name.name}, but this client was started without one, and "
-            "a server cannot choose which file runs here. Start it with the path of that file: adaquantfl flower node "
-            f"--task FILE.py:FUNCTION, or {VARIABLE}=FILE.py:FUNCTION in its environment."
+            "a server cannot choose which file runs here. Put the path of that file into its environment: "
+            f"{VARIABLE}=FILE.py:FUNCTION."
         )
     return replace(config, task=str(OwnFile.of(own)))
 

@@ -16,8 +16,8 @@ _log = logging.getLogger("flwr")
 _MOST_NAMES = 5  # of nodes in a sentence
 _UNMEASURED = (
     "%d of %d clients do not measure what noise does to their loss. The rule counts it as 0 there: it chooses levels "
-    "by cost and error alone, and takes finer ones when the training loss rises. Node %d: %s Give the app an evaluate "
-    "handler that reports a loss, or the mod a probe."
+    "by cost and error alone, and takes finer ones when the training loss rises. Give the mod a probe: "
+    "mods=[functools.partial(quantize_mod, probe=loss_of)]."
 )
 
 
@@ -51,8 +51,7 @@ class Fleet:
         for node, reason in received.refused.items():
             _log.warning("Refused the reply of node %d: %s", node, reason)
         if received.unmeasured:
-            node, reason = next(iter(received.unmeasured.items()))
-            self.once("unmeasured", _UNMEASURED, len(received.unmeasured), received.heard, node, reason)
+            self.once("unmeasured", _UNMEASURED, received.unmeasured, received.heard)
         count = len(received.plain)
         if not count:
             return

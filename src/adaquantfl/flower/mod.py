@@ -7,28 +7,25 @@ from collections.abc import Callable, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
 from ..protocol.arrays import AnyArray, Layout, Weights
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
-from ..protocol.messages import Order
 from ..quantizers.streams import stream_key
 from .form import Form
-from .harm import OwnEvaluation
 from .losses import loss_in, numbers_in
 from .once import Once
 from .records import (
     ERROR,
     HOLDS,
     KEY,
+    LAYOUT,
+    MOD_FAILED,
     NOTE,
     ORDER,
-    PARCEL,
     REPLY,
-    SAME_VERSION,
     SPEAKER,
     UNMEASURED,
     array_record,
@@ -53,8 +50,7 @@ def quantize_mod(
     to see plain arrays.
 
     probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
-    probe=loss_of)`. Without it the app's own evaluate handler is asked, three times in a survey. Where there is none
-    either, the harm counts as 0, and the server's log says so.
+    probe=loss_of)`. Without it the harm counts as 0, and the server's log says so.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[quantize_mod])
@@ -73,7 +69,7 @@ def quantize_mod(
         return _evaluate(message, context, call_next, plan, None)
     try:
         client = _open(message, plan, context, partition)
-    except (AdaQuantError, KeyError, TypeError, ValueError) as error:
+    except (AdaQuantError, KeyError, TypeError, ValueError, IndexError) as error:
         return _unopened(message, context, call_next, error)
     if kind == MessageType.EVALUATE:
         return _evaluate(message, context, call_next, plan, client)
@@ -85,11 +81,13 @@ def quantize_mod(
         if len(records) != 1:
             raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = records[0], _measured(reply.content, plan)
-        own = OwnEvaluation(message, plan, context)
+        unmeasured = list[bool]()
 
         def measure(weights: Weights) -> float | None:
-            arrays = form.whole(_named(weights))
-            return own(array_record(arrays)) if probe is None else probe(arrays, context)
+            if probe is not None:
+                return probe(form.whole(_named(weights)), context)
+            unmeasured.append(True)
+            return None
 
         arrays = arrays_in(trained)
         if apart := form.apart(arrays):
@@ -100,37 +98,26 @@ def quantize_mod(
     if plan["with_model"] or client.keeps or KEY in context.state:  # what was taken back must not come back
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
-    entries = {REPLY: data, "partition": partition, ERROR: client.error, UNMEASURED: own.reason or None}
+    entries = {REPLY: data, "partition": partition, ERROR: client.error, UNMEASURED: bool(unmeasured) or None}
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 
 
 def _open(message: Message, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
     """The client with its order open; the message has plain arrays then. ModelNeeded where its state is lost."""
-    name, data = str(plan["arrays"]), bytes_in(plan, ORDER)
-    models, model = ModelCache(), message.content[name]
-    client = recall(context.state, partition or 0, models)
-    if PARCEL in plan:  # next to Flower's own record, whose arrays are rounded
-        data += bytes_in(plan, PARCEL)
-    elif not isinstance(model, ArrayRecord):
-        data += bytes_in(message.content.config_records[name], PARCEL)
-    order = Order.unpack(data)
-    if PARCEL not in plan and isinstance(model, ArrayRecord):  # the whole model, as Flower sends it anyway
-        layout = Layout.from_json(order.layout)
-        sent = layout.split(Form.of_settings(plan).once(arrays_in(model)))
-        models.last = Held(order.round, sent, digest_of(sent), layout)
+    name, data, models = str(plan["arrays"]), bytes_in(plan, ORDER), ModelCache()
+    client, form = recall(context.state, partition or 0, models), Form.of_settings(plan)
+    if LAYOUT in plan:  # the arrays of Flower's own record are the model
+        layout = Layout.from_json(str(plan[LAYOUT]))
+        sent = layout.split(form.once(arrays_in(message.content.array_records[name])))
+        models.last = Held(0, sent, digest_of(sent), layout)
     key = None
     if partition is not None and "seed" in plan:
         # Another run with the same seed meets the partition again, but not the node's id.
-        key = stream_key(int(plan["seed"]), order.round, partition)  # type: ignore[arg-type]
-    try:
-        weights = client.open(data, copy=False, key=key)
-    except (AdaQuantError, ValueError, IndexError) as error:
-        if order.layout:
-            raise
-        raise ModelNeeded(str(error)) from error  # steps from a model that is not the one held here
-    if not isinstance(model, ArrayRecord):
-        put(message, name, array_record(Form.of_settings(plan).whole(_named(weights))))
+        key = stream_key(int(plan["seed"]), int(plan["round"]), partition)  # type: ignore[arg-type]
+    weights = client.open(data, copy=False, key=key)
+    if name not in message.content:  # first, where a strategy puts it
+        message.content = RecordDict({name: array_record(form.whole(_named(weights))), **message.content})
     return client
 
 
@@ -140,15 +127,14 @@ def _named(weights: Weights) -> Mapping[str, AnyArray]:
 
 
 def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:
-    """Train without an order that cannot be used, where the model is there; otherwise say so, and the server sends the
-    message again."""
+    """Train without an order that cannot be used, where the model is there; otherwise ask for the whole model."""
     reason = f"{SPEAKER} {error}"
     if not isinstance(error, ModelNeeded):
-        reason += f" {SAME_VERSION} on server and clients."
-    if message.content.array_records:
-        reply = call_next(message, context)
-        return reply if reply.has_error() else _plain(reply, reason)
-    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+        reason += " Install the same version of adaquantfl on server and clients."
+    if not message.content.array_records:
+        return Message(Error(MOD_FAILED, reason), reply_to=message)
+    reply = call_next(message, context)
+    return reply if reply.has_error() else _plain(reply, reason)
 
 
 def _plain(reply: Message, reason: str) -> Message:
@@ -188,4 +174,4 @@ def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:
     numbers = numbers_in(content)
     loss, examples = loss_in(numbers, plan["loss"]) or 0.0, numbers.get(str(plan["examples"]), 1)  # type: ignore[arg-type]
     # The strategy reads the loss from the metrics and ignores one below 0; the update counts all the same.
-    return (0.0 if loss < 0 else loss), max(1, round(examples)) if examples < 2**32 else 1
+    return (0.0 if loss < 0 and not plan.get("signed") else loss), max(1, round(examples)) if examples < 2**32 else 1

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from flwr.app import Error, Message
 from flwr.app.message.message import make_message
-from flwr.common.constant import ErrorCode
 
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray
@@ -22,7 +21,7 @@ from ..protocol.server import Server
 from .form import Form
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, NOTE, REPLY, UNMEASURED, array_record, arrays_in, bytes_in, put, size_of, without_ours
+from .records import ERROR, MOD_FAILED, NOTE, UNMEASURED, array_record, arrays_in, put, size_of, update_in, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 
@@ -33,8 +32,8 @@ class Received:
 
     heard: how many updates are in. plain: node -> why it sent plain weights, where it said so. clipped: how many
     clients' arrays differential privacy made shorter. errors: of the quantizers, as the clients measured them. refused,
-    failed: node -> why; failed ones sent an error. unmeasured: node -> why the rule does not know what
-    noise does there. capped: node -> its weight, which was above `max_examples`.
+    failed: node -> why; failed ones sent an error. unmeasured: how many clients have no
+    probe. capped: node -> its weight, which was above `max_examples`.
     """
 
     heard: int = 0
@@ -45,7 +44,7 @@ class Received:
     refused: dict[int, str] = field(default_factory=dict)
     capped: dict[int, float] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
-    unmeasured: dict[int, str] = field(default_factory=dict)
+    unmeasured: int = 0
     _places: list[tuple[float, Message]] = field(default_factory=list)
 
     @property
@@ -123,7 +122,7 @@ class Received:
     def refuse(self, reply: Message, reason: str) -> None:
         """Note why a reply is refused; the wrapped strategy gets an error in its place."""
         self.refused[reply.metadata.src_node_id] = reason
-        error = Error(ErrorCode.MOD_FAILED_PRECONDITION, f"AdaQuantStrategy refused its reply: {reason}")
+        error = Error(MOD_FAILED, f"AdaQuantStrategy refused its reply: {reason}")
         self.take(make_message(metadata=reply.metadata, error=error))
 
 
@@ -151,22 +150,19 @@ def receive(
         received.wire_bytes += size_of(reply.content)
         note = without_ours(reply)
         notes[reply.metadata.src_node_id] = str(note.get(NOTE, "")) if note is not None else ""
-        names = [name for name, record in reply.content.config_records.items() if REPLY in record]
         client = clients.get(reply.metadata.src_node_id, -1)
         if reason := differing.get(reply.metadata.src_node_id):
             received.refuse(reply, reason)
             server.absent(client, reason)
             continue
-        if not names:
-            plain.append(reply)
-            continue
         try:
-            data = bytes_in(reply.content.config_records[names[0]], REPLY)
-            if len(names) > 1 or reply.content.array_records:
-                raise Refused("its message was refused. It has more than one update, or arrays next to it.")
-            server.receive(client, data)
-            packed[client] = reply, names[0]
-        except (TypeError, Refused) as error:
+            found = update_in(reply)
+            if found is None:
+                plain.append(reply)
+                continue
+            server.receive(client, found[1])
+            packed[client] = reply, found[0]
+        except Refused as error:
             received.refuse(reply, str(error))
     refused = _check_plain(server, plain, form)
     for number, reply in enumerate(plain):
@@ -187,8 +183,8 @@ def receive(
             measured = reply.content.config_records[name].get(ERROR)
             if isinstance(measured, float) and 0 <= measured < math.inf:
                 received.errors.append(measured)
-            if unmeasured := reply.content.config_records[name].get(UNMEASURED):
-                received.unmeasured[reply.metadata.src_node_id] = str(unmeasured)
+            if reply.content.config_records[name].get(UNMEASURED):
+                received.unmeasured += 1
             put(reply, name, array_record(form.whole(weights[client])))
             received.heard += 1
             received.take(reply, partition)

@@ -1,8 +1,8 @@
 """How orders, replies and a client's state travel in Flower's records: bytes in ConfigRecords, nothing that runs code.
 
-Flower sends a message as a tree of objects, one HTTP request for each at every hop. An Array would be three of them, so
-we use ConfigRecords. The part of an order that leads to the model (the parcel) is a record of its own. So Flower stores
-it once for all nodes that are sent the same one.
+Our record in a message has the order. Where the order leads to the model, the message has no arrays. Where the record
+has the model's layout, Flower's own record of the arrays is the model, and the order only names it. The record of a
+client's arrays is replaced by one with its reply.
 """
 
 from __future__ import annotations
@@ -12,32 +12,40 @@ from collections.abc import Mapping
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from .. import checkpoint
-from ..errors import AdaQuantError, ConfigError
+from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray, Weights
 from ..protocol.bfloat16 import NAME, name_of
 from ..protocol.client import Client, ModelCache
 from ..protocol.feedback import ROUNDS_KEPT
-from ..protocol.messages import Order
 
 KEY = "adaquantfl"  # of our record in a message and in a Context's state
-ORDER, PARCEL, REPLY, NOTE, HOLDS, _CLIENT = "order", "parcel", "reply", "note", "holds", "client"  # entries
+ORDER, LAYOUT, REPLY, NOTE, HOLDS, _CLIENT = "order", "layout", "reply", "note", "holds", "client"  # entries
 ERROR = "error"  # of a reply's quantizer, as the client measured it
-UNMEASURED = "unmeasured"  # why the client did not measure what noise does to its loss
+UNMEASURED = "unmeasured"  # the client was asked what noise does to its loss, and has no probe
 SPEAKER = "quantize_mod:"  # how the mod's errors begin
-SAME_VERSION = "Install the same version of adaquantfl"  # in those of a client that cannot read the order
+MOD_FAILED = 6  # Flower's code for an error of a mod
 
 
-def split_order(order: bytes) -> tuple[bytes, bytes]:
-    """An order in two parts, which make it up again: what is this client's own, and the parcel."""
-    cut = len(order) - len(Order.unpack(order).parcel)
-    return order[:cut], order[cut:]
+def needs_model(reply: Message) -> bool:
+    """Whether a client asks for the whole model: it does not hold the one that its order starts from."""
+    return reply.has_error() and str(reply.error.reason).startswith(SPEAKER)
+
+
+def update_in(reply: Message) -> tuple[str, bytes] | None:
+    """The record with the client's reply, and the reply; None where it has plain arrays. Refused where it has both."""
+    names = [name for name, record in reply.content.config_records.items() if REPLY in record]
+    if not names:
+        return None
+    if len(names) > 1 or reply.content.array_records:
+        raise Refused("its message was refused. It has more than one update, or arrays next to it.")
+    return names[0], bytes_in(reply.content.config_records[names[0]], REPLY)
 
 
 def bytes_in(record: ConfigRecord, key: str) -> bytes:
-    """An entry that must be bytes; TypeError otherwise: another host may send anything."""
+    """An entry that must be bytes; Refused otherwise: another host may send anything."""
     data = record.get(key)
     if not isinstance(data, bytes):
-        raise TypeError(f"expected bytes under {key!r}, got {type(data).__name__}")
+        raise Refused(f"expected bytes under {key!r}, got {type(data).__name__}")
     return data
 
 
@@ -101,5 +109,5 @@ def recall(state: RecordDict, number: int, models: ModelCache) -> Client:
     """The client of a Context; a new one where it has no state, or one that cannot be read."""
     try:
         return Client.restore(checkpoint.unpack(bytes_in(state.config_records[KEY], _CLIENT)), models)
-    except (KeyError, TypeError, AdaQuantError):
+    except (KeyError, AdaQuantError):
         return Client(number, models)

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from ..errors import ConfigError
 from ..protocol.downlink import held_parcel
 from ..protocol.messages import Order
-from .records import KEY, ORDER, PARCEL, SAME_VERSION, SPEAKER, size_of, split_order
+from .records import KEY, LAYOUT, ORDER, needs_model, size_of
 from .traffic import Meter
 
 TIMEOUT = 3600.0  # seconds; Flower's own where `start` is not told another
@@ -40,24 +40,21 @@ class Envelope:
     name: str
     same: bool
     settings: dict[str, Any]
-    _parcels: dict[bytes, ConfigRecord] = field(default_factory=dict)
 
     def write(self, content: RecordDict, data: bytes | None) -> RecordDict:
         """The content of a message with a client's order; None: only with the settings.
 
         With the whole model, Flower's own record of it stays, so that a client without the mod can use it.
         """
-        ours = dict(self.settings)
-        if data is None:
-            return _with(content, {KEY: ours})
-        order = Order.unpack(data)
-        if order.layout and self.same:
-            return _with(content, {KEY: {ORDER: replace(order, parcel=held_parcel(order.parcel)).pack(), **ours}})
-        head, parcel = split_order(data)
-        if order.layout:
-            return _with(content, {KEY: {ORDER: head, PARCEL: parcel, **ours}})
-        shared = self._parcels.setdefault(parcel, ConfigRecord({PARCEL: parcel}))
-        return _with(content, {self.name: shared, KEY: {ORDER: head, **ours}})
+        ours, others = dict(self.settings), dict(content)
+        if data is not None:
+            order = Order.unpack(data)
+            if order.layout and self.same:
+                ours[LAYOUT], data = order.layout, replace(order, parcel=held_parcel(order.parcel), layout="").pack()
+            elif not order.layout:
+                del others[self.name]
+            ours[ORDER] = data
+        return RecordDict({**others, KEY: ConfigRecord(ours)})
 
 
 @dataclass
@@ -101,12 +98,10 @@ class Sent:
             if not reply.has_error() or message is None or original is None or KEY not in message.content:
                 continue
             reason = str(reply.error.reason)
-            if reason.startswith(SPEAKER) and SAME_VERSION not in reason:
+            if needs_model(reply):
                 assert self.envelope is not None
                 second[node] = self.envelope.write(original, whole(node))
                 lost.append(node)
-            elif reason.startswith(SPEAKER):
-                second[node], plain[node] = original, reason
             elif _MOD_ORDER.match(reason):
                 second[node], plain[node] = original, f"{reason} {MOD_ORDER_ADVICE}"
         answers = {reply.metadata.src_node_id: reply for reply in self._send(second)} if second else {}
@@ -136,8 +131,3 @@ def model_in(messages: Sequence[Message]) -> tuple[str, ArrayRecord]:
     if len(models[0]) != 1 or any(model != models[0] for model in models):
         raise ConfigError("It takes one ArrayRecord per message, the same for all clients.")
     return models[0][0]
-
-
-def _with(content: RecordDict, records: dict[str, Any]) -> RecordDict:
-    made = {name: one if isinstance(one, ConfigRecord) else ConfigRecord(one) for name, one in records.items()}
-    return RecordDict({**content, **made})

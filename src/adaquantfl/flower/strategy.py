@@ -27,7 +27,6 @@ from .averaging import averages as is_mean
 from .evaluation import seen, show
 from .fleet import Fleet, check_usable
 from .form import Form
-from .harm import evaluate_settings
 from .losses import USUAL_KEYS, advice, needs_loss
 from .privacy import clipping_norm, refuse_outer
 from .receive import positive, receive
@@ -118,7 +117,6 @@ class AdaQuantStrategy(Strategy):
         self._sent: Sent | None = None  # the messages of that round
         self._viewing: Sent | None = None  # those of the evaluation that is out
         self._timeout, self._seconds = TIMEOUT, 0.0
-        self._evaluate_config: ConfigRecord | None = None  # for clients that measure harm by their evaluate handler
         self._rounds = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
@@ -228,7 +226,6 @@ class AdaQuantStrategy(Strategy):
         """
         given, rounds = Arguments(self.strategy.start, args, kwargs), self._resumed
         self._timeout = float(given.get("timeout", TIMEOUT))
-        self._evaluate_config = given.get("evaluate_config")
         if evaluate := given.get("evaluate_fn"):
             given.replace("evaluate_fn", later(evaluate, rounds))
         steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
@@ -304,7 +301,7 @@ class AdaQuantStrategy(Strategy):
             "rounds_kept": ROUNDS_KEPT if self._stages.rule.rolls_back else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
-            **(evaluate_settings(self._evaluate_config) if self._stages.rule.wants_survey(server.current.rule) else {}),
+            "round": before.round,
             **self._served.form.settings,
         }
         same = digest_of(before.layout.split(self._served.form.once(weights))) == before.log.digest

@@ -162,6 +162,11 @@ class Server:
         """The state after the last closed round; while a round is open, with that round's plan."""
         return self._state
 
+    @property
+    def eta(self) -> float:
+        """The learning rate of the open round."""
+        return self._opened().eta
+
     def wants_loss(self) -> bool:
         """Whether the next `open` needs a new f(w_k); otherwise it takes the one that it was given last."""
         return self.stages.wants_loss(self._state.rule, self._state.ledger.paper_bits)

@@ -25,7 +25,7 @@ _METHOD = "The rule is `method`, the quantizer is `quantizer`. `adaquantfl metho
 _PARTITION = "Who holds which data is `partition`: iid, sorted, or dirichlet(0.3) with any alpha above 0."
 _SEED = "The random seed is `seed`, such as seed=1. `adaquantfl compare --seeds 3` runs several."
 _OUT = "The folder of a run is an option, not a key: --out DIR."
-_ENGINE = "The engine is an option, not a key: --engine local, gloo, flower or flower-deployment."
+_ENGINE = "The engine is an option, not a key: --engine local, gloo or flower."
 _WORKERS = "`workers` is the number of processes that train, such as workers=4. 0 means one per core."
 _DATA = (
     "The data set is `dataset`; `adaquantfl data list` names them. Data of your own come as a task: FILE.py:FUNCTION."
