@@ -41,7 +41,7 @@ def cnn_updates(rounds: Sequence[int]) -> Iterator[tuple[int, np.ndarray, Layout
     from adaquantfl.runs.config import load_config
     from adaquantfl.runs.loop import Run
 
-    config = load_config("fmnist-cnn-iid", {**CNN, "method": "4bit"})
+    config = load_config("fmnist-cnn-iid", {**CNN, "rule": "4bit"})
     engine = LocalEngine(config)
     try:
         run = Run(config, engine)

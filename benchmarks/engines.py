@@ -44,7 +44,7 @@ START: dict[str, Callable[[Config], Engine]] = {"gloo": start_here}
 
 def preset() -> Config:
     """The paper's CNN with 8 clients, on the data that ships with the package."""
-    return load_config("fmnist-cnn-iid", {**CNN, "method": "2bit"})
+    return load_config("fmnist-cnn-iid", {**CNN, "rule": "2bit"})
 
 
 def server_of(engine: Engine, config: Config) -> Server:
@@ -149,7 +149,7 @@ def traffic(s: int | None, server: Server, replies: list[Reply], up: int, down: 
 
 def bytes_of_the_exact_downlink(engine: GlooEngine) -> dict[str, Any]:
     """The second round on: clients hold a model, and get what leads to the next."""
-    server = server_of(engine, replace(preset(), downlink="exact", method="adaquant"))
+    server = server_of(engine, replace(preset(), downlink="exact", rule="adaquant"))
     play_round(engine, server)
     before = socket_bytes(engine.store.port)
     line = play_round(engine, server)

@@ -41,7 +41,7 @@ def plain_round(engine: LocalEngine, round: int, threads: int) -> float:
 
 
 def measure() -> dict[str, Any]:
-    config = load_config("fmnist-cnn-iid", {**CNN, "method": "2bit"})
+    config = load_config("fmnist-cnn-iid", {**CNN, "rule": "2bit"})
     engine = LocalEngine(config)
     try:
         run = Run(config, engine)

@@ -115,7 +115,7 @@ def add_up(frames: list[bytes], n: int, d: int) -> np.ndarray:
 
 def broadcast_size() -> dict[str, Any]:
     """What the lossy downlink sends for a Gaussian change, at its levels to start with."""
-    x, s = gaussian(MIDDLE), load_config("demo").downlink_s0
+    x, s = gaussian(MIDDLE), 32
     lossy, model = Lossy(s), Model(np.zeros_like(x), np.empty(0, dtype=np.float32))
     change = Change(x, None, (len(x),), round=0, seed=0, loss=None, eta=0.1)
     relay = lossy.publish(model, model, change, lossy.init(model), Ledger()).relay

@@ -23,9 +23,9 @@ import adaquantfl as aq
 SMALL = {
     "model": "mlp", "clients": 4, "rounds": 6, "tau": 2, "workers": 1, "evaluate_every": 3, "loss_samples": 64,
 }  # fmt: skip
-COARSE = {"s0": 1, "rounding": "nearest"}  # of the runs of the demo, whatever its preset says
-SURVEYED = {"survey_every": 2, "rounds": 8}
-ROLLED_BACK = {"survey_every": 2, "rounds": 6, "undo": 1.01, "rule_s0": 4.0, "eta": 1.5, "harm": 0.5}
+COARSE = {"rule.s0": 1, "rule.rounding": "nearest"}  # of the runs of the demo, whatever its preset says
+SURVEYED = {"rule.every": 2, "rounds": 8}
+ROLLED_BACK = {"rule.every": 2, "rounds": 6, "rule.undo": 1.01, "rule.s0": 4.0, "eta": 1.5, "rule.harm": 0.5}
 TEN = {"clients": 10, "clients_per_round": 3, "loss": "round"}
 
 TASK = """
@@ -57,37 +57,39 @@ def faulty(clients, seed):
 
 RUNS: dict[str, dict[str, Any]] = {
     "adaquant": {},
-    "adaquant power literal decay": {"rounding": "power", "guard": False, "eta_decay": 0.5, "eta_decay_every": 2},
-    "adaquant round loss": {"loss": "round", "loss_smoothing": 0.5, "interval": 2.0},
-    "4bit": {"method": "4bit"},
-    "fp32": {"method": "fp32"},
-    "dadaquant": {"method": "dadaquant", "partition": "dirichlet(0.3)", "patience": 2},
-    "dadaquant-time": {"method": "dadaquant-time", "patience": 1},
-    "feddq": {"method": "feddq", "norm": "linf", "scope": "whole"},
-    "cost-aware": {"method": "cost-aware", **SURVEYED},
-    "cost-aware both": {"method": "cost-aware", "cost": "both", "downlink": "exact", **SURVEYED},
+    "adaquant power literal decay": {
+        "rule.rounding": "power", "rule.guard": False, "eta_decay": 0.5, "eta_decay_every": 2,
+    },
+    "adaquant round loss": {"loss": "round", "loss_smoothing": 0.5, "rule.interval": 2.0},
+    "4bit": {"rule": "4bit"},
+    "fp32": {"rule": "fp32"},
+    "dadaquant": {"rule": "dadaquant", "partition": "dirichlet(0.3)", "rule.patience": 2},
+    "dadaquant-time": {"rule": "dadaquant-time", "rule.patience": 1},
+    "feddq": {"rule": "feddq", "quantizer.norm": "linf", "scope": "whole"},
+    "cost-aware": {"rule": "cost-aware", **SURVEYED},
+    "cost-aware both": {"rule": "cost-aware", "cost": "both", "downlink": "exact", **SURVEYED},
     "cost-aware centroid exact": {
-        "method": "cost-aware", "quantizer": "centroid", "scope": "tensor", "downlink": "exact", **SURVEYED,
+        "rule": "cost-aware", "quantizer": "centroid", "scope": "tensor", "downlink": "exact", **SURVEYED,
     },
-    "cost-aware takes back": {"method": "cost-aware", "undo": 1.01, "rule_s0": 1.0, "eta": 0.3, **SURVEYED},
+    "cost-aware takes back": {"rule": "cost-aware", "rule.undo": 1.01, "rule.s0": 1.0, "eta": 0.3, **SURVEYED},
     "cost-aware takes back exact": {
-        "method": "cost-aware", "undo": 1.01, "rule_s0": 1.0, "eta": 0.3, "downlink": "exact", **SURVEYED,
+        "rule": "cost-aware", "rule.undo": 1.01, "rule.s0": 1.0, "eta": 0.3, "downlink": "exact", **SURVEYED,
     },
-    "cost-aware rolls back": {"method": "cost-aware", **ROLLED_BACK},
+    "cost-aware rolls back": {"rule": "cost-aware", **ROLLED_BACK},
     "cost-aware rolls back exact": {
-        "method": "cost-aware", "downlink": "exact", **ROLLED_BACK,
+        "rule": "cost-aware", "downlink": "exact", **ROLLED_BACK,
     },
-    "cost-aware some clients": {"method": "cost-aware", **SURVEYED, **TEN},
+    "cost-aware some clients": {"rule": "cost-aware", **SURVEYED, **TEN},
     "rotated": {"quantizer": "rotated"},
     "lattice": {"quantizer": "lattice"},
-    "eden": {"quantizer": "eden", "method": "2bit"},
+    "eden": {"quantizer": "eden", "rule": "2bit"},
     "centroid": {"quantizer": "centroid"},
-    "terngrad": {"quantizer": "terngrad", "method": "1bit"},
-    "natural": {"quantizer": "natural", "method": "3bit"},
-    "stc": {"quantizer": "stc", "method": "1bit", "sparsity": 20},
-    "stc exact": {"quantizer": "stc", "method": "1bit", "sparsity": 20, "downlink": "exact"},
+    "terngrad": {"quantizer": "terngrad", "rule": "1bit"},
+    "natural": {"quantizer": "natural", "rule": "3bit"},
+    "stc": {"quantizer": "stc", "rule": "1bit", "quantizer.sparsity": 20},
+    "stc exact": {"quantizer": "stc", "rule": "1bit", "quantizer.sparsity": 20, "downlink": "exact"},
     "nearest": {"quantizer": "nearest"},
-    "uniform linf": {"norm": "linf"},
+    "uniform linf": {"quantizer.norm": "linf"},
     "scope whole": {"scope": "whole"},
     "scope bucket": {"scope": 1000},
     "scope balanced": {"scope": "balanced"},
@@ -97,47 +99,47 @@ RUNS: dict[str, dict[str, Any]] = {
     "sampling by size": {**TEN, "sampling": "size", "partition": "dirichlet(0.5)"},
     "codec fixed": {"codec": "fixed"},
     "bf16": {"precision": "bf16", "rounds": 2},
-    "norm limit": {"max_update_norm": 0.45, "min_clients": 1, "method": "4bit"},
+    "norm limit": {"max_update_norm": 0.45, "min_clients": 1, "rule": "4bit"},
     "norm limit of the median": {"max_update_norm": "1.02x", "min_clients": 1, "downlink": "exact"},
     "clip": {"max_update_norm": "1x", "norm_action": "clip", "downlink": "exact"},
-    "median": {"step": "median", "method": "8bit", "downlink": "exact"},
-    "trimmed mean": {"step": "trimmed-mean", "method": "8bit", "clients": 6, "downlink": "exact"},
+    "median": {"step": "median", "rule": "8bit", "downlink": "exact"},
+    "trimmed mean": {"step": "trimmed-mean", "rule": "8bit", "clients": 6, "downlink": "exact"},
     "krum": {"step": "krum", "clients": 6, "downlink": "exact"},
     "cnn exact": {"model": "cnn", "rounds": 3, "downlink": "exact"},
     "two workers": {"workers": 2},
-    "own task": {"source": "task", "method": "adaquant"},
-    "own task centroid": {"source": "task", "method": "cost-aware", "quantizer": "centroid", **SURVEYED},
-    "own task with a fault": {"source": "faulty", "min_clients": 2, "downlink": "exact", "method": "4bit"},
+    "own task": {"source": "task", "rule": "adaquant", "rule.rounding": "nearest"},
+    "own task centroid": {"source": "task", "rule": "cost-aware", "quantizer": "centroid", **SURVEYED},
+    "own task with a fault": {"source": "faulty", "min_clients": 2, "downlink": "exact", "rule": "4bit"},
     "gloo": {"engine": "gloo"},
     "gloo stc exact": {
-        "engine": "gloo", "quantizer": "stc", "method": "1bit", "sparsity": 20, "downlink": "exact",
+        "engine": "gloo", "quantizer": "stc", "rule": "1bit", "quantizer.sparsity": 20, "downlink": "exact",
     },
-    "gloo own task with a fault": {"engine": "gloo", "source": "faulty", "min_clients": 2, "method": "4bit"},
+    "gloo own task with a fault": {"engine": "gloo", "source": "faulty", "min_clients": 2, "rule": "4bit"},
     "gloo clip": {"engine": "gloo", "max_update_norm": "1x", "norm_action": "clip", "downlink": "exact"},
-    "gloo median": {"engine": "gloo", "step": "median", "method": "8bit", "downlink": "exact"},
+    "gloo median": {"engine": "gloo", "step": "median", "rule": "8bit", "downlink": "exact"},
     "flower": {"engine": "flower", "downlink": "exact"},
-    "flower own task": {"engine": "flower", "source": "task", "method": "adaquant"},
-    "auto": {"method": "auto"},
-    "auto late": {"method": "auto", "downlink": "late"},
-    "auto late some clients": {"method": "auto", "downlink": "late", **TEN},
-    "auto centroid noise": {"method": "auto", "quantizer": "centroid", "downlink": "exact"},
-    "auto median": {"method": "auto", "step": "median", "downlink": "exact"},
-    "auto uniform": {"method": "auto", "quantizer": "uniform", "noise": 1.0},
-    "fitted": {"quantizer": "fitted", "method": "3bit"},
-    "adaquant undo": {"undo_always": True, "undo": 1.01, "eta": 0.8},
-    "4bit undo exact": {"method": "2bit", "undo_always": True, "undo": 1.01, "eta": 1.5, "downlink": "exact"},
-    "auto undo late": {"method": "auto", "undo_always": True, "undo": 1.01, "eta": 1.5, "downlink": "late"},
-    "cost-aware late": {"source": "task", "method": "cost-aware", "rounds": 16, "downlink": "exact"},
-    "constant": {"method": "constant", "rule_s0": 0.25},
-    "momentum": {"step": "momentum", "server_eta": 0.7},
+    "flower own task": {"engine": "flower", "source": "task", "rule": "adaquant", "rule.rounding": "nearest"},
+    "auto": {"rule": "auto"},
+    "auto late": {"rule": "auto", "downlink": "late"},
+    "auto late some clients": {"rule": "auto", "downlink": "late", **TEN},
+    "auto centroid noise": {"rule": "auto", "quantizer": "centroid", "downlink": "exact"},
+    "auto median": {"rule": "auto", "step": "median", "downlink": "exact"},
+    "auto uniform": {"rule": "auto", "quantizer": "uniform", "rule.noise": 1.0},
+    "fitted": {"quantizer": "fitted", "rule": "3bit"},
+    "adaquant undo": {"undo": 1.01, "eta": 0.8},
+    "4bit undo exact": {"rule": "2bit", "undo": 1.01, "eta": 1.5, "downlink": "exact"},
+    "auto undo late": {"rule": "auto", "undo": 1.01, "eta": 1.5, "downlink": "late"},
+    "cost-aware late": {"source": "task", "rule": "cost-aware", "rounds": 16, "downlink": "exact"},
+    "constant": {"rule": "constant", "rule.s0": 0.25},
+    "momentum": {"step": "momentum", "step.eta": 0.7},
     "nesterov": {"step": "nesterov", "downlink": "exact"},
-    "adam": {"step": "adam", "server_eta": 0.01},
-    "yogi": {"step": "yogi", "server_eta": 0.01, "downlink": "exact"},
+    "adam": {"step": "adam", "step.eta": 0.01},
+    "yogi": {"step": "yogi", "step.eta": 0.01, "downlink": "exact"},
     "own task auto": {"source": "task"},
-    "own task private": {"source": "task", "downlink": "exact", "private": True, "method": "2bit"},
+    "own task private": {"source": "task", "downlink": "exact", "downlink.private": True, "rule": "2bit"},
     "validation adamw": {"optimizer": "adamw", "eta": 0.003, "validation": 0.1, "prox": 0.1},
-    "gloo auto late": {"engine": "gloo", "method": "auto", "downlink": "late"},
-    "flower auto late": {"engine": "flower", "method": "auto", "downlink": "late"},
+    "gloo auto late": {"engine": "gloo", "rule": "auto", "downlink": "late"},
+    "flower auto late": {"engine": "flower", "rule": "auto", "downlink": "late"},
     "flower own task auto": {"engine": "flower", "source": "task"},
 }  # fmt: skip
 
@@ -151,11 +153,11 @@ def play(name: str, folder: Path) -> str:
         (folder / "task.py").write_text(TASK, encoding="utf-8")
         source = f"{folder / 'task.py'}:{source}"
     else:
-        keys = {**COARSE, **keys}
+        keys = {**({} if "rule" in keys else COARSE), "downlink": "exact", **keys}
     source, out = source or "demo", folder / name.replace(" ", "-")
     try:
         if engine == "local":
-            return str((aq.run(source, out, **keys).summary or {})["model_sha256"])
+            return str((aq.run(source, out, settings=keys).summary or {})["model_sha256"])
         sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
         command = [sys.executable, "-m", "adaquantfl", "run", source, "--engine", engine, "--out", str(out), *sets]
         done = subprocess.run(command, capture_output=True, text=True)

@@ -72,7 +72,7 @@ def test_run_takes_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         'dataset = "fashion-mnist-sample"\nmodel = "mlp"\nrounds = 2\nclients = 2\nworkers = 1\n'
     )
-    assert main(["run", str(tmp_path / "mine.toml"), "--set", "method=fp32", "--out", str(tmp_path / "r")]) == 0
+    assert main(["run", str(tmp_path / "mine.toml"), "--set", "rule=fp32", "--out", str(tmp_path / "r")]) == 0
     assert json.loads((tmp_path / "r" / "history.jsonl").read_text().splitlines()[0])["s"] is None
 
 
@@ -89,7 +89,7 @@ def test_run_takes_a_file(tmp_path: Path) -> None:
         (["run", "--resume", "nowhere"], 1, "no run"),
         (["compare", "demo", "--methods", "adaquant,3bits"], 1, "Did you mean '3bit'"),
         (["compare", "demo", "--seeds", "0"], 1, "at least one"),
-        (["compare", "demo", "--set", "method=2bit"], 1, "--methods"),
+        (["compare", "demo", "--set", "rule=2bit"], 1, "--methods"),
         (["report", "nowhere"], 1, "nowhere"),
         (["data", "get", "cifar10"], 1, "cifar-10"),
         (["inspect", "nowhere"], 1, "cannot be read"),

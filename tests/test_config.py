@@ -9,11 +9,9 @@ import tomli_w
 
 import adaquantfl as aq
 from adaquantfl.protocol.downlink import Exact
-from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.runs import reproduce
 from adaquantfl.runs.config import KEYS, Config, load_config, parse_override
 from adaquantfl.runs.presets import preset_names
-from adaquantfl.training import own_files
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),
@@ -34,8 +32,16 @@ def test_the_presets_are_the_papers_six_panels_and_the_demo() -> None:
 def test_a_panel_has_the_papers_settings(name: str) -> None:
     c = load_config(name)
     assert (c.dataset, c.model, c.partition, c.clients, c.eta_decay) == PANELS[name]
-    assert (c.tau, c.eta, c.s0, c.interval, c.target_loss, c.eta_decay_every) == (10, 0.1, 2, 16, 0.02, 100)
-    assert (c.rounding, c.guard, c.loss, c.method, c.quantizer) == ("power", True, "full", "adaquant", "uniform")
+    assert (c.tau, c.eta, c.rule["s0"], c.rule["interval"], c.target_loss, c.eta_decay_every) == (
+        10,
+        0.1,
+        2,
+        16,
+        0.02,
+        100,
+    )
+    assert (c.rule["rounding"], c.rule["guard"], c.loss, c.method) == ("power", True, "full", "adaquant")
+    assert (c.quantizer["name"], c.downlink["name"], c.step["name"]) == ("uniform", "exact", "sum")
     assert (c.batch_size, c.scope) == ((10, "whole") if c.model == "cnn" else (64, "tensor"))
 
 
@@ -54,14 +60,20 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("eta = -0.1", ["eta", "above 0"]),
         ("eta = nan", ["eta", "finite"]),
         ("clients = 0", ["clients", "at least 1"]),
-        ("method = 'adaquan'", ["Did you mean 'adaquant'"]),
-        ("method = '17bit'", ["method"]),
+        ("rule = 'adaquan'", ["Did you mean 'adaquant'"]),
+        ("rule = '17bit'", ["rule"]),
+        ("method = '4bit'", ["It is `rule` now"]),
+        ("trim = 0.2", ["`step.share`", "[step]"]),
+        ("[rule]\nname = 'adaquant'\ns00 = 3", ["'s00'", "s0, interval, guard, rounding"]),
+        ("[rule]\nname = 'adaquant'\ns0 = 'two'", ["rule.s0", "is text", "a whole number"]),
+        ("[step]\nname = 'adam'\nbeta2 = true", ["step.beta2", "must be a number"]),
+        ("step = 3", ["expected the name of a method"]),
         ("scope = 'tensors'", ["scope", "'tensor'"]),
         ("scope = 0", ["scope", "at least 1"]),
         ("loss = 'ful'", ["Did you mean 'full'"]),
-        ("rounding = 'nearst'", ["Did you mean 'nearest'"]),
-        ("s0 = 0", ["s0"]),
-        ("s0 = 100000", ["s0", "65535"]),
+        ("[rule]\nname = 'adaquant'\nrounding = 'nearst'", ["Did you mean 'nearest'"]),
+        ("[rule]\ns0 = 0", ["s0"]),
+        ("[rule]\ns0 = 100000", ["s0", "65535"]),
         ("rounds = ", ["not valid TOML"]),
         ("[tau]\nx = 1", ["tau"]),
     ],
@@ -84,7 +96,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
 
 
 def test_a_configuration_written_down_is_read_back(tmp_path: Path) -> None:
-    config = load_config("demo", {"scope": 512, "guard": False, "method": "3bit"})
+    config = load_config("demo", {"scope": 512, "rule.guard": False, "quantizer": "rotated"})
     (tmp_path / "config.toml").write_text(tomli_w.dumps(config.to_dict()))
     assert load_config(tmp_path / "config.toml") == config
 
@@ -92,7 +104,8 @@ def test_a_configuration_written_down_is_read_back(tmp_path: Path) -> None:
 def test_overrides_are_read_as_toml_and_bare_words_as_text() -> None:
     assert parse_override("eta = 0.05") == ("eta", 0.05)
     assert parse_override("partition=dirichlet(0.3)") == ("partition", "dirichlet(0.3)")
-    assert parse_override("guard=false") == ("guard", False)
+    assert parse_override("rule.guard=false") == ("rule.guard", False)
+    assert parse_override("rule=4bit") == ("rule", "4bit")
     for wrong in ("eta", "eta=", "=3"):
         with pytest.raises(aq.ConfigError, match="KEY=VALUE"):
             parse_override(wrong)
@@ -104,16 +117,35 @@ def test_every_key_can_be_overridden() -> None:
     config = load_config("demo")
     for key, value in config.to_dict().items():
         assert load_config("demo", {key: value}) == config
-    without_own_files = {"task", *(f"{key}_sha256" for key in own_files.KEYS)}
-    assert set(config.to_dict()) == set(KEYS) - without_own_files
+    assert set(config.to_dict()) == set(KEYS) - {"task", "task_sha256"}
+    assert len(KEYS) <= 48
 
 
 def test_whole_numbers_are_fine_where_a_number_is_asked_for() -> None:
-    assert Config(interval=4, target_loss=0).interval == 4
+    assert Config(rule={"name": "adaquant", "interval": 4}, target_loss=0).rule["interval"] == 4
 
 
 def test_private_keeps_the_exact_downlink_from_passing_frames_on() -> None:
     for private in (False, True):
-        stages = Config(downlink="exact", private=private).stages((1, 1))
+        stages = Config(downlink={"name": "exact", "private": private}).stages((1, 1))
         assert stages.downlink == Exact(private=private)
-    assert Config(downlink="lossy", private=True).stages((1, 1)).downlink == Lossy(32, 16.0, True)
+
+
+def test_a_method_is_a_name_a_table_or_an_object() -> None:
+    named = Config(rule="adaquant")
+    assert named == Config(rule={"name": "adaquant"}) == Config(rule=aq.AdaQuant()) == Config()
+    assert Config(step=aq.Adam(eta=0.5)).step == {
+        "name": "adam",
+        "eta": 0.5,
+        "beta": 0.9,
+        "beta2": 0.99,
+        "epsilon": 0.001,
+    }
+    assert Config(rule="4bit").make_rule() == aq.Fixed(bits=4)
+
+
+def test_what_is_not_named_is_what_the_rule_names() -> None:
+    assert (Config().quantizer["name"], Config().downlink["name"]) == ("uniform", "exact")
+    ours = Config(rule="auto")
+    assert (ours.quantizer["name"], ours.downlink["name"]) == ("fitted", "late")
+    assert Config(rule="auto", downlink={"error": 0.3}).downlink == {"name": "late", "private": False, "error": 0.3}

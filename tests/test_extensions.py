@@ -83,8 +83,8 @@ def test_a_rule_drives_a_server_as_an_object(tmp_path: Path, monkeypatch: pytest
 
 def test_a_rule_of_another_package_is_a_method(install: Install, tmp_path: Path) -> None:
     install("rules", "halving", "Halving", source("rule"))
-    assert load_config("demo", {"method": "halving"}).rule().name == "halving"
-    record = aq.run("demo", tmp_path / "run", method="halving", **SMALL)
+    assert load_config("demo", {"rule": "halving"}).make_rule().name == "halving"
+    record = aq.run("demo", tmp_path / "run", rule="halving", **SMALL)
     assert [line["s"] for line in record.history] == [1, 1]
     server = aq.Server(np.zeros(4, np.float32), rule=RULES.find("halving")())
     assert aq.Server.restore(server.state()).stages.rule.name == "halving"
@@ -119,7 +119,7 @@ def test_a_downlink_of_another_package_brings_every_client_to_the_servers_model(
         np.testing.assert_array_equal(opened["linear"], server.weights["linear"])  # type: ignore[call-overload,index]
         np.testing.assert_array_equal(opened["linear"], np.round(opened["linear"], 3))
     with pytest.raises(aq.ConfigError, match="private = true does not go with downlink = 'rounded'"):
-        load_config("demo", {"downlink": "rounded", "private": True})
+        load_config("demo", {"downlink": "rounded", "downlink.private": True})
 
 
 def test_an_engine_of_another_package_ends_in_the_same_model(install: Install, tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def copy_record(source: Path) -> None:
 def table() -> str:
     """Return one row per method: bytes to the lowest loss that all reached, and the paper's bits for its quantizer."""
     runs = find_runs([RECORD])
-    level = min(level for level in tables.loss_levels(runs) if all(run.bits_to_loss(level) for run in runs))
+    level = min(level for level in tables.loss_levels(runs) if all(run.reached(level) for run in runs))
     grid = [[f"To training loss {level:g}", "bytes sent, all clients", "the paper's bits, per client"]]
     for run in runs:
         reached = run.reached(level)
         assert reached is not None
-        bits = tables.amount(reached["paper_bits"], "b") if run.config["quantizer"] == "uniform" else "—"
+        bits = tables.amount(reached["paper_bits"], "b") if run.by_formula else "—"
         grid.append([run.label, tables.amount(reached["wire_bytes_up"], "B"), bits])
     fixed = next(run for run in runs if run.method == "2bit")
     fewer = fixed.config["clients"] * fixed.final("paper_bits") / 8 / fixed.final("wire_bytes_up")

@@ -28,7 +28,7 @@ BATCHES, SCOPES = (10, 32, 64), ("whole", "tensor")
 COMPARED = ("adaquant", "adaquant-nearest", "2bit", "4bit")
 SHOWN = (0.4, 0.3, 0.25, 0.15)
 SETTINGS = {
-    "clients": 8, "rounds": 300, "target_loss": 0.05, "tau": 10, "eta": 0.1, "s0": 2, "downlink": "model",
+    "clients": 8, "rounds": 300, "target_loss": 0.05, "tau": 10, "eta": 0.1, "downlink": "model",
     "evaluate_every": 10, "loss_samples": 0, "workers": 1,
 }  # fmt: skip
 

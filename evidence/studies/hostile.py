@@ -26,8 +26,8 @@ CLIENTS, HOSTILE = 8, (0, 1)
 MODELS = ("mlp", "cnn")
 # The coarsest start; and levels that are fine enough to leave few elements at 0.
 LEVELS: dict[str, dict[str, Any]] = {
-    "adaquant": {"s0": 1, "rounding": "nearest"},
-    "8bit": {"method": "8bit", "s0": 1, "rounding": "nearest"},
+    "adaquant": {"rule.s0": 1, "rule.rounding": "nearest"},
+    "8bit": {"rule": "8bit"},
 }
 ATTACKS = {"no attack": 1.0, "sign flip": -1.0, "flip x10": -10.0, "scale x100": 100.0}
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -35,8 +35,8 @@ DEFENCES: dict[str, dict[str, Any]] = {
     "refuse 3x": {"max_update_norm": "3x"},
     "clip 1x": {"max_update_norm": "1x", "norm_action": "clip"},
     "median": {"step": "median"},
-    "trimmed-mean": {"step": "trimmed-mean", "trim": 0.25},
-    "krum": {"step": "krum", "hostile": len(HOSTILE)},
+    "trimmed-mean": {"step": "trimmed-mean", "step.share": 0.25},
+    "krum": {"step": "krum", "step.hostile": len(HOSTILE)},
 }
 
 

@@ -37,14 +37,14 @@ METHODS = {
     "fp32": "float32",
 }
 VARIANTS: dict[str, dict[str, Any]] = {  # methods that are another one with a setting of their own
-    "adaquant-nearest": {"method": "adaquant", "rounding": "nearest"},
-    "adaquant-s0-4": {"method": "adaquant", "s0": 4},
+    "adaquant-nearest": {"rule": "adaquant", "rule.rounding": "nearest"},
+    "adaquant-s0-4": {"rule": "adaquant", "rule.s0": 4},
 }
 _SAMPLE = {"dataset": "fashion-mnist-sample"}
 # A pass over all 60,000 pictures would take longer than the rounds between two evaluations.
 _WHOLE = {"loss_samples": 1000, "rounds": 700}
 _PART = {
-    "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1, "s0": 2,
+    "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1,
     "batch_size": 10, "evaluate_every": 10, "downlink": "model", "loss_samples": 0,
 }  # fmt: skip
 _RESNET = Path(__file__).parent / "tasks" / "resnet.py"
@@ -188,8 +188,8 @@ def job(panel: str, method: str, seed: int, work: Path = WORK) -> Job:
 
 
 def of_method(method: str) -> dict[str, Any]:
-    """Return a method's settings. AdaQuantFL uses all levels of its bits, except where a variant says otherwise."""
-    return {"rounding": "power", **VARIANTS.get(method, {"method": method})}
+    """Return a method's settings."""
+    return VARIANTS.get(method, {"rule": method})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -41,7 +41,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "mlp, median": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100, "step": "median"}),
     "mlp, trimmed mean": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100, "step": "trimmed-mean"}),
-    "mlp, krum": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100, "step": "krum", "hostile": 2}),
+    "mlp, krum": ("demo", {**_SAMPLE, "model": "mlp", "clients": 8, "rounds": 100, "step": "krum", "step.hostile": 2}),
 }
 
 
@@ -68,7 +68,7 @@ class Row:
 def job(task: str, method: str, seed: int, work: Path) -> Job:
     """One run."""
     source, settings = TASKS[task]
-    changes = {"evaluate_every": 10, "workers": 1, **settings, "method": method, "seed": seed}
+    changes = {"evaluate_every": 10, "workers": 1, **settings, "rule": method, "seed": seed}
     if method == "fp32":
         changes["downlink"] = "model"
     return Job(load_config(source, changes), work / _folder(task) / method / f"seed-{seed}")

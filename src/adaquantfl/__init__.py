@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
+    from .report.write import report
     from .rules import AdaQuant, Auto, Fixed, FullPrecision, Rule, RuleState, Survey, Verdict
-    from .runs.play import run
+    from .runs.play import compare, load, run
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
     from .training.own import OwnTask
@@ -61,7 +62,7 @@ _HOME = {
         "RuleError",
         "TaskError",
     ),
-    "runs.play": ("run",),
+    "runs.play": ("compare", "load", "run"),
     "quantizers.levels": ("Levels", "quantize"),
     "quantizers.segments": ("bucket_lengths",),
     "quantizers.streams": ("stream_key",),
@@ -113,6 +114,7 @@ __all__ = [
     "Yogi",
     "__version__",
     "bucket_lengths",
+    "compare",
     "compress",
     "decode",
     "decode_float32",
@@ -121,10 +123,12 @@ __all__ = [
     "encode_float32",
     "error_bound",
     "get_threads",
+    "load",
     "optimal_levels",
     "paper_bits",
     "patch",
     "quantize",
+    "report",
     "run",
     "set_threads",
     "stream_key",
@@ -140,7 +144,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in ("theory", "flower", "torch", "training"):
+    if name in ("checkpoint", "report", "theory", "flower", "torch", "training"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'adaquantfl' has no attribute {name!r}")
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .errors import CheckpointError
 
-FORMAT = 2
+FORMAT = 3
 FILE = "state.npz"
 _ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entries
 

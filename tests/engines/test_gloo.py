@@ -143,7 +143,7 @@ def answer_by_hand(connection: Connection, answer: Callable[[CallHeader], tuple[
 
 @pytest.mark.parametrize("method", ["adaquant", "fp32"])
 def test_answers_are_those_of_the_local_engine(federate: Federate, method: str) -> None:
-    config = small(clients=3, partition="dirichlet(0.5)", method=method)
+    config = small(clients=3, partition="dirichlet(0.5)", rule=method)
     federation, local = federate(config), LocalEngine(replace(config, workers=1))
     for round in (0, 7):
         ours = replies(federation.engine, federation.server, round=round)
@@ -374,7 +374,7 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_with_secrets_a_run_ends_in_the_same_model(federate: Federate, secrets: Path) -> None:
-    config = small(quantizer="nearest", method="2bit")  # its clients have states too
+    config = small(quantizer="nearest", rule="2bit")  # its clients have states too
     federation, local = federate(config), LocalEngine(replace(config, workers=1))
     ours, theirs = federation.server, server_of(local)
     for _ in range(2):
@@ -521,7 +521,7 @@ def test_a_silent_server_is_given_up(federate: Federate, monkeypatch: pytest.Mon
 
 
 def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
-    config = small(quantizer="stc", method="1bit", sparsity=20)
+    config = small(quantizer={"name": "stc", "sparsity": 20}, rule="1bit")
     first = federate(config)
     play_round(first.engine, first.server)
     states, saved = first.engine.client_states(), first.server.state()
@@ -542,7 +542,7 @@ def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
 def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
     federate: Federate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = small(quantizer="stc", method="1bit", sparsity=20)
+    config = small(quantizer={"name": "stc", "sparsity": 20}, rule="1bit")
     federation = federate(config)
     engine = federation.engine
     play_round(engine, federation.server)
@@ -562,7 +562,7 @@ def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
 
 
 def test_a_state_that_cannot_be_read_counts_as_missing(federate: Federate) -> None:
-    federation = federate(small(clients=1, quantizer="stc", method="1bit"), [])
+    federation = federate(small(clients=1, quantizer="stc", rule="1bit"), [])
     client = federation.join_by_hand(0)
     nonsense = threading.Thread(
         target=answer_by_hand, args=(client, lambda header: pack_answer(header.number, b"PK")), daemon=True

@@ -86,7 +86,7 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
 ) -> None:
     config = load_config(
         "demo",
-        {**SETTINGS, "rounds": 15, "evaluate_every": 100, "method": "2bit", "min_clients": 2, "max_update_norm": "20x"},
+        {**SETTINGS, "rounds": 15, "evaluate_every": 100, "rule": "2bit", "min_clients": 2, "max_update_norm": "20x"},
     )
     gate = tmp_path / "gate"
     faults = {number: fault + str(gate) if fault == WAIT else fault for number, (fault, _) in FAULTS.items() if fault}
@@ -151,7 +151,14 @@ def test_a_client_that_cannot_start_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_run_with_error_feedback_is_resumed_to_the_same_model(tmp_path: Path) -> None:
-    changes = {"quantizer": "stc", "method": "1bit", "sparsity": 20, "rounds": 7, "checkpoint_every": 2, "workers": 0}
+    changes = {
+        "quantizer": "stc",
+        "rule": "1bit",
+        "quantizer.sparsity": 20,
+        "rounds": 7,
+        "checkpoint_every": 2,
+        "workers": 0,
+    }
     config = load_config("demo", {**SETTINGS, **changes})
     whole = run(replace(config, workers=1), tmp_path / "whole")
 

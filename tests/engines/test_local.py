@@ -140,7 +140,7 @@ def test_a_loss_that_cannot_be_is_left_out_of_the_mean(
     said: float,
     words: str,
 ) -> None:
-    engine = start(workers=1, method="2bit")  # a rule that takes losses below 0
+    engine = start(workers=1, rule="2bit")  # a rule that takes losses below 0
     server = server_of(engine)
     honest = engine.player.trainer.loss
     p = server.stages.cohort.p
@@ -166,7 +166,7 @@ def test_without_any_usable_loss_the_evaluation_says_so(
 def test_a_rule_that_rolls_back_is_told_that_the_model_is_ruined(
     start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = start(workers=1, method="cost-aware")
+    engine = start(workers=1, rule="cost-aware")
     monkeypatch.setattr(engine.player.trainer, "loss", lambda client, weights: math.inf)
     assert math.isnan(engine.evaluate(server_of(engine), test=False).loss)
 
@@ -175,7 +175,7 @@ def test_a_rule_that_rolls_back_is_told_that_the_model_is_ruined(
 def test_the_loss_of_a_task_of_ones_own_may_be_negative_where_the_rule_takes_it(
     start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch, method: str, refused: bool
 ) -> None:
-    engine = start(workers=1, method=method)
+    engine = start(workers=1, rule=method)
     server = server_of(engine)
     own = replace(engine.config, task="own.py:task", dataset="", model="", partition="")
     monkeypatch.setattr(engine, "config", own)
@@ -186,7 +186,7 @@ def test_the_loss_of_a_task_of_ones_own_may_be_negative_where_the_rule_takes_it(
 
 
 def test_error_feedback_uses_all_workers_and_ends_in_the_same_model(start: Callable[..., LocalEngine]) -> None:
-    alone, pooled = (start(method="auto", downlink="late", clients=3, workers=workers) for workers in (1, 2))
+    alone, pooled = (start(rule="auto", downlink="late", clients=3, workers=workers) for workers in (1, 2))
     servers = [server_of(engine) for engine in (alone, pooled)]
     for _ in range(3):
         assert play_round(alone, servers[0]) == play_round(pooled, servers[1])

@@ -15,7 +15,7 @@ from support.small_runs import TINY
 
 
 def test_hostile_clients_multiply_their_update_and_the_others_do_not() -> None:
-    config = load_config("demo", {**TINY, "clients": 3, "method": "fp32", "rounds": 1})
+    config = load_config("demo", {**TINY, "clients": 3, "rule": "fp32", "rounds": 1})
     engines = [hostile.hostile_engine(factor)(config) for factor in (1.0, -10.0)]
     before = engines[0].player.trainer.weights()
     for client, factor in ((0, -10.0), (1, -10.0), (2, 1.0)):

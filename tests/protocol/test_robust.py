@@ -232,7 +232,7 @@ def test_krum_says_where_there_are_too_few_clients_and_the_round_stays_open() ->
         (lambda: aq.Server(np.zeros(3, dtype=np.float32), step="medain"), "median"),
         (lambda: load_config("demo", {"step": "medain"}), "median"),
         (lambda: load_config("demo", {"step": "krum"}), "takes 5 clients"),
-        (lambda: load_config("demo", {"step": "trimmed-mean", "trim": 0.7}), "below 0.5"),
+        (lambda: load_config("demo", {"step": "trimmed-mean", "step.share": 0.7}), "below 0.5"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, words: str) -> None:
@@ -241,7 +241,7 @@ def test_what_cannot_be_is_refused(make: Any, words: str) -> None:
 
 
 def test_a_configuration_names_the_step_and_a_state_brings_it_back() -> None:
-    settings = {"clients": 8, "trim": 0.1, "hostile": 2}
+    settings = {"clients": 8, "step.share": 0.1, "hostile": 2}
     steps = [load_config("demo", {**settings, "step": name}).stages().step for name in STEPS.names()]
     built_in = ["sum", "momentum", "nesterov", "adam", "yogi", "median", "trimmed-mean", "krum"]
     assert [step.name for step in steps[: len(built_in)]] == built_in

@@ -180,8 +180,8 @@ def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew() -> None:
 
 @pytest.mark.parametrize("method", [name for name in methods() if name not in BASELINES or name == "4bit"])
 def test_every_rule_goes_on_from_a_written_down_state(method: str) -> None:
-    config = Config(method=method, norm="linf" if method == "feddq" else "", survey_every=2)
-    whole, cut = (federation(rule=config.rule(), norm=config.norm) for _ in range(2))
+    config = Config(rule=method, quantizer={"norm": "linf" if method == "feddq" else ""})
+    whole, cut = (federation(rule=config.make_rule(), norm=config.quantizer["norm"]) for _ in range(2))
     for _ in range(5):
         whole.play()
         cut.play()
@@ -251,11 +251,11 @@ def test_what_is_left_out_is_kept_and_comes_with_the_next_update(quantizer: str)
     ("keys", "says"),
     [
         ({"quantizer": "latice"}, "lattice"),
-        ({"quantizer": "eden", "norm": "l2"}, "norm"),
+        ({"quantizer": "eden", "quantizer.norm": "l2"}, "norm"),
         ({"quantizer": "stc"}, "1bit"),
-        ({"quantizer": "nearest", "method": "cost-aware"}, "unbiased"),
+        ({"quantizer": "nearest", "rule": "cost-aware"}, "unbiased"),
         ({"quantizer": "rotated", "scope": "balanced"}, "balanced"),
-        ({"method": "feddq"}, "linf"),
+        ({"rule": "feddq"}, "linf"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says: str) -> None:

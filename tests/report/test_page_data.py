@@ -83,7 +83,7 @@ def test_the_csv_has_every_round_of_every_run(comparison: Path) -> None:
     assert len(rows) == sum(len(run.history) for run in runs)
     assert list(rows[0])[:4] == ["run", "method", "seed", "round"]
     last = rows[-1]
-    assert (last["run"], last["method"], last["seed"], last["round"]) == ("fp32/seed-1", "fp32", "1", "60")
+    assert (last["run"], last["method"], last["seed"], last["round"]) == ("fp32/seed-1", "float32", "1", "60")
     assert float(last["loss"]) == runs[-1].history[-1]["loss"]
     assert last["s"] == ""
     assert last["seconds_train"] == "0.5"

@@ -29,7 +29,7 @@ def load(*paths: Path) -> list[RunRecord]:
 
 def test_ratios_are_to_what_adaquantfl_sent(make_run: MakeRun) -> None:
     runs = load(make_run("ours", "adaquant", losses=FAST), make_run("theirs", "8bit", losses=[1.9, *FAST]))
-    table = bits_table(runs, levels=[0.5])
+    table = bits_table(runs, levels=[0.5], measure="paper_bits")
     ours, theirs = (row.cells[0] for row in table.rows)
     assert ours.ratio == 1.0
     assert theirs.mean == 4 * (9_000_000 + 32)
@@ -69,7 +69,7 @@ def test_a_table_fits_the_terminal(make_run: MakeRun, width: int) -> None:
 
 def test_a_level_that_is_not_reached_is_a_dash_beside_the_lowest_loss(make_run: MakeRun) -> None:
     runs = load(make_run("ours", losses=FAST), make_run("theirs", "2bit", losses=SLOW))
-    row = bits_table(runs, levels=[0.2, 0.5]).grid()[2]
+    row = bits_table(runs, levels=[0.2, 0.5], measure="paper_bits").grid()[2]
     assert row[0] == "2-bit"
     assert row[1] != "—"
     assert row[2:] == ["—", "0.450"]
@@ -77,7 +77,7 @@ def test_a_level_that_is_not_reached_is_a_dash_beside_the_lowest_loss(make_run: 
 
 def test_seeds_become_a_mean_and_a_standard_deviation(make_run: MakeRun) -> None:
     paths = [make_run(f"s{seed}", "2bit", seed, losses=[2.0] * seed + [0.4]) for seed in (1, 3)]
-    (row,) = bits_table(load(*paths), levels=[0.5]).rows
+    (row,) = bits_table(load(*paths), levels=[0.5], measure="paper_bits").rows
     rounds = 3_000_032
     assert row.cells[0].mean == 3 * rounds
     assert row.cells[0].std == pytest.approx(2**0.5 * rounds)

@@ -47,16 +47,16 @@ class Staircase(aq.Rule):
 
 @pytest.mark.parametrize("method", registry.methods())
 def test_every_rule_is_written_down_and_read_back(method: str) -> None:
-    rule = Config(method=method, norm="linf" if method == "feddq" else "").rule()
+    rule = Config(rule=method, quantizer={"norm": "linf" if method == "feddq" else ""}).make_rule()
     assert registry.from_description(json.loads(json.dumps(registry.describe(rule)))) == rule
 
 
 def test_a_rule_of_ones_own_is_a_method_once_it_is_registered(table: None) -> None:
     with pytest.raises(aq.ConfigError, match="staircase"):
-        Config(method="staircase")
+        Config(rule="staircase")
     assert registry.register(Staircase) is registry.find("staircase")
     assert registry.register(Staircase) is Staircase  # again changes nothing
-    assert Config(method="staircase", patience=3).rule() == Staircase(rounds=3)
+    assert Config(rule={"name": "staircase", "rounds": 3}).make_rule() == Staircase(rounds=3)
     assert registry.methods()["staircase"].line == "One level more every few rounds."
     assert registry.from_description(registry.describe(Staircase(rounds=5))) == Staircase(rounds=5)
 
@@ -104,7 +104,7 @@ class Nine(Rule):
 CHECK = """
 from adaquantfl.rules import registry
 from adaquantfl.runs.config import Config
-assert Config(method="nine").rule().init().s == 9
+assert Config(rule="nine").make_rule().init().s == 9
 assert registry.methods()["nine"].line == "Nine levels in every round."
 assert registry.from_description({"name": "nine", "settings": {}}).name == "nine"
 """

@@ -359,7 +359,7 @@ def test_a_survey_is_there_in_the_first_rounds_and_then_every_few() -> None:
 
 @pytest.mark.parametrize("method", methods())
 def test_every_rules_state_survives_json(method: str) -> None:
-    rule = Config(method=method, norm="linf" if method == "feddq" else "").rule()
+    rule = Config(rule=method, quantizer={"norm": "linf" if method == "feddq" else ""}).make_rule()
     state = rule.plan(rule.init(), bits=0, dimension=10, loss=1.5, eta=0.1)
     assert RuleState(**json.loads(json.dumps(state.to_dict()))) == state
 
@@ -367,14 +367,14 @@ def test_every_rules_state_survives_json(method: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"method": "cost-aware", "rule_s0": -1.0}, "s0 = -1.0"),
-        ({"method": "dadaquant", "patience": 0}, "patience"),
-        ({"method": "feddq", "norm": "linf", "resolution": 0.0}, "resolution"),
-        ({"method": "cosine", "s_end": 0.0}, "s0 = 0.0"),
-        ({"method": "cost-aware", "repair": 0.0}, "repair"),
+        ({"rule": "cost-aware", "rule.s0": -1.0}, "s0 = -1.0"),
+        ({"rule": "dadaquant", "rule.patience": 0}, "patience"),
+        ({"rule": "feddq", "quantizer.norm": "linf", "rule.resolution": 0.0}, "resolution"),
+        ({"rule": "cosine", "s_end": 0.0}, "s0 = 0.0"),
+        ({"rule": "cost-aware", "rule.repair": 0.0}, "repair"),
         ({"cost": "money"}, "cost"),
-        ({"method": "adaquant", "s0": 1.5}, "whole number"),
-        ({"method": "adaquant-smooth"}, "method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9"),
+        ({"rule": "adaquant", "rule.s0": 1.5}, "whole number"),
+        ({"rule": "adaquant-smooth"}, "method = 'adaquant' with loss = 'round' and loss_smoothing = 0.9"),
     ],
 )
 def test_bad_settings_are_named(keys: dict[str, object], says: str) -> None:

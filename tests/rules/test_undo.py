@@ -90,6 +90,6 @@ def test_what_makes_no_sense_is_refused(make: object, reason: str) -> None:
 
 
 def test_a_configuration_turns_it_on_for_every_method() -> None:
-    assert load_config("demo", {"method": "2bit"}).rule() == aq.Fixed(bits=2)
-    assert load_config("demo", {"method": "2bit", "undo_always": True}).rule() == Undo(aq.Fixed(bits=2), 5.0)
-    assert isinstance(load_config("demo", {"method": "cost-aware", "undo_always": True}).rule(), CostAware)
+    assert load_config("demo", {"rule": "2bit"}).make_rule() == aq.Fixed(bits=2)
+    assert load_config("demo", {"rule": "2bit", "undo": 5.0}).make_rule() == Undo(aq.Fixed(bits=2), 5.0)
+    assert isinstance(load_config("demo", {"rule": "cost-aware", "undo": 5.0}).make_rule(), CostAware)

@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {
     "workers": 1,
     "checkpoint_every": 4,
     "evaluate_every": 5,
-    "interval": 4.0,
+    "rule.interval": 4.0,
 }
 
 

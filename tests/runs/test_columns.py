@@ -20,8 +20,7 @@ from adaquantfl.runs.columns import COLUMNS, Column, flat, summary_of
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.records import RunRecord, load_run
 from adaquantfl.runs.tracking import scalars_of
-from evidence.pages import columns_page
-from evidence.pages.marked import written
+from evidence.pages import columns as columns_page
 
 MakeRun = Callable[..., Path]
 SMALL = {"model": "mlp", "clients": 2, "tau": 2, "rounds": 4, "loss_samples": 16, "workers": 1, "evaluate_every": 2}
@@ -88,8 +87,8 @@ def test_an_old_history_with_fewer_columns_is_reported_on(make_run: MakeRun) -> 
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"method": "cost-aware"}, {"downlink": "lossy", "method": "fp32"}],
-    ids=["paper", "cost-aware", "lossy"],
+    [{}, {"rule": "cost-aware"}, {"quantizer": "eden", "rule": "2bit"}],
+    ids=["paper", "cost-aware", "eden"],
 )
 def test_every_column_of_a_run_is_declared_and_its_summary_follows(settings: dict[str, Any], tmp_path: Path) -> None:
     summary = runner.run(load_config("demo", {**SMALL, **settings}), tmp_path / "run")
@@ -100,6 +99,7 @@ def test_every_column_of_a_run_is_declared_and_its_summary_follows(settings: dic
     assert {key: found[key] for key in found if key in summary} == {
         key: summary[key] for key in found if key in summary
     }
+    assert (found["paper_bits"] is None) == ("quantizer" in settings)  # the formula is the paper's quantizer's
     assert {"rounds", "paper_bits", "wire_bytes_up", "wire_bytes_down", "final_loss", "final_accuracy"} <= found.keys()
 
 
@@ -123,9 +123,3 @@ def test_no_two_columns_share_a_name() -> None:
         values = [value for column in COLUMNS.values() if (value := getattr(column, field))]
         assert len(values) == len(set(values)), field
     assert all(column.about.endswith(".") and column.name == name for name, column in COLUMNS.items())
-
-
-@pytest.mark.parametrize("page", columns_page.pages(), ids=lambda page: page.name)
-def test_the_pages_list_the_columns(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert text == written(text, columns_page.pages()[page]), "run: python evidence/pages/columns_page.py"

@@ -32,7 +32,7 @@ def job(folder: Path, **changes: Any) -> Job:
 
 
 def test_progress_counts_runs_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = [job(tmp_path, method=method) for method in ("1bit", "2bit", "4bit")]
+    jobs = [job(tmp_path, rule=method) for method in ("1bit", "2bit", "4bit")]
     with progress.shown(False, jobs) as spectator:
         assert comparison.carry_out(jobs, spectator) == []
     lines = capsys.readouterr().err.splitlines()
@@ -72,9 +72,9 @@ def test_a_terminal_of_60_columns_is_enough(tmp_path: Path) -> None:
 @pytest.mark.slow  # two workers, which load PyTorch
 def test_runs_share_their_workers_and_end_as_they_would_alone(tmp_path: Path) -> None:
     jobs = [
-        job(tmp_path, clients=3, workers=2, method="2bit"),
-        job(tmp_path, clients=3, workers=2, method="4bit", seed=1),
-        job(tmp_path, clients=3, workers=2, method="1bit", model="cnn"),  # shared memory of another size
+        job(tmp_path, clients=3, workers=2, rule="2bit"),
+        job(tmp_path, clients=3, workers=2, rule="4bit", seed=1),
+        job(tmp_path, clients=3, workers=2, rule="1bit", model="cnn"),  # shared memory of another size
     ]
     workers = []
 
@@ -98,7 +98,7 @@ def test_runs_share_their_workers_and_end_as_they_would_alone(tmp_path: Path) ->
 
 @pytest.mark.slow  # two workers, which load PyTorch
 def test_a_run_that_fails_in_mid_round_leaves_the_workers_to_the_next(tmp_path: Path) -> None:
-    crew, config = Crew(), job(tmp_path, clients=4, workers=2, method="2bit").config
+    crew, config = Crew(), job(tmp_path, clients=4, workers=2, rule="2bit").config
 
     def stop(config: Config, state: loop.RunState, line: dict[str, Any] | None) -> None:
         if line is not None:

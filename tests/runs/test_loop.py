@@ -85,7 +85,7 @@ def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(
 def test_every_rule_and_downlink_resumes_to_the_same_model(
     small: Config, tmp_path: Path, method: str, downlink: str
 ) -> None:
-    config = replace(small, method=method, downlink=downlink, survey_every=2, partition="dirichlet(0.5)", rounds=4)
+    config = replace(small, rule=method, downlink=downlink, partition="dirichlet(0.5)", rounds=4)
     whole = runner.run(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         runner.run(config, tmp_path / "cut", interrupt_after(2))
@@ -101,7 +101,7 @@ def test_a_run_with_late_updates_resumes_to_the_same_model_with_any_number_of_wo
     small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int
 ) -> None:
     late.soon(monkeypatch)
-    config = replace(small, method="cost-aware", downlink="exact", rounds=6, workers=1)
+    config = replace(small, rule="cost-aware", downlink="exact", rounds=6, workers=1)
     whole = runner.run(config, tmp_path / "whole")
     surveyed = ["harm" in line for line in without_times(tmp_path / "whole")]
     assert surveyed == [True] * (late.FROM - 1) + [False] * 4, "late updates have no noise to survey"
@@ -115,13 +115,14 @@ def test_a_run_with_late_updates_resumes_to_the_same_model_with_any_number_of_wo
 
 @pytest.fixture
 def stc(small: Config) -> Config:
-    return replace(small, quantizer="stc", method="1bit", sparsity=50, rounds=4)
+    return replace(small, quantizer={"name": "stc", "sparsity": 50}, rule="1bit", rounds=4)
 
 
 def test_an_adaptive_rule_drives_plain_rounding_and_feedback_does_what_it_alone_does_not(
     small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coarse = replace(small, quantizer="nearest", s0=1, rounding="nearest", rounds=25)
+    rule = {"name": "adaquant", "s0": 1, "rounding": "nearest", "interval": 4.0}
+    coarse = replace(small, quantizer="nearest", rule=rule, rounds=25)
     kept = runner.run(coarse, tmp_path / "kept")
     monkeypatch.setattr(Levels, "remainder", lambda levels, x: np.zeros_like(x))
     lost = runner.run(coarse, tmp_path / "lost")
@@ -161,7 +162,7 @@ def test_a_run_whose_remainders_are_gone_is_resumed_and_says_so(
 
 
 def test_float32_leaves_nothing_out_and_is_resumed_with_any_quantizer(stc: Config, tmp_path: Path) -> None:
-    runner.run(replace(stc, method="fp32", rounds=2), tmp_path / "run")
+    runner.run(replace(stc, rule="fp32", rounds=2), tmp_path / "run")
     assert runner.resume(tmp_path / "run", {"rounds": 3})["rounds"] == 3
 
 
@@ -226,7 +227,7 @@ def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
 
 
 def test_a_cosine_cannot_be_made_longer(small: Config, tmp_path: Path) -> None:
-    runner.run(replace(small, method="cosine", rounds=2), tmp_path / "run")
+    runner.run(replace(small, eta_schedule="cosine", rounds=2), tmp_path / "run")
     with pytest.raises(aq.CheckpointError, match="all rounds"):
         runner.resume(tmp_path / "run", {"rounds": 4})
     assert runner.resume(tmp_path / "run")["rounds"] == 2

@@ -11,20 +11,19 @@ from adaquantfl.errors import ConfigError
 from adaquantfl.rules.registry import methods
 from adaquantfl.runs import records
 from adaquantfl.runs.methods import parse, parse_list
-from evidence.studies import rivals
 from support.small_runs import TINY, options
 
 
 def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
-    assert parse("2bit@sparse[s0=3, scope=whole]").settings == {
-        "method": "2bit",
+    assert parse("adaquant@sparse[rule.s0=3, scope=whole]").settings == {
+        "rule": "adaquant",
         "codec": "sparse",
-        "s0": 3,
+        "rule.s0": 3,
         "scope": "whole",
     }
-    assert [one.name for one in parse_list("adaquant,cost-aware[undo=2,rule_s0=1],4bit,")] == [
+    assert [one.name for one in parse_list("adaquant,cost-aware[undo=2,rule.s0=1],4bit,")] == [
         "adaquant",
-        "cost-aware[undo=2,rule_s0=1]",
+        "cost-aware[undo=2,rule.s0=1]",
         "4bit",
     ]
 
@@ -46,20 +45,14 @@ def test_a_name_that_means_nothing_is_refused(name: str, says: str) -> None:
 
 
 def test_no_two_methods_share_a_folder() -> None:
-    names = ["adaquant", "adaquant[s0=1]", "adaquant[s0=2]", "adaquant@sparse", "adaquant[codec=sparse]"]
+    names = ["adaquant", "adaquant[rule.s0=1]", "adaquant[rule.s0=2]", "adaquant@sparse", "adaquant[codec=sparse]"]
     assert len({parse(name).folder for name in names}) == len(names)
-
-
-def test_every_job_of_the_rivals_is_a_valid_run() -> None:
-    jobs = rivals.jobs([], {}, Path("w"))
-    assert len(jobs) == len(rivals.METHODS) * len(rivals.PARTITIONS) * rivals.SEEDS
-    assert len({job.out for job in jobs}) == len(jobs)
 
 
 @pytest.mark.slow
 def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = options({**TINY, "rounds": 2})
-    arguments = ["compare", "demo", *tiny, "--methods", "adaquant,1bit[s0=1]", "--quiet", "--out"]
+    arguments = ["compare", "demo", *tiny, "--methods", "adaquant,1bit[tau=1]", "--quiet", "--out"]
     assert main([*arguments, str(tmp_path / "turn")]) == 0
     assert main([*arguments, str(tmp_path / "once"), "--parallel", "2"]) == 0
     text = capsys.readouterr().out

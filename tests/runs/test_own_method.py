@@ -18,7 +18,7 @@ from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, config_of, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import find_runs
-from adaquantfl.training import own_methods
+from adaquantfl.training import methods
 from support import pages
 from support.histories import interrupt_after
 from support.small_runs import TINY, options
@@ -49,14 +49,14 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 def forget() -> None:
     """As a new process is: what was run from files is not known."""
-    for cache in (own_methods._rule, own_methods._quantizer, own_methods._module):
+    for cache in (methods.own_class, methods._module):
         cache.cache_clear()
     RULES.forget()
     quantizers._TABLE.forget()
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    return {**TINY, "method": RULE, "quantizer": QUANTIZER, **changes}
+    return {**TINY, "rule": RULE, "quantizer": QUANTIZER, **changes}
 
 
 def test_the_commands_of_the_page_work(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,9 +67,9 @@ def test_the_commands_of_the_page_work(write: Write, tmp_path: Path, capsys: pyt
     assert "Plateau + Largest" in capsys.readouterr().out
     labels = {run.label for run in find_runs(sorted(tmp_path.glob("out*")))}
     assert labels == {
-        "Plateau + Largest", "AdaQuantFL + Largest", "4-bit + Largest", "Plateau + lattice",
+        "Plateau + Largest", "AdaQuantFL + Largest", "4-bit + Largest", "Plateau + rotated",
     }  # fmt: skip
-    assert (tmp_path / "out0" / "my_rule.py-Plateau" / "seed-0" / "method" / "my_rule.py").is_file()
+    assert (tmp_path / "out0" / "my_rule.py-Plateau" / "seed-0" / "rule" / "my_rule.py").is_file()
 
 
 def test_a_run_with_both_is_resumed_to_the_same_model_and_holds_to_its_files(write: Write, tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ def test_a_run_with_both_is_resumed_to_the_same_model_and_holds_to_its_files(wri
     with pytest.raises(KeyboardInterrupt):
         loop.run(config, tmp_path / "cut", interrupt_after(2))
     text = (tmp_path / "cut" / "config.toml").read_text()
-    assert 'method = "../my_rule.py:Plateau"' in text
-    assert f'quantizer_sha256 = "{config.quantizer_sha256}"' in text
-    assert len(config.quantizer_sha256) == 64
+    assert 'name = "../my_rule.py:Plateau"' in text
+    assert f'sha256 = "{config.quantizer["sha256"]}"' in text
+    assert len(config.quantizer["sha256"]) == 64
     assert loop.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
     write("0.98", "0.97")
-    with pytest.raises(aq.TaskError, match=r"my_rule.py is not the file that this run began with.*method/"):
+    with pytest.raises(aq.TaskError, match=r"my_rule.py is not the file that this run began with.*rule/"):
         loop.resume(tmp_path / "cut")
-    assert load_config(tmp_path / "cut" / "config.toml", {"method": "4bit"}).method_sha256 == ""
+    assert load_config(tmp_path / "cut" / "config.toml", {"rule": "4bit"}).rule == {"name": "4bit"}
 
 
 @pytest.mark.slow  # two workers, which load PyTorch
@@ -116,7 +116,7 @@ def test_a_server_cannot_name_the_file_that_a_client_runs(
 ) -> None:
     write()
     sent = load_config("demo", settings()).to_dict()
-    with pytest.raises(aq.TaskError, match=r"uses the method my_rule.py:Plateau, but this client was started without"):
+    with pytest.raises(aq.TaskError, match=r"uses the rule my_rule.py:Plateau, but this client was started without"):
         methods_here(sent)
     (tmp_path / "mine").mkdir()
     for name in FILES:
@@ -133,7 +133,7 @@ def line_of(name: str, words: str) -> int:
 
 def test_an_error_in_a_rule_names_its_line(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write('best, waited = state.memory["best"], state.memory["waited"] + 1', "waited = 1 / 0")
-    assert main(["run", "demo", *options({**TINY, "method": RULE}), "--quiet", "--out", "out"]) == 1
+    assert main(["run", "demo", *options({**TINY, "rule": RULE}), "--quiet", "--out", "out"]) == 1
     (said,) = [block.code for block in PAGE if block.mark == "output of a failing rule"]
     assert said in capsys.readouterr().err
 
@@ -158,7 +158,7 @@ def test_a_rule_that_returns_something_else_is_told_what_to_return(
 ) -> None:
     write(old, new)
     with pytest.raises(aq.RuleError, match=words):
-        loop.run(load_config("demo", {**TINY, "method": RULE}), tmp_path / "run")
+        loop.run(load_config("demo", {**TINY, "rule": RULE}), tmp_path / "run")
 
 
 def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "method", "words"),
     [
-        ("", "", "my_rule.py:Platau", "no class for the method.*Did you mean 'Plateau'"),
+        ("", "", "my_rule.py:Platau", "no class for the rule.*Did you mean 'Plateau'"),
         ("", "", "my_rule.py:aq", "aq in my_rule.py is <module.*expected a subclass of adaquantfl.Rule"),
-        ("", "", "no_rule.py:Plateau", "There is no file .*no_rule.py, which the method is in"),
+        ("", "", "no_rule.py:Plateau", "There is no file .*no_rule.py, which the rule is in"),
         ("", "", "my_rule.py:", "expected a Python file and a class in it, such as 'my_rule.py:MyRule'"),
         ('name = "plateau"', "pass", RULE, "Plateau in my_rule.py has no name"),
         ("def init(", "def start(", RULE, "lacks the method init"),
@@ -199,7 +199,7 @@ def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) ->
 def test_a_file_that_gives_no_rule_is_refused(write: Write, old: str, new: str, method: str, words: str) -> None:
     write(old, new)
     with pytest.raises(aq.AdaQuantError, match=words):
-        load_config("demo", {"method": method})
+        load_config("demo", {"rule": method})
 
 
 def test_a_quantizer_that_is_none_is_refused(write: Write) -> None:

@@ -8,24 +8,25 @@ from adaquantfl.errors import DataError
 from adaquantfl.runs.records import find_runs, group_runs, load_run
 
 MakeRun = Callable[..., Path]
+KEYS = ("round", "paper_bits", "wire_bytes_up")
 
 
 def test_bits_to_loss_is_the_first_evaluated_round_at_or_below_the_target(make_run: MakeRun) -> None:
     run = load_run(make_run("run", "2bit", losses=[2.0, None, 0.5, 0.7, 0.4]))
     a_round = 3 * 1_000_000 + 32
-    assert run.bits_to_loss(0.5) == (3, 3 * a_round, 3 * 40_000)
-    assert run.bits_to_loss(0.49) == (5, 5 * a_round, 5 * 40_000)
-    assert run.bits_to_loss(0.1) is None
+    assert [(run.reached(0.5) or {})[key] for key in KEYS] == [3, 3 * a_round, 3 * 40_000]
+    assert [(run.reached(0.49) or {})[key] for key in KEYS] == [5, 5 * a_round, 5 * 40_000]
+    assert run.reached(0.1) is None
 
 
 def test_a_loss_that_is_not_a_number_reaches_nothing(make_run: MakeRun) -> None:
     run = load_run(make_run("run", "2bit", losses=[2.0, float("nan"), float("nan")]))
-    assert run.bits_to_loss(1.0) is None
+    assert run.reached(1.0) is None
     assert run.lowest() == 2.0
 
 
 def test_series_starts_at_zero_bits_when_the_first_loss_is_known(make_run: MakeRun) -> None:
-    bits, losses = load_run(make_run("run", "4bit", losses=[None, 1.0])).series("loss")
+    bits, losses = load_run(make_run("run", "4bit", losses=[None, 1.0])).series("loss", "paper_bits")
     np.testing.assert_array_equal(bits, [0, 2 * (5_000_000 + 32)])
     np.testing.assert_array_equal(losses, [2.3, 1.0])
 
@@ -53,9 +54,11 @@ def test_labels_name_the_method_and_a_lower_precision(
 
 
 def test_adaquantfl_that_leaves_levels_of_its_bits_unused_is_called_so(make_run: MakeRun) -> None:
-    assert load_run(make_run("a", rounding="nearest")).label == "AdaQuantFL (nearest)"
-    assert load_run(make_run("b", rounding="down", precision="bf16")).label == "AdaQuantFL (down, bf16)"
-    assert load_run(make_run("c", "4bit", rounding="nearest")).label == "4-bit", "only the rule rounds"
+    assert load_run(make_run("a", **{"rule.rounding": "nearest"})).label == "AdaQuantFL (nearest)"
+    assert load_run(make_run("b", **{"rule.rounding": "down"}, precision="bf16")).label == "AdaQuantFL (down) (bf16)"
+    assert load_run(make_run("c", **{"rule.s0": 4})).label == "AdaQuantFL (s0 4)"
+    own = load_run(make_run("d", "4bit", quantizer={"name": "uniform", "norm": "linf"}, step="adam"))
+    assert own.label == "4-bit + uniform (linf) + adam"
 
 
 def test_a_torn_last_line_is_ignored(make_run: MakeRun) -> None:

@@ -81,7 +81,7 @@ def test_an_evaluation_goes_on_with_the_losses_that_came(small: Config, monkeypa
 
 
 def test_the_rule_looks_more_often_but_levels_count_where_every_method_looks(small: Config) -> None:
-    config = replace(small, interval=1.0, evaluate_every=3, rounds=5, target_loss=100.0)
+    config = replace(small, rule={"name": "adaquant", "interval": 1.0}, evaluate_every=3, rounds=5, target_loss=100.0)
     played = Played(config, 5)
     assert [line["round"] for line in played.lines if "loss" in line] == [3, 5]
     assert [line["round"] for line in played.lines if "test_accuracy" in line] == [3, 5]
@@ -112,7 +112,7 @@ def test_the_run_ends_at_the_target_or_at_its_rounds(small: Config) -> None:
 def test_a_round_that_is_interrupted_leaves_the_run_as_it_was(
     small: Config, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    config = replace(small, evaluate_every=1, quantizer="nearest", method="2bit")
+    config = replace(small, evaluate_every=1, quantizer="nearest", rule="2bit")
     played, clean = Played(config, 1), Played(config, 2)
     run, before = played.run, played.run.tree()
 
@@ -149,7 +149,7 @@ def test_a_client_that_fails_or_is_refused_is_named_in_the_history(small: Config
 
 def test_a_learning_rate_that_is_too_large_stops_the_run_with_a_sentence(small: Config, tmp_path: Path) -> None:
     with pytest.raises(aq.EngineError, match="lower the learning rate"):
-        loop.run(replace(small, eta=1e30, method="2bit"), tmp_path / "run")
+        loop.run(replace(small, eta=1e30, rule="2bit"), tmp_path / "run")
 
 
 def ruined(round: int, client: int, reply: Reply) -> Reply:
@@ -157,7 +157,7 @@ def ruined(round: int, client: int, reply: Reply) -> Reply:
 
 
 def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(small: Config, tmp_path: Path) -> None:
-    config = replace(small, method="cost-aware", rule_s0=1.0, survey_every=2, rounds=4, checkpoint_every=1)
+    config = replace(small, rule={"name": "cost-aware", "s0": 1.0, "every": 2}, rounds=4, checkpoint_every=1)
     connect = altered(LocalEngine, ruined)
     shown: list[str] = []
     whole = loop.run(

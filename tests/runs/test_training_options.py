@@ -42,12 +42,12 @@ def test_the_number_of_workers_does_not_matter(small: Config, tmp_path: Path, na
 
 
 def test_the_learning_rate_warms_up_and_falls_as_a_cosine() -> None:
-    config = Config(method="4bit", eta=0.2, eta_schedule="cosine", rounds=10, eta_warmup=3)
+    config = Config(rule="4bit", eta=0.2, eta_schedule="cosine", rounds=10, eta_warmup=3)
     rates = [config.learning_rate(k) for k in range(10)]
     assert rates[0] == pytest.approx(0.05)
     assert rates[5] == pytest.approx(0.1)
     assert all(a > b > 0 for a, b in pairwise(rates[3:]))
-    assert [Config(method="4bit", eta_warmup=1).learning_rate(k) for k in range(3)] == pytest.approx([0.05, 0.1, 0.1])
+    assert [Config(rule="4bit", eta_warmup=1).learning_rate(k) for k in range(3)] == pytest.approx([0.05, 0.1, 0.1])
 
 
 def test_a_cosine_run_cannot_be_made_longer(small: Config, tmp_path: Path) -> None:
@@ -95,8 +95,7 @@ def test_a_run_stops_when_the_validation_loss_no_longer_falls(small: Config, tmp
         ({"momentum": 1.0}, "below 1"),
         ({"prox": -1.0}, "prox = -1.0: it must be at least 0"),
         ({"eta_schedule": "cosine", "eta_decay": 0.9}, "eta_decay = 0.9 does not go with eta_schedule"),
-        ({"eta_warmup": 5}, "does not go with method = 'adaquant'"),
-        ({"eta_warmup": 5, "method": "4bit", "downlink": "lossy"}, "does not go with downlink = 'lossy'"),
+        ({"eta_warmup": 5}, "does not go with rule = 'adaquant'"),
         ({"early_stopping": 3}, "needs examples to validate on"),
         ({"device": "gpu"}, "device = 'gpu': use 'cpu'"),
     ],

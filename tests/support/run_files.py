@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
+
+from adaquantfl.training.methods import KINDS, as_table
 
 DIMENSION = 1_000_000
 VERSIONS = {"adaquantfl": "0.1.0", "numpy": "2.1.0"}
@@ -38,13 +41,15 @@ def write_run(
         "clients": 4,
         "eta": 0.1,
         "precision": "fp32",
-        "method": method,
-        "rounding": "power",
         "seed": seed,
-        **settings,
+        **{key: value for key, value in settings.items() if "." not in key and key not in KINDS},
     }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in config.items()]
-    (directory / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tables = {"rule": {"name": method, **({"rounding": "power"} if method == "adaquant" else {})}}
+    tables |= {key: as_table(value) for key, value in settings.items() if key in KINDS}
+    for key, value in settings.items():
+        if "." in key:
+            tables[key.partition(".")[0]][key.partition(".")[2]] = value
+    (directory / "config.toml").write_text(tomli_w.dumps({**config, **tables}), encoding="utf-8")
 
     if losses is None:
         losses = default_losses(method, seed)

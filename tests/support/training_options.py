@@ -7,5 +7,5 @@ from typing import Any
 TRAINING: dict[str, dict[str, Any]] = {
     "momentum": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.001, "clip_gradient": 1.0},
     "adamw": {"optimizer": "adamw", "eta": 0.002, "step": "adam", "eta_schedule": "cosine"},
-    "fedprox": {"prox": 0.5, "step": "nesterov", "server_eta": 0.5, "validation": 0.2},
+    "fedprox": {"prox": 0.5, "step": {"name": "nesterov", "eta": 0.5}, "validation": 0.2},
 }

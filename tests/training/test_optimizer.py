@@ -38,7 +38,7 @@ REFERENCES: dict[str, tuple[dict[str, Any], Build]] = {
 
 def small(**changes: Any) -> Config:
     settings = {"model": "mlp", "clients": 2, "tau": 4, "batch_size": 16, "loss_samples": 32, "workers": 1}
-    return load_config("demo", {**settings, "method": "4bit", **changes})
+    return load_config("demo", {**settings, "rule": "4bit", **changes})
 
 
 def trainer_of(config: Config) -> Trainer:

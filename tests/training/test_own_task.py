@@ -287,6 +287,6 @@ def test_late_goes_with_auto_and_other_methods_send_the_whole_model(tmp_path: Pa
     usual = config_for(path)
     assert (usual.method, usual.quantizer, usual.downlink) == ("auto", "fitted", "late")
     for method in ("adaquant", "4bit", "fp32"):  # float32 is plain FedAvg, and the paper's rule is the paper's
-        other = config_for(path, method=method)
+        other = config_for(path, rule=method)
         assert (other.quantizer, other.downlink) == ("uniform", "model")
-    assert config_for(path, method="fp32", downlink="late").downlink == "late"
+    assert config_for(path, rule="fp32", downlink="late").downlink == "late"

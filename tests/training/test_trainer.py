@@ -39,7 +39,7 @@ def trainer_of(config: Config) -> Trainer:
 
 
 def test_float32_is_plain_federated_averaging(small: Config) -> None:
-    config = replace(small, method="fp32")
+    config = replace(small, rule="fp32")
     played = Played(config, 2)
     trainer = played.engine.player.trainer
     sizes = np.array(trainer.examples)

@@ -23,8 +23,10 @@ class Setting:
 
     def config(self, task: FloorTask, seed: int, rounds: int) -> Config:
         """Of a run; patience is a tenth of float32's rounds, as DAdaQuant's authors have it."""
-        keys = {"method": "fp32", "downlink": "exact", **self.keys} if self.rival is None else {"method": "fp32"}
-        own = {"seed": seed, "rounds": rounds, "patience": max(1, task.rounds // 10)}
+        keys = {"rule": "fp32", "downlink": "exact", **self.keys} if self.rival is None else {"rule": "fp32"}
+        own: dict[str, Any] = {"seed": seed, "rounds": rounds}
+        if keys["rule"] == "dadaquant":
+            own["rule.patience"] = max(1, task.rounds // 10)
         return load_config(task.source, {**task.settings, **keys, **own})
 
     def rounds(self, config: Config) -> Iterator[loop.Line]:
@@ -40,30 +42,30 @@ CENTROID = {"quantizer": "centroid", "scope": "balanced"}
 
 
 def _rules(key: str, values: tuple[float, ...], keys: dict[str, Any]) -> tuple[Setting, ...]:
-    return tuple(Setting(f"{key} = {value:g}", {**keys, key: value}) for value in values)
+    return tuple(Setting(f"{key.removeprefix('rule.')} = {value:g}", {**keys, key: value}) for value in values)
 
 
 def _plain_step(eta: float) -> dict[str, float]:
     """A server step of eta times the update, without momentum."""
-    return {"server_eta": eta, "server_momentum": 0.0}
+    return {"step.eta": eta, "step.beta": 0.0}
 
 
 METHODS: dict[str, tuple[Setting, ...]] = {
     FLOAT32: (Setting("", rival=rivals.frames(rivals.float32)),),
-    OURS: (Setting("nothing set", {"method": "cost-aware", "quantizer": "centroid"}),),
-    DEFAULT: (Setting("nothing set", {"method": "auto", "downlink": "late"}),),
+    OURS: (Setting("nothing set", {"rule": "cost-aware", "quantizer": "centroid"}),),
+    DEFAULT: (Setting("nothing set", {"rule": "auto", "downlink": "late"}),),
     OUTER: tuple(
         Setting(
             f"outer step {eta:g}",
-            {"method": "auto", "error": 0.9, "downlink": "late", "step": "momentum"} | _plain_step(eta),
+            {"rule": "auto", "rule.error": 0.9, "downlink": "late", "step": "momentum"} | _plain_step(eta),
         )
         for eta in OUTER_STEPS
     ),
-    CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"method": "constant", **CENTROID}),
-    "AdaQuantFL": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "power"}),
+    CONSTANT: _rules("rule.s0", (0.25, 0.5, 1.0, 2.0), {"rule": "constant", **CENTROID}),
+    "AdaQuantFL": _rules("rule.s0", (1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "power"}),
     # The same paper bits with fewer levels, so fewer bytes per round on this wire.
-    "AdaQuantFL (nearest)": _rules("s0", (1, 2, 4, 8), {"method": "adaquant", "rounding": "nearest"}),
-    "DAdaQuant": _rules("rule_s0", (1, 2, 4, 8), {"method": "dadaquant"}),
+    "AdaQuantFL (nearest)": _rules("rule.s0", (1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "nearest"}),
+    "DAdaQuant": _rules("rule.s0", (1, 2, 4, 8), {"rule": "dadaquant"}),
     "FedPAQ": tuple(Setting(f"s = {s}", rival=rivals.frames(rivals.fedpaq(s))) for s in (1, 3, 15, 255)),
     "int8": (Setting("", rival=rivals.frames(rivals.int8)),),
     "EDEN": tuple(Setting(f"{bits} bit", rival=rivals.frames(rivals.eden(bits))) for bits in (1, 2, 3, 4)),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import Diverged, EngineError
 from ..runs.config import load_config, parse_override
-from ..training.own_files import short
+from ..runs.play import default_folder
 from .extras import require
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         )
     else:
         config = load_config(options.preset, changes)
-        out = options.out or Path("runs") / f"{Path(options.preset).stem}-{short(config.method)}-seed{config.seed}"
+        out = options.out or default_folder(options.preset, config)
         if not is_client(options.engine):
             check_task(config)
             preflight.check_free(out)
@@ -109,9 +109,9 @@ def methods(options: argparse.Namespace) -> int:
     from ..runs.methods import lines
 
     shown = {name: rule for name, rule in known_rules().items() if name not in BASELINES or name in ("1bit", "16bit")}
-    print("Rules (`method`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
+    print("Rules (`rule`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
     print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
-    print("\nQuantizers (`quantizer`; `norm` is l2 or linf where both are known):")
+    print("\nQuantizers (`quantizer`; `quantizer.norm` is l2 or linf where both are known):")
     print(lines((one.name, one.about, one.reference) for one in map(find, names())))
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     steps = [STEPS.find(name) for name in STEPS.names()]

@@ -23,7 +23,7 @@ _SOURCE_HELP = "the name of a preset, a TOML file of keys, or a task of your own
 
 EPILOG = """examples:
   adaquantfl run demo                                a first run on bundled data
-  adaquantfl run demo --set method=4bit --set seed=1
+  adaquantfl run demo --set rule=4bit --set seed=1
   adaquantfl run --resume runs/demo-adaquant-seed0   after an interruption
   adaquantfl compare demo --methods adaquant,2bit,4bit,8bit
   adaquantfl run my_task.py:task --set clients=4     your own model and data
@@ -81,7 +81,7 @@ def _command(
 def _add_run(to: Commands) -> None:
     about = "Train one configuration. The run's folder gets its configuration, history, model and summary."
     presets = f"Presets: {', '.join(preset_names())}. docs/configuration.md explains their keys."
-    example = "run demo --set method=4bit --set rounds=20 --out runs/first"
+    example = "run demo --set rule=4bit --set rounds=20 --out runs/first"
     run = _command(to, "run", commands.run, "train one configuration", about, example, presets)
     run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
     _add_set(run)
@@ -91,7 +91,7 @@ def _add_run(to: Commands) -> None:
         choices=ENGINES.names(),
         help="what carries the messages between server and clients (default: %(default)s)",
     )
-    _add_folder(run, "--out", "the run's folder (default: runs/PRESET-METHOD-seedN)")
+    _add_folder(run, "--out", "the run's folder (default: runs/PRESET-RULE-seedN)")
     _add_folder(run, "--resume", "resume the run in this folder from its last checkpoint")
     _add_quiet(run)
 

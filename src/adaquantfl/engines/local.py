@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ..protocol.server import Server
 from ..threads import cores
+from ..training.own_files import IN_MEMORY
 from ..training.settings import Settings
 from .base import Engine
 from .calls import Call
@@ -25,6 +26,8 @@ class LocalEngine(Engine):
     def __init__(self, config: Settings, crew: Crew | None = None) -> None:
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
+        if config.task.startswith(IN_MEMORY):
+            self.workers = 1  # no other process has the function
         self._crew = crew or Crew()
         self._stays = crew is not None
         self._pool = self._crew.pool(config, self.workers) if self.workers > 1 else None

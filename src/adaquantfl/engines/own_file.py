@@ -43,7 +43,7 @@ def as_here(config: Settings) -> Settings:
 def methods_here(values: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that a server sent, with this host's files of rules and quantizers, before any of them is run."""
     texts = [text.strip() for text in os.environ.get(METHODS_VARIABLE, "").split(",") if text.strip()]
-    here = {(file.path.name, file.name): file for file in (OwnFile.of(text, key="method") for text in texts)}
+    here = {(file.path.name, file.name): file for file in (OwnFile.of(text, key="rule") for text in texts)}
     found = dict(values)
     for key, file in named(values).items():
         if key == "task":
@@ -55,5 +55,5 @@ def methods_here(values: Mapping[str, Any]) -> dict[str, Any]:
                 "a server cannot choose which file runs here. Put the path of that file into its environment: "
                 f"{METHODS_VARIABLE}=FILE.py:CLASS, several separated by commas."
             )
-        found[key] = str(own)
+        found[key] = {**values[key], "name": str(own)} if isinstance(values[key], Mapping) else str(own)
     return found

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -22,7 +22,7 @@ from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
 from ..rules import Auto, Rule, Undo
-from ..runs.config import Config
+from ..training.methods import build
 from .averaging import averages as is_mean
 from .evaluation import seen, show
 from .fleet import Fleet, check_usable
@@ -102,7 +102,7 @@ class AdaQuantStrategy(Strategy):
         self.strategy = strategy
         self.refusals: dict[int, str] = {}
         if isinstance(rule, str):
-            rule = Config(method=rule, norm=settings.get("norm", "")).rule()
+            rule = cast(Rule, build("rule", {"name": rule}))
         mean = is_mean(strategy) if averages is None else averages
         inside = rule.rule if isinstance(rule, Undo) else rule
         downlink = downlink or ("late" if isinstance(inside, Auto) else "exact")

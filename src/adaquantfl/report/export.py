@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.columns import COLUMNS, flat
-from ..runs.records import RunRecord
+from ..runs.records import RunRecord, group_runs
 
 
 def history_csv(runs: Sequence[RunRecord], home: Path) -> str:
-    """One row per round; a run is named by its folder, seen from `home`.
+    """One row per round; a run is named by its folder, seen from `home`, its method as in tables and figures.
 
     The columns are `COLUMNS`, then those of the history that are not among them; `seconds.train` becomes
     seconds_train.
     """
     rows = [
-        {"run": run.seen_from(home), "method": run.method, "seed": run.seed} | flat(line)
-        for run in runs
+        {"run": run.seen_from(home), "method": label, "seed": run.seed} | flat(line)
+        for label, group in group_runs(runs).items()
+        for run in group
         for line in run.history
     ]
     there = {name for row in rows for name in row}

@@ -1,8 +1,7 @@
-"""The paper's figures 2 to 5 from run directories: loss, test accuracy and bits per element against bits sent.
+"""The paper's figures 2 to 5 from run directories: loss, test accuracy and bits per element against bytes sent.
 
-Several seeds of one method become their mean with a band
-from the lowest to the highest seed. Methods differ in colour, dash and marker, so that a grey print and a colour-blind
-reader can tell them apart.
+Several seeds of one method become their mean with a band from the lowest to the highest seed. Methods differ in colour,
+dash and marker, so that a grey print and a colour-blind reader can tell them apart.
 """
 
 import functools
@@ -78,7 +77,7 @@ RC: Any = {
 # 2 to 16 bits per element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
 # and the cheap methods would share the first tenth of it.
 _FAR_APART = 8
-NAMES = ("loss", "accuracy", "bits", "wire", "overview")
+NAMES = ("loss", "accuracy", "bits", "paper", "overview")
 
 
 def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
@@ -88,7 +87,9 @@ def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
     out_dir.mkdir(parents=True, exist_ok=True)
     paths = []
     measure = measure_of_test(runs)
-    for name in (name for name in NAMES if name != "accuracy" or measure is not None):
+    absent = {"accuracy"} if measure is None else set()
+    absent |= set() if any("paper_bits" in run.history[-1] for run in runs if run.history) else {"paper"}
+    for name in (name for name in NAMES if name not in absent):
         picture = figure(name, runs)
         stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
         options: dict[str, dict[str, Any]] = {"png": {"dpi": 180}, "pdf": {"metadata": {"CreationDate": None}}}
@@ -110,16 +111,17 @@ def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
     if not any(run.history for run in runs):
         raise DataError("There is no finished round to draw; wait for the first one or give another run directory.")
     measured = [measure] if (measure := measure_of_test(runs)) else []
+    levels = ["bits_per_element"] if any(run.final("bits_per_element") is not None for run in runs) else []
     panels = {
         "accuracy": measured,
-        "bits": ["bits_per_element", "s"],
-        "overview": ["loss", *measured, "bits_per_element"],
+        "bits": [*levels, "s"],
+        "overview": ["loss", *measured, *(levels or ["s"])],
     }.get(name, ["loss"])
     if not panels:
         raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
     wide = name == "overview"
     rows, columns = (1, len(panels)) if wide else (len(panels), 1)
-    x = "wire_bytes_up" if name == "wire" else "paper_bits"
+    x = "paper_bits" if name == "paper" else "wire_bytes_up"
     with matplotlib.rc_context(RC):
         layout = ConstrainedLayoutEngine(wspace=0.05 if wide else 0.0)
         size = (13.0 * columns / 3, 4.4) if wide else (6.4, 2.2 + 2.1 * rows)
@@ -156,7 +158,9 @@ def _spare(taken: Collection[Style]) -> Iterator[Style]:
 
 def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None = None) -> None:
     """Draw `key` against `x` for each method, on one pair of axes."""
-    groups = {label: group for label, group in group_runs(runs).items() if any(run.history for run in group)}
+    drawn = [run for run in runs if run.history and x in run.history[-1]]
+    groups = {label: [run for run in group if run in drawn] for label, group in group_runs(runs).items()}
+    groups = {label: group for label, group in groups.items() if group}
     totals = [max(float(run.history[-1][x]) for run in group if run.history) for group in groups.values()]
     scale: XScale = xscale or ("log" if max(totals) > _FAR_APART * max(min(totals), 1.0) else "linear")
     # Along a logarithmic axis the unit suits the middle, or most ticks would be 0.00-something.

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..runs.columns import COLUMNS
 from ..runs.records import RunRecord, differing_settings, group_runs
-from .tables import EXPERIMENT, Measure, Table, amount, bits_table, measures, times, told_apart
+from .tables import EXPERIMENT, Measure, Table, amount, bits_table, times, told_apart
 
 
 def headline(runs: Sequence[RunRecord]) -> str:
@@ -17,7 +17,7 @@ def headline(runs: Sequence[RunRecord]) -> str:
     if clashing := [key for key in differing_settings(runs) if key in EXPERIMENT]:
         return f"These runs differ in their {' and '.join(clashing)}, so their bits are not compared here."
     groups = group_runs(runs)
-    measure = next((name for name in ("wire_bytes_up", "paper_bits") if name in measures(runs)), "paper_bits")
+    measure = "wire_bytes_up"
     table = bits_table(runs, measure=measure)
     ours = [name for name, group in groups.items() if group[0].method == "adaquant"]
     reached = {level: _complete(table, place) for place, level in enumerate(table.levels)}
@@ -42,7 +42,7 @@ def _verdict(
     sent = reached[level]
     cheapest = min(sent, key=lambda name: sent[name])
     unsure = [name for name in sent if name != cheapest and _sent_before(groups[name], level, measure) < sent[cheapest]]
-    what = "uplink of all clients" if measure == "wire_bytes_up" else "uplink per client, by the paper's formula"
+    what = "uplink of all clients"
     seeds = f", mean of {len(groups[cheapest])} seeds" if len(groups[cheapest]) > 1 else ""
     if unsure:
         ranges = [

@@ -24,7 +24,7 @@ from .page_data import embedded, plot_data, plots
 
 _SCRIPTS = ("numbers.js", "series.js", "zoom.js", "save.js", "plot.js", "page.js")
 _SHARED = (
-    "task", "dataset", "model", "partition", "clients", "clients_per_round", "rounds", "tau", "eta", "batch_size", "s0",
+    "task", "dataset", "model", "partition", "clients", "clients_per_round", "rounds", "tau", "eta", "batch_size",
     "evaluate_every",
 )  # fmt: skip
 _MOST_VALUES = 6  # of a setting, in its chip
@@ -48,7 +48,9 @@ def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
             "title": escape(_title(runs)),
             "headline": escape(headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
-            "targets": "\n".join(_target_table(runs, measure) for measure in ("wire_bytes_up", "paper_bits")),
+            "targets": "\n".join(
+                _target_table(runs, measure) for measure in tables.measures(runs) if measure != "round"
+            ),
             "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
             "totals": _runs_table(runs, names),
             "runs": "\n".join(_run(run, names[run.path], home) for run in runs),
@@ -82,12 +84,11 @@ def _title(runs: Sequence[RunRecord]) -> str:
 
 def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
     """What the runs share, and every setting in which they differ, with all its values."""
-    adaptive = any(run.method == "adaquant" for run in runs)
     differing = [*differing, *(["precision"] if len({run.config.get("precision") for run in runs}) > 1 else [])]
     chips = [
         f"<li>{escape(_chip(key, runs[:1]))}</li>"
         for key in _SHARED
-        if runs and runs[0].config.get(key) not in (None, "", 0) and key not in differing and (key != "s0" or adaptive)
+        if runs and runs[0].config.get(key) not in (None, "", 0) and key not in differing
     ]
     chips.append(f"<li>seeds: {len({run.seed for run in runs})}</li>")
     chips += [f'<li class="differs">{escape(_chip(key, runs))}</li>' for key in differing]
@@ -111,9 +112,7 @@ def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
 def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
     """The last values of each run: the columns that have a head, where a run measured them."""
     shown = [
-        column
-        for name, column in COLUMNS.items()
-        if column.head and (column.x or any(run.final(name) is not None for run in runs))
+        column for name, column in COLUMNS.items() if column.head and any(run.final(name) is not None for run in runs)
     ]
     rows = []
     for run in runs:

@@ -29,7 +29,10 @@ _PLOTS: _Plots = {
     "levels": (("s",), {}),
     "bits": (("bits_per_element",), {}),
     "traffic": (("up_a_round", "down_a_round"), {"title": "Bytes per round, all clients"}),
-    "wire": (("wire_bits",), {"title": "Wire against formula", "x": "paper_bits", "logX": True, "diagonal": True}),
+    "wire": (
+        ("wire_bits",),
+        {"title": "Wire against formula", "x": "paper_bits", "logX": True, "diagonal": True, "optional": True},
+    ),
 }  # fmt: skip
 _DASH_UNIT = 1.7  # matplotlib's dashes are in line widths, SVG's in pixels
 
@@ -40,7 +43,9 @@ def plots() -> list[dict[str, Any]]:
     listed = {name for names, _ in _PLOTS.values() for name in names}
     alone: _Plots = {name: ((name,), {}) for name, column in columns.items() if not column.x and name not in listed}
     axes = [_axis(column) for column in sorted(columns.values(), key=lambda column: column.x) if column.x]
-    by_formula = [axes[0] | {"label": "Bits by the paper's formula, one client"}]
+    by_formula = [
+        axis | {"label": "Bits by the paper's formula, one client"} for axis in axes if axis["key"] == "paper_bits"
+    ]
     return [
         {
             "name": name,
@@ -152,7 +157,7 @@ def _with_totals(history: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         seconds += row.get("seconds.round", 0.0) + row.get("seconds.evaluate", 0.0)
         bits += 8 * (row["wire_bytes_up"] - sent) / max(1, row.get("clients", 1))
         sent = row["wire_bytes_up"]
-        rows.append({**row, "seconds": seconds or None, "wire_bits": bits})
+        rows.append({**row, "seconds": seconds or None, "wire_bits": bits if "paper_bits" in row else None})
     return rows
 
 

@@ -60,10 +60,11 @@ def download() -> Iterator[Callable[[str, int, int], None]]:
 def closing_line(summary: dict[str, Any], out: Path) -> str:
     """A finished run in two lines."""
     measured = _measured(summary["final_loss"], summary["final_accuracy"], summary.get("final_test_loss"))
+    bits = summary["paper_bits"]
+    formula = "" if bits is None else f" (by the paper's formula {value_text('paper_bits', bits)} each)"
     return (
-        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: {', '.join(measured)}; "
-        f"a client sent {value_text('paper_bits', summary['paper_bits'])} by the paper's formula, all clients together "
-        f"{value_text('wire_bytes_up', summary['wire_bytes_up'])}.\nThe record is in {out}"
+        f"{summary['rounds']} rounds in {summary['seconds']:.0f} s: {', '.join(measured)}; all clients together sent "
+        f"{value_text('wire_bytes_up', summary['wire_bytes_up'])}{formula}.\nThe record is in {out}"
     )
 
 
@@ -73,7 +74,7 @@ def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     latest = state.latest
     levels = "—" if s is None else f"{s:.3g}" if s < 100 else f"{s:.0f}"
     shown = [*_measured(latest.loss, latest.accuracy, latest.test_loss), f"s {levels}"]
-    shown.append(f"sent {value_text('paper_bits', state.ledger.paper_bits)}")
+    shown.append(f"sent {value_text('wire_bytes_up', state.ledger.wire_bytes_up)}")
     return "  ".join([*shown, "taken back"] if line and line.get("undone") else shown)
 
 

@@ -1,7 +1,8 @@
 """How much each method sent to reach a training loss, as one small table that prints in three ways.
 
-Two measures: `paper_bits`, the uplink of one client by the paper's formula, and `wire_bytes_up`, the bytes
-that all clients together really sent. Ratios are to AdaQuantFL: 3.2x means 3.2 times what AdaQuantFL sent.
+Two measures: `wire_bytes_up`, the bytes that all clients together really sent, and `paper_bits`, the uplink of one
+client by the paper's formula, for runs of the paper's quantizer only. Ratios are to AdaQuantFL: 3.2x means 3.2 times
+what AdaQuantFL sent.
 """
 
 import csv
@@ -108,15 +109,21 @@ def loss_levels(runs: Sequence[RunRecord], most: int = 6) -> list[float]:
 
 
 def measures(runs: Sequence[RunRecord]) -> list[Measure]:
-    """The measures that every run has."""
+    """The measures that some run has, bytes first."""
     known = sorted((column for column in COLUMNS.values() if column.caption), key=lambda column: column.x)
-    return [column.name for column in known if all(column.name in run.history[-1] for run in runs if run.history)]
+    return [column.name for column in known if having(runs, column.name)]
+
+
+def having(runs: Sequence[RunRecord], name: str) -> list[RunRecord]:
+    """The runs whose history has this column."""
+    return [run for run in runs if not run.history or name in run.history[-1]]
 
 
 def bits_table(
-    runs: Sequence[RunRecord], levels: Sequence[float] | None = None, measure: Measure = "paper_bits"
+    runs: Sequence[RunRecord], levels: Sequence[float] | None = None, measure: Measure = "wire_bytes_up"
 ) -> Table:
-    """One row a method (its seeds averaged), one column a loss level."""
+    """One row a method (its seeds averaged), one column a loss level; methods that have the measure."""
+    runs = having(runs, measure)
     chosen = tuple(loss_levels(runs) if levels is None else sorted(levels, reverse=True))
     groups = group_runs(runs)
     sent = {name: [_sent(group, level, measure) for level in chosen] for name, group in groups.items()}

@@ -13,6 +13,22 @@ from .headline import headline
 from .page import write_report
 
 
+def report(runs: Sequence[str | Path | records.RunRecord], out: str | Path | None = None) -> Path:
+    """Write figures, tables, the history as CSV and the page of runs, and return the page's path.
+
+    Args:
+        runs: Records, folders of runs, or folders of such folders, all of one task.
+        out: Where to write. By default the first run's folder.
+
+    Returns:
+        The path of report.html.
+    """
+    folders = [one.path if isinstance(one, records.RunRecord) else Path(one) for one in runs]
+    folder = Path(out) if out is not None else folders[0]
+    write_all(folders, folder)
+    return folder / "report.html"
+
+
 def write_all(
     folders: Sequence[Path],
     out: Path,

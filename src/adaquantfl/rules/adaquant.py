@@ -45,7 +45,7 @@ class AdaQuant(Rule):
     s0: int = 2
     interval: float = 16.0
     guard: bool = True
-    rounding: str = "nearest"
+    rounding: str = "power"
     name = "adaquant"
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ class Column:
         return f"{self.label} (%)" if self.unit == "%" else self.label
 
 
-_LOSSY, _COST_AWARE = '`downlink = "lossy"`', '`method = "cost-aware"`'
+_LOSSY, _COST_AWARE = '`downlink = "lossy"`', '`rule = "cost-aware"`'
 
 _ALL = (
     Column("round", "The number of the round, from 1.", summary="rounds",
@@ -71,10 +71,10 @@ _ALL = (
            section="`validation`", summary="final_validation_loss", initial="initial_validation_loss",
            scalar="loss/validation", label="Validation loss"),
     Column("undone", "True where the rule restored an earlier model and the round's update was dropped.",
-           section=f"{_COST_AWARE} or `undo_always`", summary="undone_rounds", over_run="total"),
+           section=f"{_COST_AWARE} or `undo`", summary="undone_rounds", over_run="total"),
     Column("harm", "The share of the loss that the noise of the round adds, where it was surveyed.",
            unit="%", section=_COST_AWARE, scalar="quantization/harm", label="Harm of the noise", scale="linear"),
-    Column("paper_bits", "Uplink bits of one client by the paper's formula, since the start.",
+    Column("paper_bits", "Uplink bits of one client by the paper's formula, since the start; of the paper's quantizer.",
            unit="b", summary="paper_bits", scalar="traffic/paper_bits", label="Bits sent by one client", x=2,
            caption="Bits to reach a training loss: uplink of one client by the paper's formula",
            head="bits per client"),
@@ -108,6 +108,7 @@ _ALL = (
 )  # fmt: skip
 
 COLUMNS = {column.name: column for column in _ALL}
+FORMULA = ("paper_bits", "bits_per_element")  # only for runs that the paper's formula describes
 
 
 def flat(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import tomli_w
 
 from .. import checkpoint
 from ..errors import CheckpointError
-from ..training.own_files import OwnFile, as_written, named
+from ..training.own_files import OwnFile, as_written, named, without_folder
 from . import model_file
-from .config import Config, load_config
+from .config import RESUMABLE, Config, load_config
 from .preflight import check_free
 
 if TYPE_CHECKING:
@@ -54,36 +54,48 @@ class RunDirectory:
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
-        """Take up an interrupted run: its configuration, and its state unless it must start over."""
+        """Read an interrupted run: its configuration, and its state unless it must start over. Nothing is changed."""
         if not self.is_run:
             raise CheckpointError(
                 f"{self.path} holds no run (no config.toml). Name the run's folder, the one given with --out."
             )
         self._acquire()
-        config = load_config(self.path / "config.toml", changes)
+        before, config = (load_config(self.path / "config.toml", some) for some in ({}, changes))
         saved = checkpoint.load(self.path / "checkpoint")
         done = int(saved["run"]["round"]) if saved else 0
+        if saved:
+            self._check_unedited(before, saved["config"])
         if config.rounds < done:
             raise CheckpointError(
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
-        if config.rounds != load_config(self.path / "config.toml").rounds:
-            for key in ("method", "eta_schedule"):
-                if getattr(config, key) == "cosine":
-                    raise CheckpointError(
-                        f"{key} = 'cosine' goes over all rounds: another number of them changes those that are done."
-                    )
-        if changes:
-            self._write_config(config)
-        self._cut_history(done)
-        self._history = (self.path / "history.jsonl").open("a", encoding="utf-8")
+        if config.rounds != before.rounds and config.eta_schedule == "cosine":
+            raise CheckpointError(
+                "eta_schedule = 'cosine' goes over all rounds: another number of them changes those that are done."
+            )
+        self._check_history(done)
         return config, saved
 
-    def reopen(self) -> None:
-        """The run is resumed: what was said of its end no longer holds."""
+    def _check_unedited(self, config: Config, began: Mapping[str, Any]) -> None:
+        """Refuse a config.toml that was edited by hand: the rounds that are done would not be those it describes."""
+        for key, value in described(config).items():
+            if key not in RESUMABLE and value != began.get(key):
+                raise CheckpointError(
+                    f"{self.path / 'config.toml'} has {key} = {value!r}, but the rounds so far were played with "
+                    f"{key} = {began.get(key)!r}. Put that back, or start a new run with the new value."
+                )
+
+    def reopen(self, config: Config, rounds: int) -> None:
+        """Resume the run here, after `rounds` rounds: what was said of its end no longer holds."""
+        self._write_config(config)
+        path = self.path / "history.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        if len(lines) > rounds:  # later rounds, and a torn last line, are played again
+            self._write("history.jsonl", "".join(lines[:rounds]))
         for name in ("summary.json", model_file.FILE):
             (self.path / name).unlink(missing_ok=True)
+        self._history = path.open("a", encoding="utf-8")
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a round to the history; it is there for other processes at once."""
@@ -136,11 +148,10 @@ class RunDirectory:
                 f"Another process is working on {self.path}. Wait for it, or stop it first."
             ) from None
 
-    def _cut_history(self, rounds: int) -> None:
-        """Keep the lines of the first `rounds` rounds: later ones, and a torn last one, are played again."""
+    def _check_history(self, rounds: int) -> None:
         path = self.path / "history.jsonl"
         try:
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         except UnicodeDecodeError:
             raise CheckpointError(f"{path} is not text: it is damaged. Put it back from a copy.") from None
         if len(lines) < rounds:
@@ -148,8 +159,6 @@ class RunDirectory:
                 f"{path} has {len(lines)} rounds, but the checkpoint is at round {rounds}: lines were removed. "
                 "Put the history back, or remove the folder and run again."
             )
-        if len(lines) > rounds:
-            self._write("history.jsonl", "".join(lines[:rounds]))
 
     def _write_config(self, config: Config) -> None:
         self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
@@ -163,6 +172,15 @@ class RunDirectory:
         temporary = self.path / f"{name}.tmp"
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, self.path / name)
+
+
+def described(config: Config) -> dict[str, Any]:
+    """The configuration as a checkpoint keeps it: own files by their names, wherever the run's folder is now."""
+    values = config.to_dict()
+    for key in named(values):
+        value = values[key]
+        values[key] = {**value, "name": without_folder(value["name"])} if key != "task" else without_folder(value)
+    return values
 
 
 def _plain(value: Any) -> Any:

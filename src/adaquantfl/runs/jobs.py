@@ -33,9 +33,9 @@ def plan(preset: str, methods: Sequence[Method], seeds: int, changes: Mapping[st
     """The runs of a comparison; every configuration is checked."""
     if not methods or seeds < 1:
         raise ConfigError("A comparison needs at least one method and one seed.")
-    for key in ("method", "seed"):
+    for key, option in {"rule": "--methods", "seed": "--seeds"}.items():
         if key in changes:
-            raise ConfigError(f"--set {key} does not go with compare: use --{key}s.")
+            raise ConfigError(f"--set {key} does not go with compare: use {option}.")
     return [
         Job(load_config(preset, {**changes, **method.settings, "seed": seed}), out / method.folder / f"seed-{seed}")
         for seed in range(seeds)

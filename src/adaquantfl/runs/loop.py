@@ -17,10 +17,10 @@ from ..engines.evaluation import Evaluation
 from ..errors import Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
-from ..training import own_files, own_methods, partitions
+from ..training import methods, own_files, partitions
 from . import columns, tracking
 from .config import Config, load_config
-from .directory import RunDirectory
+from .directory import RunDirectory, described
 from .preflight import check_changes, check_free
 
 if TYPE_CHECKING:
@@ -90,7 +90,12 @@ class Run:
 
     def tree(self) -> dict[str, Any]:
         """All that it takes to resume after the last complete round, where that is `resumable`."""
-        return {"run": asdict(self.state), "server": self.server.state(), "clients": self._clients}
+        return {
+            "run": asdict(self.state),
+            "server": self.server.state(),
+            "clients": self._clients,
+            "config": described(self.config),
+        }
 
     @property
     def resumable(self) -> bool:
@@ -114,7 +119,7 @@ class Run:
         """
         state, server = self.state, self.server.current
         try:
-            with own_methods.blamed_round(state.round + 1):
+            with methods.blamed_round(state.round + 1):
                 line = self._evaluate(self._exchange())
             clients: dict[str, Any] | None = {}
             if self.server.current.asked:  # clients leave something out, or did
@@ -147,6 +152,8 @@ class Run:
             server_seconds += time.perf_counter() - arrived
         closing = time.perf_counter()
         line = server.close().facts
+        if not config.by_formula:
+            line = {name: value for name, value in line.items() if name not in columns.FORMULA}
         ended = time.perf_counter()
         server_seconds += ended - closing
         state = self.state
@@ -207,7 +214,8 @@ class Run:
 
 def _reached(state: RunState, found: Evaluation, config: Config) -> dict[str, dict[str, int]]:
     targets, ledger = dict(state.targets), state.ledger
-    sent = {name: getattr(ledger, name) for name in ("paper_bits", "wire_bytes_up", "wire_bytes_down")}
+    sent = {name: getattr(ledger, name) for name in ("wire_bytes_up", "wire_bytes_down")}
+    sent |= {"paper_bits": ledger.paper_bits} if config.by_formula else {}
     for level in sorted({*LOSS_LEVELS, config.target_loss} - {0.0}, reverse=True):
         if found.loss <= level and f"{level:g}" not in targets:
             targets[f"{level:g}"] = {"round": state.round, **sent}
@@ -283,7 +291,7 @@ def resume(
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:
             run = Run(config, engine, saved)
-            directory.reopen()
+            directory.reopen(config, run.state.round)
             return _play(run, directory, observer, saved=state.round if state else -1)
         finally:
             engine.close()

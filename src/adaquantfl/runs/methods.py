@@ -6,7 +6,7 @@ Examples:
     adaquant+lattice                        its rule, another quantizer
     my_rule.py:MyRule                       a rule of your own; a quantizer of your own likewise
     2bit+rotated@dense                      a fixed level, another quantizer, one codec
-    cost-aware[rule_s0=0.5,scope=whole]     further keys of the configuration
+    adaquant[rule.s0=4,scope=whole]         further keys of the configuration
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError
-from ..names import unknown
-from ..rules.registry import methods
+from ..training.methods import find
 from ..training.own_files import names_file
 from .config import parse_override
 
@@ -39,8 +38,8 @@ class Method:
     def folder(self) -> str:
         """The name as a folder's: letters, digits and a few signs.
 
-        >>> parse("cost-aware[rule_s0=0.5]").folder
-        'cost-aware-rule_s0-0.5'
+        >>> parse("adaquant[rule.s0=4]").folder
+        'adaquant-rule.s0-4'
         """
         without_folders = re.sub(r"[^+@\[\]]*/", "", self.name)  # of files of the user's own
         return re.sub(r"[^A-Za-z0-9_.+@-]+", "-", without_folders).strip("-")
@@ -49,8 +48,8 @@ class Method:
 def parse_list(text: str) -> list[Method]:
     """The methods of `--methods`, each once.
 
-    >>> [method.name for method in parse_list("adaquant, 2bit[s0=1,scope=whole],adaquant")]
-    ['adaquant', '2bit[s0=1,scope=whole]']
+    >>> [method.name for method in parse_list("adaquant, 2bit[tau=1,scope=whole],adaquant")]
+    ['adaquant', '2bit[tau=1,scope=whole]']
     """
     names = (name.strip() for name in _COMMA.split(text))
     return [parse(name) for name in dict.fromkeys(names) if name]
@@ -60,16 +59,16 @@ def parse(name: str) -> Method:
     """A method by its name.
 
     >>> parse("adaquant+lattice@dense").settings
-    {'method': 'adaquant', 'quantizer': 'lattice', 'codec': 'dense'}
+    {'rule': 'adaquant', 'quantizer': 'lattice', 'codec': 'dense'}
     """
     found = _NAME.fullmatch(name)
     if found is None:
         raise ConfigError(
             f"The method {name!r} is not RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]. 'adaquantfl methods' lists them."
         )
-    if not names_file(found["rule"]) and found["rule"] not in methods():
-        raise ConfigError(unknown("method", found["rule"], methods()))
-    settings: dict[str, Any] = {"method": found["rule"]}
+    if not names_file(found["rule"]):
+        find("rule", {"name": found["rule"]})
+    settings: dict[str, Any] = {"rule": found["rule"]}
     settings |= {key: found[key] for key in ("quantizer", "codec") if found[key]}
     for item in (found["keys"] or "").split(","):
         if item.strip():

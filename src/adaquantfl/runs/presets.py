@@ -12,8 +12,6 @@ from ..errors import ConfigError
 from ..names import unknown
 from .config_checks import bare_word
 
-RETIRED = ("brake",)  # keys of earlier versions that a file may still have; they mean nothing now
-
 
 def preset_names() -> list[str]:
     """The presets that ship with the package."""
@@ -39,7 +37,7 @@ def read_toml(source: str | Path) -> dict[str, Any]:
             + " A file of your own ends in .toml; a task of your own is FILE.py:FUNCTION."
         )
     try:
-        return {key: value for key, value in tomllib.loads(text).items() if key not in RETIRED}
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"at line (\d+)", str(error))
         line = text.splitlines()[int(place[1]) - 1] if place else ""

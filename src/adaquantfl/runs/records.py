@@ -10,19 +10,18 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from ..rules.registry import methods
+from ..errors import ConfigError, DataError, TaskError
 from ..training import own_files
-from .columns import COLUMNS
+from ..training.methods import KINDS, build, defaults_of
+from .columns import COLUMNS, FORMULA
 from .config import Config
-from .presets import RETIRED
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +32,7 @@ DEPTH = 2  # of the folders that are searched for runs: OUT/METHOD/SEED
 Floats = NDArray[np.float64]
 
 # Settings that say which run of an experiment this is, or how fast it goes, but not what is being compared.
-_NOT_COMPARED = frozenset({"method", "seed", "precision", "workers", "checkpoint_every", "engine", "tracking"})
+_NOT_COMPARED = frozenset({"seed", "precision", "workers", "checkpoint_every", "engine", "tracking"})
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,19 @@ class RunRecord:
     history: list[dict[str, Any]]
     summary: dict[str, Any] | None
 
+    def __repr__(self) -> str:
+        """One line: the method, the seed, how far it is and where.
+
+        >>> RunRecord(Path("runs/mine"), {"rule": {"name": "4bit"}}, [], None)
+        RunRecord(4-bit, seed 0, round 0 (unfinished), runs/mine)
+        """
+        far = f"round {self.rounds}" + ("" if self.finished else " (unfinished)")
+        return f"RunRecord({self.label}, seed {self.seed}, {far}, {self.path})"
+
     @property
     def method(self) -> str:
-        return str(self.config["method"])
+        """The name of the rule."""
+        return str(self.config["rule"]["name"])
 
     @property
     def seed(self) -> int:
@@ -55,22 +64,41 @@ class RunRecord:
 
     @property
     def label(self) -> str:
-        """The method as a reader knows it: "AdaQuantFL", "4-bit", "cost-aware + centroid", "float32 (bf16)".
+        """The method as a reader knows it, the same in every file and figure: "AdaQuantFL", "4-bit + eden (linf)".
 
-        AdaQuantFL without a note uses all levels of its bits, as in the docs; another rounding of s is named.
+        It depends on this run alone. Whatever differs from the default of the rule, the quantizer or the server step is
+        part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)", "float32 (bf16)".
         """
-        entry = methods().get(self.method)
-        usual = entry.quantizer if entry else "uniform"
-        quantizer = self.config.get("quantizer") or usual
-        name = method_label(self.method) + ("" if quantizer == usual else f" + {own_files.short(quantizer)}")
-        rounding, precision = self.setting("rounding"), self.config.get("precision")
-        notes = [rounding] if self.method == "adaquant" and rounding != "power" else []
-        notes += ["bf16"] if precision == "bf16" else []
-        return f"{name} ({', '.join(notes)})" if notes else name
+        parts = [_with_notes(method_label(self.method), self._notes("rule"))]
+        quantizer, usual = self._name("quantizer", "uniform"), _usual_quantizer(self.method)
+        if quantizer != usual or self._notes("quantizer"):
+            parts.append(_with_notes(own_files.short(quantizer), self._notes("quantizer")))
+        if self._name("step", "sum") != "sum":
+            parts.append(_with_notes(own_files.short(self._name("step", "sum")), self._notes("step")))
+        return _with_notes(" + ".join(parts), ["bf16"] if self.config.get("precision") == "bf16" else [])
+
+    @property
+    def by_formula(self) -> bool:
+        """Whether the paper's formula counts what was sent: only for its own quantizer, and for float32."""
+        return self._name("quantizer", "uniform") == "uniform" or self.method == "fp32"
+
+    def _name(self, key: str, usual: str) -> str:
+        return str(self.config.get(key, {}).get("name", usual))
+
+    def _notes(self, key: str) -> list[str]:
+        """The settings of a method that differ from its defaults, in words."""
+        table = self.config.get(key, {})
+        try:
+            defaults = defaults_of(key, table) if table else {}
+        except ConfigError:  # of a package or a version that is not here
+            defaults = {}
+        different = {name: value for name, value in table.items() if name in defaults and value != defaults[name]}
+        return [f"{value}" if isinstance(value, str) else f"{name} {value}" for name, value in different.items()]
 
     def setting(self, key: str) -> Any:
         """A key of its configuration; a run of an earlier version has the default of a key that was added later."""
-        return self.config.get(key, getattr(Config, key, "unset"))
+        table, dot, inner = key.partition(".")
+        return self.config.get(table, {}).get(inner) if dot else self.config.get(key, getattr(Config, key, "unset"))
 
     def seen_from(self, home: Path) -> str:
         """Its folder relative to `home`: that holds on another machine too, and tells nobody about this one."""
@@ -100,22 +128,17 @@ class RunRecord:
 
         return load_model(self.path)
 
-    def series(self, key: str, x: str = "paper_bits") -> tuple[Floats, Floats]:
+    def series(self, key: str, x: str = "wire_bytes_up") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
         start = (self.summary or {}).get(COLUMNS[key].initial) if key in COLUMNS else None
         points = [] if start is None else [(0.0, float(start))]
-        points += [(float(line[x]), float(line[key])) for line in self._measured(key)]
+        points += [(float(line[x]), float(line[key])) for line in self._measured(key) if line.get(x) is not None]
         table = np.array(points, dtype=np.float64).reshape(-1, 2)
         return table[:, 0], table[:, 1]
 
     @property
     def rounds(self) -> int:
         return int(self.history[-1]["round"]) if self.history else 0
-
-    def bits_to_loss(self, target: float, key: str = "loss") -> tuple[int, int, int] | None:
-        """(round, paper_bits, wire_bytes_up) at the first round that measured `key` at or below `target`, or None."""
-        line = self.reached(target, key)
-        return None if line is None else (int(line["round"]), int(line["paper_bits"]), int(line["wire_bytes_up"]))
 
     def reached(self, target: float, key: str = "loss") -> dict[str, Any] | None:
         """The first round's line that measured `key` at or below `target`."""
@@ -153,6 +176,17 @@ def method_label(method: str) -> str:
     return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, own_files.short(method))
 
 
+def _with_notes(name: str, notes: Sequence[str]) -> str:
+    return f"{name} ({', '.join(notes)})" if notes else name
+
+
+def _usual_quantizer(method: str) -> str:
+    try:
+        return str(build("rule", {"name": method}).usual_quantizer)
+    except (ConfigError, DataError, TaskError):
+        return "uniform"
+
+
 def load_run(directory: Path | str) -> RunRecord:
     """Read one run directory, or raise DataError with what is missing or damaged."""
     path = Path(directory)
@@ -168,13 +202,24 @@ def load_run(directory: Path | str) -> RunRecord:
         config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
-    config = {key: value for key, value in config.items() if key not in RETIRED}
-    if not isinstance(config.get("method"), str):
-        raise DataError(f'{path / CONFIG} names no method; expected a line such as method = "adaquant".')
-    for key in own_files.KEYS:
-        if key in config:
-            config[key] = own_files.without_folder(str(config[key]))
-    return RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
+    for key in KINDS:
+        if isinstance(config.get(key), str):
+            config[key] = {"name": config[key]}
+        if "name" in config.get(key, {}):
+            config[key] = {**config[key], "name": own_files.without_folder(str(config[key]["name"]))}
+    if "name" not in config.get("rule", {}):
+        raise DataError(f'{path / CONFIG} names no rule; expected a table [rule] with a name, such as "adaquant".')
+    if "task" in config:
+        config["task"] = own_files.without_folder(str(config["task"]))
+    record = RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
+    return record if record.by_formula else _without_formula(record)
+
+
+def _without_formula(record: RunRecord) -> RunRecord:
+    """The record without the paper's bits, which its formula gives for the paper's quantizer only."""
+    history = [{key: value for key, value in line.items() if key not in FORMULA} for line in record.history]
+    empty = {COLUMNS[name].summary: None for name in FORMULA}
+    return replace(record, history=history, summary=record.summary and {**record.summary, **empty})
 
 
 def find_runs(
@@ -251,8 +296,12 @@ def measure_of_test(runs: Sequence[RunRecord]) -> str | None:
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
     """The settings that are not the same in all runs, apart from the method, its precision and the seed."""
-    keys = sorted({key for run in runs for key in run.config} - _NOT_COMPARED)
-    return [key for key in keys if len({repr(run.setting(key)) for run in runs}) > 1]
+    keys = {key for run in runs for key in run.config} - _NOT_COMPARED - {*KINDS}
+    for kind in KINDS:
+        tables = [run.config.get(kind, {}) for run in runs]
+        if len({table.get("name") for table in tables}) == 1:  # settings of different methods are not comparable
+            keys |= {f"{kind}.{name}" for table in tables for name in table}
+    return [key for key in sorted(keys) if len({repr(run.setting(key)) for run in runs}) > 1]
 
 
 def _order(run: RunRecord) -> tuple[int, str, int, str]:
@@ -285,8 +334,8 @@ def read_history(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             line = json.loads(raw)
-            if not (isinstance(line, dict) and {"round", "paper_bits", "wire_bytes_up"} <= line.keys()):
-                raise ValueError("it is not an object with round, paper_bits and wire_bytes_up")
+            if not (isinstance(line, dict) and {"round", "wire_bytes_up"} <= line.keys()):
+                raise ValueError("it is not an object with round and wire_bytes_up")
         except ValueError as error:  # covers damaged UTF-8 and damaged JSON
             if last:
                 break

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,16 @@ from ..names import unknown
 from .chance import repeatable
 from .own import OwnTask
 from .own_data import Joined, examples_of
-from .own_files import OwnFile, blamed
+from .own_files import IN_MEMORY, OwnFile, blamed, function_in_memory
 from .settings import Settings
 from .task import Examples, Indices, Task, largest_is_right
 
 
 def load_own(config: Settings) -> Task:
     """The task that `config.task` names, checked."""
-    file = OwnFile.of(config.task)
-    own = _call(file, file.checked(config.task_sha256), config)
+    in_memory = config.task.startswith(IN_MEMORY)
+    file = OwnFile(Path(config.task), config.task.removeprefix(IN_MEMORY)) if in_memory else OwnFile.of(config.task)
+    own = _call(file, b"" if in_memory else file.checked(config.task_sha256), config)
     with blamed(file.path, "The data cannot be read"):
         train = Joined(_clients(own, file, config.clients))
         test = None if own.test is None else examples_of(own.test, "the test data")
@@ -47,13 +49,7 @@ def load_own(config: Settings) -> Task:
 
 def _call(file: OwnFile, source: bytes, config: Settings) -> OwnTask:
     with repeatable(config.seed):
-        module = file.run(source)
-        function = getattr(module, file.name, None)
-        if not callable(function):
-            there = [name for name, value in inspect.getmembers(module, inspect.isfunction)
-                     if value.__module__ == module.__name__ and not name.startswith("_")]  # fmt: skip
-            hint = unknown("function", file.name, there) if there else "It has no function at all."
-            raise TaskError(f"{file.path} has no function {file.name!r} to give the task. {hint}")
+        function = function_in_memory(config.task) if config.task.startswith(IN_MEMORY) else _function(file, source)
         call = f"{file.name}(clients={config.clients}, seed={config.seed})"
         with blamed(file.path, f"{file.path.name} failed in {call}"):
             made = function(config.clients, config.seed)
@@ -63,6 +59,17 @@ def _call(file: OwnFile, source: bytes, config: Settings) -> OwnTask:
             "`return OwnTask(model=..., loss=..., train=[...])`."
         )
     return made
+
+
+def _function(file: OwnFile, source: bytes) -> Callable[..., Any]:
+    module = file.run(source)
+    function = getattr(module, file.name, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return] # whatever it is, it can be called
+    there = [name for name, value in inspect.getmembers(module, inspect.isfunction)
+             if value.__module__ == module.__name__ and not name.startswith("_")]  # fmt: skip
+    hint = unknown("function", file.name, there) if there else "It has no function at all."
+    raise TaskError(f"{file.path} has no function {file.name!r} to give the task. {hint}")
 
 
 def _clients(own: OwnTask, file: OwnFile, clients: int) -> list[Examples]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -20,9 +20,34 @@ from typing import Any
 
 from ..errors import OWN_MODULE, AdaQuantError, ConfigError, TaskError, own_place
 
-KEYS = ("task", "method", "quantizer")  # that may name a file; KEY_sha256 is its digest
+METHODS = ("rule", "quantizer", "step", "downlink")  # whose tables may name a file, with its digest
+KEYS = ("task", *METHODS)
 FUNCTION = "task"  # of a task, where none is named
-_EXAMPLES = {"task": "my_task.py:task", "method": "my_rule.py:MyRule", "quantizer": "my_quantizer.py:MyQuantizer"}
+_EXAMPLES = {"task": "my_task.py:task", **{key: f"my_{key}.py:My{key.title()}" for key in METHODS}}
+
+
+IN_MEMORY = "in memory:"  # how the name of a task's function that is in no file begins
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those functions by that name, in this process
+
+
+def task_name(function: Callable[..., Any]) -> str:
+    """The name of a task's function for a configuration: FILE.py:FUNCTION, or one that holds in this process only."""
+    name, module = getattr(function, "__name__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    file = getattr(module, "__file__", None) or ""
+    if file.endswith(".py") and getattr(module, name, None) is function:
+        return f"{os.path.abspath(file)}:{name}"
+    _FUNCTIONS[f"{IN_MEMORY}{name}"] = function
+    return f"{IN_MEMORY}{name}"
+
+
+def function_in_memory(name: str) -> Callable[..., Any]:
+    """The function that `task_name` has seen in this process."""
+    if name not in _FUNCTIONS:
+        raise TaskError(
+            f"The task {name!r} was a function of another process. Pass that function to aq.run again, or write it "
+            "into a file and name it FILE.py:FUNCTION."
+        )
+    return _FUNCTIONS[name]
 
 
 @dataclass(frozen=True)
@@ -145,7 +170,7 @@ def names_task(source: str | Path) -> bool:
     (True, True, False, False)
     """
     text = str(source)
-    return text.endswith(".py") or ".py:" in text or text in _from_packages()
+    return text.startswith(IN_MEMORY) or text.endswith(".py") or ".py:" in text or text in _from_packages()
 
 
 def _from_packages() -> dict[str, EntryPoint]:
@@ -163,7 +188,8 @@ def named(values: Mapping[str, Any], folder: str | Path = "") -> dict[str, OwnFi
     found = {}
     for key in KEYS:
         text = values.get(key)
-        if isinstance(text, str) and text and (key == "task" or names_file(text)):
+        text = text.get("name") if isinstance(text, Mapping) else text
+        if isinstance(text, str) and text and not text.startswith(IN_MEMORY) and (key == "task" or names_file(text)):
             found[key] = OwnFile.of(text, folder, key)
     return found
 
@@ -171,16 +197,19 @@ def named(values: Mapping[str, Any], folder: str | Path = "") -> dict[str, OwnFi
 def settled(values: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:
     """The keys of a TOML file in `folder` with absolute paths, and the digests of what is in the files now."""
     complete = dict(values)
-    files = named(values, folder)
-    for key in KEYS:
-        if key in files:
-            complete[key] = str(files[key])
-            complete[f"{key}_sha256"] = values.get(f"{key}_sha256") or digest(files[key].read())
-        elif key in values and key != "task":
-            complete[f"{key}_sha256"] = ""  # of a file that these keys take the place of
+    for key, file in named(values, folder).items():
+        if key == "task":
+            complete |= {"task": str(file), "task_sha256": values.get("task_sha256") or digest(file.read())}
+        else:
+            table = values[key] if isinstance(values[key], Mapping) else {}
+            complete[key] = {**table, "name": str(file), "sha256": table.get("sha256") or digest(file.read())}
     return complete
 
 
 def as_written(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The way back: the keys as a TOML file in `folder` has them."""
-    return {**values, **{key: file.seen_from(folder) for key, file in named(values).items()}}
+    written = dict(values)
+    for key, file in named(values).items():
+        name = file.seen_from(folder)
+        written[key] = {**values[key], "name": name} if isinstance(values[key], Mapping) else name
+    return written

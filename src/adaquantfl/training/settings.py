@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..quantizers.base import Quantizer
-from .own_methods import find_method, find_quantizer
+from .methods import build
 
 
 @dataclass(frozen=True)
@@ -36,25 +36,18 @@ class Settings:
     prox: float = 0.0  # FedProx: prox / 2 times the squared distance to the round's model is added to the loss
     clip_gradient: float = 0.0  # the largest l2 norm of a step's gradient; 0: no limit
     loss_samples: int = 1024  # a client's samples where f(w_k) is evaluated; 0: all
-    quantizer: str = ""  # the rule's usual one: "fitted" for "auto", the paper's "uniform" for the others
-    quantizer_sha256: str = ""  # of the file of a quantizer of your own, FILE.py:CLASS
-    method: str = ""  # "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
-    method_sha256: str = ""  # of the file of a rule of your own, FILE.py:CLASS
+    quantizer: Any = ""  # [quantizer]: a name, a table of its settings, or an object; "": what the rule names
     seed: int = 0
     device: str = "cpu"  # or "cuda", "cuda:1", "mps": where clients train and models are evaluated
     precision: str = "fp32"  # or "bf16": autocast
     workers: int = 0  # processes; 0: one a core. The result does not depend on it
     round_timeout: float = 600.0  # seconds that a client may take
 
-    def make_known(self) -> None:
-        """Load the user's own files of methods, so that this process knows what they define."""
-        find_method(self.method, self.method_sha256)
-        find_quantizer(self.quantizer, self.quantizer_sha256)
-
     @property
     def kind(self) -> Quantizer:
-        """The quantizer that `quantizer` names; one of the user's own file becomes known in this process."""
-        return find_quantizer(self.quantizer, self.quantizer_sha256)
+        """The quantizer; one of the user's own file becomes known in this process."""
+        made: Quantizer = build("quantizer", self.quantizer)
+        return made
 
     def for_clients(self) -> dict[str, Any]:
         """These keys with their values, for a client in another process; `Settings.of` reads them."""

@@ -1,0 +1,109 @@
+"""Runs from Python: named arguments, objects and functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import mypy.api
+import pytest
+import torch
+from torch import nn
+
+import adaquantfl as aq
+
+TINY: dict[str, Any] = {"model": "mlp", "clients": 2, "rounds": 2, "tau": 1, "workers": 1}
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(without_pictures: None) -> None: ...
+
+
+def test_a_rule_may_be_a_name_a_table_or_an_object(tmp_path: Path) -> None:
+    rules = ["adaquant", {"name": "adaquant"}, aq.AdaQuant()]
+    runs = [aq.run("demo", tmp_path / str(k), rule=rule, **TINY) for k, rule in enumerate(rules)]  # type: ignore[arg-type]
+    assert len({run.summary["model_sha256"] for run in runs if run.summary}) == 1
+    assert {run.label for run in runs} == {"AdaQuantFL"}
+    assert repr(runs[0]) == f"RunRecord(AdaQuantFL, seed 0, round 2, {tmp_path / '0'})"
+
+
+def test_a_task_may_be_a_function_of_this_process(tmp_path: Path) -> None:
+    def ours(clients: int, seed: int) -> aq.OwnTask:
+        x = torch.randn(20 * clients, 3)
+        parts = list(zip(x.chunk(clients), x.sum(1, keepdim=True).chunk(clients), strict=True))
+        return aq.OwnTask(model=lambda: nn.Linear(3, 1), loss=nn.functional.mse_loss, train=parts)
+
+    record = aq.run(ours, tmp_path / "run", clients=3, rounds=2, workers=2)
+    assert (record.experiment, record.method, record.rounds) == ("in memory:ours", "auto", 2)
+    assert aq.run(ours, tmp_path / "run", clients=3, rounds=2).summary == record.summary
+
+
+def test_a_task_of_a_file_is_named_by_it(tmp_path: Path) -> None:
+    from examples.own_task import next_character
+
+    config = aq.run(next_character.task, tmp_path / "run", rounds=1, clients=2, settings={"tau": 1}).config
+    assert config["task"] == "next_character.py:task"
+
+
+def test_a_comparison_is_a_list_of_records_and_a_report_a_page(tmp_path: Path) -> None:
+    import adaquantfl.report.page  # the package and the function share a name
+
+    runs = aq.compare("demo", "2bit,4bit[eta=0.05]", tmp_path, settings=TINY)
+    assert [run.label for run in runs] == ["2-bit", "4-bit"]
+    assert aq.report(runs, tmp_path / "page") == tmp_path / "page" / "report.html"
+    assert (tmp_path / "page" / "history.csv").is_file()
+    assert aq.load(runs[0].path).label == "2-bit"
+    assert adaquantfl.report.page.write_report
+
+
+def test_a_folder_that_resuming_did_not_start_in_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    done = aq.run("demo", out, **{**TINY, "rounds": 3})
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+
+    def fails(config: object) -> Any:
+        raise aq.EngineError("no client can be reached")
+
+    from adaquantfl.runs import loop
+
+    with pytest.raises(aq.EngineError, match="no client"):
+        loop.resume(out, {"rounds": 9}, connect=fails)
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    assert aq.run("demo", out, **{**TINY, "rounds": 3}).summary == done.summary
+
+
+def test_a_configuration_that_was_edited_by_hand_is_not_resumed(tmp_path: Path) -> None:
+    from adaquantfl.runs import loop
+
+    aq.run("demo", tmp_path, **TINY)
+    file = tmp_path / "config.toml"
+    file.write_text(file.read_text().replace("eta = 0.1", "eta = 0.2"))
+    with pytest.raises(aq.CheckpointError, match=r"config.toml has eta = 0.2, but .* with eta = 0.1. Put that back"):
+        loop.resume(tmp_path, {"rounds": 5})
+    file.write_text(file.read_text().replace("eta = 0.2", "eta = 0.1").replace("s0 = 2", "s0 = 4"))
+    with pytest.raises(aq.CheckpointError, match="has rule = "):
+        loop.resume(tmp_path, {"rounds": 5})
+
+
+@dataclass(frozen=True)
+class Twice(aq.Adam):
+    """A step of this file."""
+
+    name: ClassVar[str] = "twice"
+    times: float = 2.0
+
+
+def test_a_step_of_ones_own_has_its_fields_as_settings(tmp_path: Path) -> None:
+    record = aq.run("demo", tmp_path, step=Twice(eta=0.01, times=3.0), **TINY)
+    assert record.config["step"]["times"] == 3.0
+
+
+@pytest.mark.slow  # mypy reads the package
+def test_a_misspelt_argument_is_refused_by_type_checkers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        'import adaquantfl as aq\naq.run("demo", rul="4bit")\naq.run("demo", rounds="3")\n'
+    )
+    said, _, _ = mypy.api.run([str(tmp_path / "script.py"), "--cache-dir", str(tmp_path / "cache")])
+    assert 'Unexpected keyword argument "rul"' in said
+    assert 'Argument "rounds" to "run" has incompatible type "str"' in said
