@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -36,9 +36,7 @@ from ..training.settings import Settings
 from ..training.trainer import Trainer
 from .base import Engine
 from .calls import SHARED, Call, Failure, Trained
-
-if TYPE_CHECKING:
-    from ..runs.loop import Observer, Request
+from .launch import Observer, Request
 
 _START_SECONDS = 180.0  # for Ray and the first worker, which imports PyTorch
 _POLL_SECONDS = 0.02

@@ -272,7 +272,7 @@ def _player(config: Settings) -> Player:
     from ..training.trainer import Trainer
     from .calls import Player
 
-    config.kind  # noqa: B018 (one of the user's own file becomes known in this process)
+    config.make_known()
     return Player(Trainer(config, Task.of(config)))
 
 

@@ -49,6 +49,10 @@ class Settings:
         made: Quantizer = build("quantizer", self.quantizer)
         return made
 
+    def make_known(self) -> None:
+        """Run the user's own file of a quantizer, so that this process knows what is in it."""
+        build("quantizer", self.quantizer)
+
     def for_clients(self) -> dict[str, Any]:
         """These keys with their values, for a client in another process; `Settings.of` reads them."""
         return {field.name: getattr(self, field.name) for field in fields(Settings)}

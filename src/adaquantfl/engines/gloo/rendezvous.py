@@ -64,7 +64,7 @@ def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str,
         who = ("Client", "the server") if has_secret else ("The server of client", "the client")
         raise EngineError(f"{who[0]} {client} has {VARIABLE}, but {who[1]} has not: set it for both, or for neither.")
     config = Settings.of(methods_here(run["config"]))
-    config.kind  # noqa: B018 (one of the user's own file becomes known in this process)
+    config.make_known()
     return run["server"], config
 
 
