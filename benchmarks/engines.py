@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adaquantfl.codecs.frame import payload_size
+from adaquantfl.codecs.frame import payload_size, read_frame
 from adaquantfl.engines.base import Engine
 from adaquantfl.engines.calls import Trained
 from adaquantfl.engines.gloo.engine import GlooEngine
@@ -120,7 +120,7 @@ def bytes_by_level(engine: GlooEngine) -> list[dict[str, Any]]:
         sent, received = (after - then for after, then in zip(socket_bytes(engine.store.port), before, strict=True))
         known = {client: Order.unpack(order).known(server.current.layout.lengths) for client, order in orders.items()}
         replies = [
-            Reply.unpack(answer.reply).lengthened(known[client])
+            replace(reply := Reply.unpack(answer.reply), frame=read_frame(reply.frame, None, known[client]).written())
             for client, answer in answers
             if isinstance(answer, Trained)
         ]

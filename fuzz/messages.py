@@ -20,6 +20,7 @@ from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.steps import walk
 from adaquantfl.protocol.uplink import MOST_VALUE
 from adaquantfl.rules import CostAware
+from support.frames import whole as with_whole_frame
 
 from . import frames
 from .oracles import Finding
@@ -91,7 +92,7 @@ def setup(settings: dict[str, Any]) -> Setup:
             server.close()
     lengths, asked = server.current.layout.lengths, [Order.unpack(order) for order in orders.values()]
     short = [Reply.unpack(reply) for reply in replies]
-    whole = [one.lengthened(order.known(lengths)) for one, order in zip(short, asked, strict=True)]
+    whole = [with_whole_frame(one, order.known(lengths)) for one, order in zip(short, asked, strict=True)]
     parts = [frames.take_apart(one.frame) for one in whole]
     return Setup(server, server.state(), asked, held, whole, short, parts)
 

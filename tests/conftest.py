@@ -42,6 +42,6 @@ def _default_threads() -> Iterator[None]:
 @pytest.fixture
 def whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replies have whole frames, which can be read and spoiled without their orders."""
-    from adaquantfl.protocol import short
+    from adaquantfl.codecs import header
 
-    monkeypatch.setattr(short, "LONGEST", 0)
+    monkeypatch.setattr(header, "LONGEST", 0)

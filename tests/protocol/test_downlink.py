@@ -43,7 +43,8 @@ def history(rounds: int, s: int = 1, clients: int = 3, buffers: int = 0) -> tupl
     logs = [Log(0, digest_of(models[0]))]
     for k in range(rounds):
         x = rng.normal(0, 0.01, (clients, D)).astype(np.float32)
-        relay = Relay([(aq.compress(x[i], s, key=10 * k + i), 1 / 3) for i in range(clients)], 1.0 if k % 2 else 1.5)
+        frames = [read_frame(aq.compress(x[i], s, key=10 * k + i)) for i in range(clients)]
+        relay = Relay([(frame, 1 / 3) for frame in frames], 1.0 if k % 2 else 1.5)
         after = Model(add_up(models[-1].weights, relay), some_model(k + 5, buffers).buffers)
         logs.append(logs[-1].after_round(models[-1], after, relay))
         models.append(after)

@@ -327,7 +327,7 @@ def test_balanced_levels_are_held_to_what_an_update_can_ask_for(quantizer: str) 
     flat = np.concatenate([trained["a"], trained["b"]])
     frame = aq.compress(flat, most, 1, segments=[5000, 3], quantizer=quantizer)
     with pytest.raises(aq.Refused, match="the round's plan says s from 1 to 9"):
-        server.receive(0, replace(Reply.unpack(honest), frame=frame, short=False).pack())
+        server.receive(0, replace(Reply.unpack(honest), frame=frame).pack())
     server.receive(0, honest)
 
 

@@ -13,7 +13,6 @@ from adaquantfl.protocol import survey
 from adaquantfl.protocol.arrays import Layout
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply
-from adaquantfl.protocol.short import shorten
 from adaquantfl.protocol.uplink import levels_for
 from adaquantfl.quantizers.balanced import balanced_stretch
 from adaquantfl.quantizers.registry import find
@@ -58,8 +57,7 @@ def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
     error, size = entry(update, asked)
     whole, stretch = levels_for(find("uniform"), asked, s, LENGTHS, update)
     assert whole is not None
-    frame = shorten(aq.compress(update, whole, 5, "auto", LENGTHS, stretch), asked.known(LENGTHS))
-    assert frame is not None
+    frame = aq.compress(update, whole, 5, "auto", LENGTHS, stretch, known=asked.known(LENGTHS))
     assert size == pytest.approx(len(frame), rel=WRITTEN)
     square = np.sum(update.astype(np.float64) ** 2)
     errors = [
@@ -78,8 +76,7 @@ def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, 
     s, stretch = kind.levels_for(2.0, np.array(LENGTHS), update, False)
     levels = aq.quantize(update, s, 5, LENGTHS, stretch, kind)
     true = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
-    frame = shorten(aq.encode(levels), asked.known(LENGTHS))
-    assert frame is not None
+    frame = aq.encode(levels, known=asked.known(LENGTHS))
     assert size == pytest.approx(len(frame), rel=WRITTEN)
     assert error == pytest.approx(true, rel=WRITTEN + 1e-4)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.codecs import dense
 from adaquantfl.codecs.dense_table import Table
-from adaquantfl.codecs.frame import Header, seal, write_frame
+from adaquantfl.codecs.frame import Header, Known, read_frame, seal, write_frame
+from adaquantfl.protocol.messages import Reply
 
 
 def sealed(frame: bytes | bytearray) -> bytes:
@@ -27,9 +29,8 @@ def dense_body(levels: aq.Levels, pairs: bool, lanes: int = 64, exponent: int = 
         else Table.of_levels(census.counts)
     )
     head = dense.head_of(table, lanes, exponent, levels.top)
-    return b"".join(
-        bytes(part) for part in dense.body_parts(levels.values, dense.Plan(table, lanes, exponent, head, 0))
-    )
+    how = dense.Plan(table, lanes, exponent, head, size=0.0)
+    return b"".join(bytes(part) for part in dense.body_parts(levels, how))
 
 
 def framed(levels: aq.Levels, codec: int, body: bytes) -> bytes:
@@ -37,3 +38,8 @@ def framed(levels: aq.Levels, codec: int, body: bytes) -> bytes:
     frame, target = write_frame(Header.of(levels, codec), len(body))
     target[:] = np.frombuffer(body, dtype=np.uint8)
     return seal(frame)
+
+
+def whole(reply: Reply, known: Known) -> Reply:
+    """The reply with a frame that says everything about itself."""
+    return replace(reply, frame=read_frame(reply.frame, None, known).written()) if reply.frame else reply

@@ -15,6 +15,8 @@ from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.state import ServerState
 
+from .frames import whole
+
 if TYPE_CHECKING:
     from adaquantfl.engines.base import Engine
     from adaquantfl.runs.config import Config
@@ -28,7 +30,7 @@ def reply_of(client: aq.Client, data: bytes) -> Reply:
     """What a client replied to its last order, with a frame that can be read by itself."""
     held = client._models.last
     assert held is not None
-    return Reply.unpack(data).lengthened(client.order.known(held.layout.lengths))
+    return whole(Reply.unpack(data), client.order.known(held.layout.lengths))
 
 
 class Federation:
@@ -143,7 +145,7 @@ def altered(engine: type[Engine], change: Change) -> Callable[[Config], Engine]:
                     yield client, answer
                     continue
                 known = Order.unpack(orders[client]).known(server.current.layout.lengths)
-                arrives = change(server.current.round, client, Reply.unpack(answer.reply).lengthened(known))
+                arrives = change(server.current.round, client, whole(Reply.unpack(answer.reply), known))
                 if isinstance(arrives, str):
                     yield client, Failure(arrives)
                 else:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
+from adaquantfl.codecs import header
 from adaquantfl.engines.gloo.__main__ import main
-from adaquantfl.protocol import short
 from adaquantfl.protocol.messages import Reply
 
 WAIT = "wait for "  # a fault: answer only when the file that follows is there
@@ -57,7 +57,7 @@ def spoil(fault: str, data: bytes, s: int) -> bytes:
 
 
 if __name__ == "__main__":
-    short.LONGEST = 0  # frames travel whole, so that they can be spoiled field by field
+    header.LONGEST = 0  # frames travel whole, so that they can be spoiled field by field
     faults = json.loads(sys.argv.pop(1)).get(sys.argv[2], {})
     honest = aq.Client.reply
 

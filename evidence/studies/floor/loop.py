@@ -125,9 +125,8 @@ def shapes(task: Task, layout: Layout) -> tuple[Shape, ...]:
 
 
 def _update(client: int, weight: float, values: Vector, trained: Model) -> Update:
-    data = encode_float32(values)
     buffers = Checked.of(read_frame(encode_float32(trained.buffers)), weight) if len(trained.buffers) else None
-    return Update(client, weight, 1.0, data, Checked.of(read_frame(data), weight), buffers, trained.others)
+    return Update(client, weight, 1.0, Checked.of(read_frame(encode_float32(values)), weight), buffers, trained.others)
 
 
 def _tested(trainer: Trainer, task: Task, weights: Any) -> float:

@@ -237,6 +237,8 @@ class Checked:
 
     @staticmethod
     def of(frame: Frame, weight: float) -> Checked:
+        if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
+            raise FrameError(f"The weight {weight!r} is not a finite float32.")
         header, body = frame.header, opened(frame)
         offsets = Segments.of(header.segments, header.dimension).offsets
         largest = float(np.abs(raw.values(frame)).max()) if header.quantizer == FLOAT32 else header.bound
@@ -269,8 +271,6 @@ def tiles(frames: Sequence[Checked]) -> Iterator[tuple[slice, npt.NDArray[np.flo
 
 def check_frame(frame: Bytes, weight: float, dimension: int) -> Checked:
     """A frame looked at from end to end, ready to be added: FrameError on anything malformed."""
-    if not isinstance(weight, int | float | np.number) or not abs(weight) <= _FLOAT32_MAX:
-        raise FrameError(f"The weight {weight!r} is not a finite float32.")
     # A buffer that the caller may use again is copied: the frame waits.
     return Checked.of(read_frame(frame if isinstance(frame, bytes) else bytes(frame), dimension), weight)
 

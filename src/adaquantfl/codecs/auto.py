@@ -18,10 +18,12 @@ from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
 from .dense import Census
 from .dense_table import Counts, entropy_bytes, histogram
-from .frame import TILE, Header, payload_size
+from .frame import TILE, Header, Known, Part, framed
+from .header import Lengths
 from .sparse_size import estimate_even_size, estimate_size, least_estimate, least_size, nonzeros_per_block
 
 NAME = "auto"
+_TAGS = {sparse.NAME: sparse.TAG, dense.NAME: dense.TAG}
 _SHORT = 16_384  # elements: estimates are rough here, and trying costs a fraction of a millisecond
 _TILE_OVERHEAD = 24  # bytes of a dense body for each tile that carry no levels, about
 _LEAST_TABLE = 6  # bytes in front of a dense body's streams
@@ -33,15 +35,15 @@ _SPREAD = 32  # at most one element in 32 is looked at
 _FEW_LEVELS = 64  # a loop over fewer takes less time than NumPy's
 
 
-def encode(levels: Levels) -> bytes:
+def encode(levels: Levels, known: Known | None = None) -> bytes:
     """Levels to the smallest frame."""
     d, top = levels.dimension, levels.top
     if d <= _SHORT:
-        return _shortest(levels)
+        return _shortest(levels, known)
     census = Census.of(levels.values, top)
     counts = census.counts
     if _surely_sparse(counts, d):
-        return sparse.encode(levels)
+        return sparse.encode(levels, known)
     blocks = nonzeros_per_block(levels.values)
     plans: list[dense.Plan] = []
 
@@ -56,48 +58,57 @@ def encode(levels: Levels) -> bytes:
         sizes[sparse.NAME] = least_estimate(blocks, _magnitudes(counts), d)
     choice = _smallest(sizes, {fixed.NAME}, measure)
     if choice == dense.NAME:
-        return dense.encode(levels, plans[0])
-    return fixed.encode(levels) if choice == fixed.NAME else sparse.encode(levels)
+        return framed(Header.of(levels, dense.TAG), dense.body_parts(levels, plans[0]), known)
+    return fixed.encode(levels, known) if choice == fixed.NAME else sparse.encode(levels, known)
 
 
-def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
+def compress(
+    ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: Lengths, known: Known | None = None
+) -> bytes:
     """Floats to the frame that `encode` gives for the levels of `quantize`."""
     d = ready.segments.dimension
     if _many_nonzeros(ready, s) if d <= _SHORT else _guess_density(ready) > _LISTED:
-        return encode(ready.as_levels(ready.levels(0, d, s, low, high), s, segments))
+        return encode(ready.as_levels(ready.levels(0, d, s, low, high), s, segments), known)
     found = sparse.Nonzeros.of_floats(ready, s, low, high)
     header = Header(ready.tag, sparse.TAG, s, d, segments, ready.scales)
     if d <= _SHORT:
-        frame = sparse.write(header, found)
-        if payload_size(frame) < min(fixed.body_size(d, s), _least_dense(_entropy(found, d, s))):
-            return frame
-        return _shortest(ready.as_levels(found.values(d, s), s, segments), frame)
+        parts = sparse.body_parts(found, d)
+        if _size(parts) < min(fixed.body_size(d, s), _least_dense(_entropy(found, d, s))):
+            return framed(header, parts, known)
+        return _shortest(ready.as_levels(found.values(d, s), s, segments), known, parts)
     counts: Counts = np.bincount(found.level + np.int64(s), minlength=2 * s + 1)
     counts[s] = d - len(found.level)
     if _surely_sparse(counts, d):
-        return sparse.write(header, found)
-    return encode(ready.as_levels(found.values(d, s), s, segments))
+        return framed(header, sparse.body_parts(found, d), known)
+    return encode(ready.as_levels(found.values(d, s), s, segments), known)
 
 
-def _shortest(levels: Levels, by_sparse: bytes | None = None) -> bytes:
-    """The smallest frame of a short vector. by_sparse: the frame of `sparse`, where there is one already."""
+def _shortest(levels: Levels, known: Known | None, by_sparse: list[Part] | None = None) -> bytes:
+    """The smallest frame of a short vector. by_sparse: the body of `sparse`, where there is one already."""
     values = np.ascontiguousarray(levels.values)
-    counts = histogram(values, levels.top)
-    frames = {} if by_sparse is None else {sparse.NAME: by_sparse}
+    counts, d = histogram(values, levels.top), levels.dimension
+    bodies = {} if by_sparse is None else {sparse.NAME: by_sparse}
 
     def measure(name: str) -> float:
         if name == dense.NAME:
-            frames[name] = dense.encode(levels, dense.plan(Census(counts), levels.dimension))
+            bodies[name] = dense.body_parts(levels, dense.plan(Census(counts), d))
         else:
-            frames[name] = fixed.encode(levels) if name == fixed.NAME else sparse.encode(levels)
-        return payload_size(frames[name])
+            bodies[name] = sparse.body_parts(sparse.Nonzeros.of_levels(levels.values), d)
+        return _size(bodies[name])
 
     sizes = {
-        fixed.NAME: fixed.body_size(levels.dimension, levels.top),
-        sparse.NAME: least_size(values, counts) if by_sparse is None else payload_size(by_sparse),
+        fixed.NAME: fixed.body_size(d, levels.top),
+        sparse.NAME: least_size(values, counts) if by_sparse is None else _size(by_sparse),
         dense.NAME: _least_dense(entropy_bytes(counts)),
     }
-    return frames[_smallest(sizes, set(frames), measure)]
+    choice = _smallest(sizes, {fixed.NAME, *bodies}, measure)
+    if choice == fixed.NAME:
+        return fixed.encode(levels, known)
+    return framed(Header.of(levels, _TAGS[choice]), bodies[choice], known)
+
+
+def _size(parts: list[Part]) -> int:
+    return sum(map(len, parts))
 
 
 def _smallest(sizes: dict[str, float], known: set[str], measure: Callable[[str], float]) -> str:

@@ -16,7 +16,8 @@ from ..quantizers.segments import Segments
 from ..quantizers.streams import split_key
 from ..quantizers.vectors import FloatVector, Stretch, check_levels
 from . import raw
-from .frame import FLOAT32, Bytes, Frame, Header, check, read_frame
+from .frame import FLOAT32, Bytes, Frame, Header, Known, read_frame
+from .header import check
 from .registry import Body, Writer, by_tag
 from .registry import find as find_codec
 
@@ -24,14 +25,16 @@ _SHORT = 16_384  # elements: their arrays are not worth keeping
 MOST_ELEMENTS = 2**26  # that `decode` makes of a frame whose dimension nobody has named
 
 
-def encode(levels: Levels, codec: str | Writer = "auto") -> bytes:
+def encode(levels: Levels, codec: str | Writer = "auto", known: Known | None = None) -> bytes:
     """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest; or an object.
+
+    known: what the receiver knows, which the frame leaves out.
 
     >>> levels = quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0)
     >>> decode(encode(levels)) == levels
     True
     """
-    return find_codec(codec).encode(_checked(levels))
+    return find_codec(codec).encode(_checked(levels), known)
 
 
 def compress(
@@ -43,6 +46,7 @@ def compress(
     stretch: Stretch = 1.0,
     quantizer: str | Quantizer = "uniform",
     norm: str | None = None,
+    known: Known | None = None,
 ) -> bytes:
     """Quantize and encode: the bytes of `encode(quantize(x, s, key, segments, stretch, quantizer, norm), codec)`.
 
@@ -52,27 +56,15 @@ def compress(
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
-    return _compress(x, s, key, find_codec(codec), segments, stretch, find(quantizer), norm)
-
-
-def _compress(
-    x: FloatVector,
-    s: int,
-    key: int,
-    writer: Writer,
-    segments: Lengths | None,
-    stretch: Stretch,
-    kind: Quantizer,
-    norm: str | None,
-) -> bytes:
+    kind, writer = find(quantizer), find_codec(codec)
     ready = kind.prepare(x, s, segments, stretch, kind.norm(norm))
     if ready is None:
         levels = quantize(x, s, key, segments, stretch, kind, norm)
         outside = any(tag in OUTSIDE_TAGS for tag in kind.tags.values())  # kernels do not look at what they are given
-        return writer.encode(_checked(levels) if outside else levels)
+        return writer.encode(_checked(levels) if outside else levels, known)
     low, high = split_key(key)
     lengths = None if segments is None else ready.segments.lengths
-    return writer.compress(ready, int(s), low, high, lengths)
+    return writer.compress(ready, int(s), low, high, lengths, known)
 
 
 class Encoder:
@@ -103,9 +95,9 @@ class Encoder:
         """
         self._memory.give_back(self._taken)
         if np.size(x) <= _SHORT:
-            return memoryview(_compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
+            return memoryview(compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
         with self._memory.use() as self._taken:
-            return memoryview(_compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
+            return memoryview(compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
 
 
 def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS) -> Levels:

@@ -20,7 +20,8 @@ from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from .dense_table import LARGEST_OF_PAIR, TILES_EACH, Counts, Reader, Table, entropy_bytes, histogram, pair_symbols
-from .frame import TILE, Frame, Header, Part, framed
+from .frame import TILE, Frame, Header, Known, Part, framed
+from .header import Lengths
 from .kernels import dense as kernels
 from .kernels import tables
 from .kernels.dense import MOST_WIDTH
@@ -171,18 +172,17 @@ def plan(census: Census, dimension: int) -> Plan:
     return Plan.of(*Table.of_levels(counts), dimension, s)
 
 
-def encode(levels: Levels, how: Plan | None = None) -> bytes:
-    """Levels to a frame. how: their plan, where the caller has it already."""
-    top = levels.top
-    values = np.ascontiguousarray(levels.values, dtype=level_dtype(top))
-    if how is None:
-        long = len(values) >= _LONG
-        how = plan(Census.of(values, top) if long else Census(histogram(values, top)), levels.dimension)
-    return framed(Header.of(levels, TAG), body_parts(values, how))
+def encode(levels: Levels, known: Known | None = None) -> bytes:
+    """Levels to a frame."""
+    top, values = levels.top, levels.values
+    long = len(values) >= _LONG
+    how = plan(Census.of(values, top) if long else Census(histogram(values, top)), levels.dimension)
+    return framed(Header.of(levels, TAG), body_parts(levels, how), known)
 
 
-def body_parts(values: Values, how: Plan) -> list[Part]:
+def body_parts(levels: Levels, how: Plan) -> list[Part]:
     """The parts of a body."""
+    values = np.ascontiguousarray(levels.values, dtype=level_dtype(levels.top))
     table, columns, chunk, low = how.table, how.table.columns, 1 << how.exponent, b""
     symbols: Values = how.symbols if how.symbols is not None else values
     if not are_symbols(table):
@@ -209,13 +209,15 @@ def body_parts(values: Values, how: Plan) -> list[Part]:
     return [head, *(streams[first].view(np.uint8) for first in sorted(streams)), low]
 
 
-def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
+def compress(
+    ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: Lengths, known: Known | None = None
+) -> bytes:
     """Floats to a frame: the bytes that `encode` gives for the levels of `quantize`.
 
     The table comes before the levels, so they are kept in between: quantizing them twice takes longer.
     """
     values = ready.levels(0, ready.segments.dimension, s, low, high)
-    return encode(ready.as_levels(values, s, segments))
+    return encode(ready.as_levels(values, s, segments), known)
 
 
 def open_body(frame: Frame) -> DenseBody:

@@ -20,7 +20,7 @@ from ..errors import FrameError
 from ..quantizers.levels import Levels, level_dtype
 from . import sparse
 from .coding import encode
-from .frame import FLOAT32, TILE, Header, read_frame
+from .frame import FLOAT32, TILE, Header, framed, read_frame
 from .kernels import patch as kernels
 from .registry import by_tag
 
@@ -91,7 +91,7 @@ def distance_frame(moves: Moves) -> bytes:
     counts = np.bincount(moves.index // TILE, minlength=tiles)
     found = sparse.Nonzeros(moves.index.astype(np.uint32), moves.distance.astype(np.int32), counts)
     header = Header.of(Levels(np.zeros(1, dtype=np.int8), np.float32(1.0), largest), sparse.TAG)
-    return sparse.write(replace(header, dimension=moves.dimension), found)
+    return framed(replace(header, dimension=moves.dimension), sparse.body_parts(found, moves.dimension))
 
 
 def encode_distances(moves: Moves) -> bytes:

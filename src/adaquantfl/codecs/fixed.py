@@ -11,7 +11,8 @@ from ..errors import FrameError
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
-from .frame import TILE, Frame, Header, seal, write_frame
+from .frame import TILE, Frame, Header, Known, seal, write_frame
+from .header import Lengths
 from .kernels import fixed as kernels
 from .kernels.fixed import BLOCK
 
@@ -35,23 +36,25 @@ def body_size(dimension: int, top: int) -> int:
     return blocks * BLOCK // 8 * code_bits(top) + -(-rest * code_bits(top) // 8)
 
 
-def encode(levels: Levels) -> bytes:
+def encode(levels: Levels, known: Known | None = None) -> bytes:
     """Levels to a frame."""
     d, bits = levels.dimension, code_bits(levels.top)
-    frame, body = write_frame(Header.of(levels, TAG), body_size(d, levels.top))
+    frame, body = write_frame(Header.of(levels, TAG), body_size(d, levels.top), known)
     words, tail = _split(body, d, bits)
 
     def work(first: int, last: int) -> None:
         kernels.pack_levels(levels.values, bits, _codes(), words, tail, first, last)
 
     over_ranges(work, -(-d // BLOCK), _SMALLEST)
-    return seal(frame)
+    return _filled(frame, body, words)
 
 
-def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
+def compress(
+    ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: Lengths, known: Known | None = None
+) -> bytes:
     """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
     d, bits = ready.segments.dimension, code_bits(s)
-    frame, body = write_frame(Header(ready.tag, TAG, s, d, segments, ready.scales), body_size(d, s))
+    frame, body = write_frame(Header(ready.tag, TAG, s, d, segments, ready.scales), body_size(d, s), known)
     words, tail = _split(body, d, bits)
     x, offsets, inverse, top = ready.x, ready.segments.offsets, ready.inverse, ready.top
     rest = np.zeros(BLOCK, dtype=np.float32)
@@ -63,7 +66,7 @@ def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments:
         kernels.quantize_pack(*floats, bits, rest, _codes(), each, words, tail, first, last)
 
     over_ranges(work, -(-d // BLOCK), _SMALLEST)
-    return seal(frame)
+    return _filled(frame, body, words)
 
 
 def open_body(frame: Frame) -> FixedBody:
@@ -129,6 +132,13 @@ class FixedBody:
 def _codes() -> npt.NDArray[np.uint32]:
     """Scratch memory for the codes of a block."""
     return np.empty(BLOCK, dtype=np.uint32)
+
+
+def _filled(frame: npt.NDArray[np.uint8], body: npt.NDArray[np.uint8], words: npt.NDArray[np.uint32]) -> bytes:
+    """The frame with its body's words, which lie elsewhere where the body is not aligned."""
+    if words.flags.owndata:
+        body[: words.nbytes] = words.view(np.uint8)
+    return seal(frame)
 
 
 def _split(body: npt.NDArray[np.uint8], d: int, bits: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:

@@ -14,7 +14,8 @@ from ..errors import FrameError
 from ..open_registry import OUTSIDE_TAGS, Registry
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
-from .frame import TILE, Frame
+from .frame import TILE, Frame, Header, Known, framed
+from .header import Lengths
 
 BUILT_IN = ("auto", "fixed", "sparse", "dense")
 GROUP = "adaquantfl.codecs"  # of the entry points of other packages
@@ -46,20 +47,27 @@ class Writer(Protocol):
 
     NAME: str
 
-    def encode(self, levels: Levels) -> bytes:
-        """Levels to a frame."""
+    def encode(self, levels: Levels, known: Known | None = None) -> bytes:
+        """Levels to a frame, without what its receiver knows."""
 
     def compress(
-        self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None
+        self, ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: Lengths, known: Known | None = None
     ) -> bytes:
         """Floats to the same frame; `fixed` and `sparse` do it without writing the levels to memory."""
-        return self.encode(ready.as_levels(ready.levels(0, ready.segments.dimension, s, low, high), s, segments))
+        values = ready.levels(0, ready.segments.dimension, s, low, high)
+        return self.encode(ready.as_levels(values, s, segments), known)
 
 
 class Codec(Writer, Protocol):
     """What a codec offers: a module here, a subclass elsewhere. It is lossless, so it never changes a trajectory."""
 
     TAG: int
+
+    def body(self, levels: Levels) -> bytes:
+        """Levels to the body of a frame; what a subclass has to define, besides `open_body`."""
+
+    def encode(self, levels: Levels, known: Known | None = None) -> bytes:
+        return framed(Header.of(levels, self.TAG), [self.body(levels)], known)
 
     def open_body(self, frame: Frame) -> Body:
         """Check the body; FrameError says why it is refused."""

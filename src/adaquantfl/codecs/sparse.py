@@ -19,7 +19,8 @@ from ..memory import LARGE, done, empty
 from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import WORTH_A_THREAD, over_ranges
-from .frame import TILE, Frame, Header, Part, framed
+from .frame import TILE, Frame, Header, Known, Part, framed
+from .header import Lengths
 from .kernels import nonzeros
 from .kernels import sparse as kernels
 from .kernels.quantizing import ROW
@@ -88,15 +89,18 @@ class Nonzeros:
         return values
 
 
-def encode(levels: Levels) -> bytes:
+def encode(levels: Levels, known: Known | None = None) -> bytes:
     """Levels to a frame."""
-    return write(Header.of(levels, TAG), Nonzeros.of_levels(levels.values))
+    return framed(Header.of(levels, TAG), body_parts(Nonzeros.of_levels(levels.values), levels.dimension), known)
 
 
-def compress(ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: npt.NDArray[np.int64] | None) -> bytes:
+def compress(
+    ready: Prepared, s: int, low: np.uint32, high: np.uint32, segments: Lengths, known: Known | None = None
+) -> bytes:
     """Floats to a frame in one pass: the bytes that `encode` gives for the levels of `quantize`."""
-    header = Header(ready.tag, TAG, s, ready.segments.dimension, segments, ready.scales)
-    return write(header, Nonzeros.of_floats(ready, s, low, high))
+    d = ready.segments.dimension
+    found = Nonzeros.of_floats(ready, s, low, high)
+    return framed(Header(ready.tag, TAG, s, d, segments, ready.scales), body_parts(found, d), known)
 
 
 def open_body(frame: Frame) -> SparseBody:
@@ -179,12 +183,12 @@ def _collect(find: _Find, dimension: int) -> tuple[npt.NDArray[np.uint32], npt.N
     return np.concatenate([index for index, _ in ordered]), np.concatenate([level for _, level in ordered])
 
 
-def write(header: Header, found: Nonzeros) -> bytes:
-    """A frame of elements that are not zero."""
+def body_parts(found: Nonzeros, dimension: int) -> list[Part]:
+    """The parts of a body, from the elements that are not zero."""
     index, level = found.index, found.level
-    shift = chunk_shift(len(index), header.dimension)
+    shift = chunk_shift(len(index), dimension)
     edges = [0, len(index)]
-    if header.dimension > 1 << shift:
+    if dimension > 1 << shift:
         before = np.cumsum(found.counts)
         edges[1:1] = before[(1 << shift - LEAST_SHIFT) - 1 : -1 : 1 << shift - LEAST_SHIFT].tolist()
     chunks: list[Part] = [b""] * (len(edges) - 1)
@@ -197,7 +201,7 @@ def write(header: Header, found: Nonzeros) -> bytes:
             mine = slice(edges[chunk], edges[chunk + 1])
             if mine.start < mine.stop:
                 origin = chunk << shift
-                size = min(1 << shift, header.dimension - origin)
+                size = min(1 << shift, dimension - origin)
                 bits = kernels.encode_chunk(index[mine], level[mine], origin, size, places, words)
                 size = -(-bits // 8)
                 if size < LARGE:
@@ -212,7 +216,7 @@ def write(header: Header, found: Nonzeros) -> bytes:
     filled = [len(chunk) for chunk in chunks if len(chunk)]
     numbers = [*(b - a for a, b in pairwise(edges)), *filled[:-1]]
     directory = bytes([shift]) + b"".join(map(varint, numbers))
-    return framed(header, [directory, *chunks])
+    return [directory, *chunks]
 
 
 def _read_directory(body: npt.NDArray[np.uint8], dimension: int) -> tuple[int, list[int], list[int], int]:

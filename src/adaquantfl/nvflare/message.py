@@ -69,8 +69,6 @@ def _model(reply: Reply, layout: Layout) -> Model:
     """The decoded parts, of the sizes that the layout has."""
     if bool(layout.buffers) != bool(reply.buffers) or len(reply.others) != layout.other_bytes:
         raise FrameError("The arrays that travel as they are do not have the sizes of the layout.")
-    if reply.short:
-        raise FrameError("The update has a short frame, which only an answer to an order can have.")
     total = Accumulator(layout.dimension)
     frame = total.check(reply.frame, 1.0)
     if frame.largest > MOST_VALUE:

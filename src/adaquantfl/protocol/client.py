@@ -111,11 +111,10 @@ class Client:
             too_large = not float(np.linalg.norm(update.astype(np.float64))) <= MOST_UPDATE_NORM
         if too_large or not math.isfinite(loss) or not held.layout.is_finite(after):
             return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
-        order = replace(order, key=self._stream_key)
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         update = remainder.added_to(update)
         keep = measure_error or order.feedback or bool(order.candidates)
-        sent = send(update, order, held.layout, keep_levels=keep)  # eq. 4
+        sent = send(update, order, held.layout, keep, self._stream_key)  # eq. 4
         if measure_error:
             self.error = _error(update, sent)
         if order.feedback and sent.levels is not None:
@@ -128,10 +127,7 @@ class Client:
         return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen))
 
     def _packed(self, reply: Reply) -> bytes:
-        held = self._models.last
-        assert held is not None
-        known = self.order.known(held.layout.lengths)
-        data = replace(reply, order=self.order.token(self.holds)).shortened(known).pack()
+        data = replace(reply, order=self.order.token(self.holds)).pack()
         return sign(data, self._secret) if self._secret else data
 
     def state(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, check_frame
-from ..codecs.frame import payload_size
 from ..errors import FrameError, Refused
 from ..rules import Survey
 from . import survey, uplink
@@ -37,8 +36,8 @@ class Heard:
     @property
     def payload_bytes(self) -> int:
         """The frames without their headers and checksums, and what travels as it is."""
-        reply = self.reply
-        return payload_size(reply.frame) + (payload_size(reply.buffers) if reply.buffers else 0) + len(reply.others)
+        buffers = 0 if self.buffers is None else len(self.buffers.frame.body)
+        return len(self.frame.frame.body) + buffers + len(self.reply.others)
 
     def decoded(self, model: Model, factor: float = 1.0) -> Model:
         """The client's model as the server knows it. factor: below 1 where the update is clipped."""
@@ -132,7 +131,6 @@ class OpenRound:
             if reply.loss < 0 and not stages.rule.negative_loss:
                 raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
             weight = 1.0 if self.shares is None else self.shares.weights[client]
-            reply = reply.lengthened(order.known(layout.lengths))
             frame = uplink.check(reply.frame, weight, order, layout)
             buffers = _exact_parts(reply, weight, layout)
             if reply.survey and not order.candidates:
@@ -178,7 +176,6 @@ class OpenRound:
                 client,
                 shares.weights[client],
                 factors.get(client, 1.0),
-                one.reply.frame,
                 one.frame,
                 one.buffers,
                 one.reply.others,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..codecs.coding import compress
+from ..codecs.frame import read_frame
 from ..errors import ConfigError
 from ..quantizers.choice import levels_for_error
 from ..quantizers.registry import find
@@ -53,7 +54,8 @@ class Lossy(Exact):
         )
         assert rule.s is not None
         s, total, segments = int(rule.s), change.update + state["remainder"], bucket_lengths(d, LOSSY_BUCKET)
-        relay = Relay([(compress(total, s, stream_key(change.seed, change.round, _SERVER), segments=segments), 1.0)])
+        frame = compress(total, s, stream_key(change.seed, change.round, _SERVER), segments=segments)
+        relay = Relay([(read_frame(frame), 1.0)])
         weights = add_up(old.weights, relay)
         after = {"remainder": total - (weights - old.weights), "rule": rule.to_dict()}
         return Published(replace(wanted, weights=weights), relay, after, ledger.after_broadcast(d, s, len(segments)))
@@ -91,7 +93,7 @@ class Late(Exact):
         s, stretch = quantizer.levels_for(
             levels_for_error(quantizer, total, error, 0, segments, norm, balanced=True), segments, total, balanced=True
         )
-        relay = Relay([(compress(total, s, 0, "auto", segments, stretch, quantizer, norm), 1.0)])
+        relay = Relay([(read_frame(compress(total, s, 0, "auto", segments, stretch, quantizer, norm)), 1.0)])
         weights = add_up(old.weights, relay)
         sent = weights - old.weights
         after = {"remainder": total - sent, **gain.after(gain.begin() | state, change.update, state["remainder"], sent)}

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hmac
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..codecs.checksum import crc32
+from ..codecs.header import Known
 from ..codecs.varints import read_varint, varint
 from ..errors import FrameError
 from ..quantizers.segments import scope_segments
-from .short import Known, lengthen, shorten
 
 ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR3"
 _ORDER = struct.Struct("<4s4BIIdd2Q")
@@ -27,7 +27,7 @@ _CRC = struct.Struct("<I")
 _LENGTHS = struct.Struct("<BBBxI")  # candidates, rounds taken back, choice, layout
 
 _QUANTIZED, _SURVEY, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in range(5))
-_FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED, _SHORT = (1 << bit for bit in range(6))
+_FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED = (1 << bit for bit in range(5))
 _PARTS = (_FRAME, _BUFFERS, _OTHERS, _SEEN)
 _WHOLE, _TENSOR = 0, 2**32 - 1  # scopes; anything between is the elements of a bucket
 MOST_NUMBER = 2.0**32  # of levels, or of what a rule has in their place
@@ -144,8 +144,8 @@ class Order:
 class Reply:
     """A client's answer. frame: the update; buffers: a float32 frame; others: bytes as they are; survey: `survey.py`.
 
-    order: which order it answers, `Order.token`. short: the frame lacks what its receiver knows, as `short.py` says.
-    Where training diverged, there is no frame and the loss is NaN.
+    order: which order it answers, `Order.token`. The frame leaves out what its receiver knows from that order. Where
+    training diverged, there is no frame and the loss is NaN.
     """
 
     round: int
@@ -156,16 +156,6 @@ class Reply:
     others: bytes = b""
     survey: bytes = b""
     order: int = 0
-    short: bool = False
-
-    def shortened(self, known: Known) -> Reply:
-        """With a short frame, where that is possible and not done yet."""
-        frame = shorten(self.frame, known) if self.frame and not self.short else None
-        return self if frame is None else replace(self, frame=frame, short=True)
-
-    def lengthened(self, known: Known) -> Reply:
-        """With a frame that can be read by itself; FrameError where a short one is malformed."""
-        return replace(self, frame=lengthen(self.frame, known), short=False) if self.short else self
 
     @property
     def diverged(self) -> bool:
@@ -183,7 +173,6 @@ class Reply:
         """The reply as bytes."""
         parts = (self.frame, self.buffers, self.others, self.survey)
         flags = sum(flag for flag, part in zip(_PARTS, parts, strict=True) if part) | _DIVERGED * self.diverged
-        flags |= _SHORT * self.short
         pieces = [_REPLY.pack(REPLY_MAGIC, flags, self.order, self.loss), varint(self.round), varint(self.examples)]
         for part in parts:
             pieces += [varint(len(part)), part] if part else []
@@ -202,13 +191,11 @@ class Reply:
         read = _Reader(body, _REPLY.size)
         round, examples = read.varint(), read.varint()
         frame, buffers, others, seen = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
-        if read.position != len(body) or flags >= 2 * _SHORT:
+        if read.position != len(body) or flags >= 2 * _DIVERGED:
             raise FrameError("The reply does not end where its last part ends.")
-        if flags & _SHORT and not flags & _FRAME:
-            raise FrameError("The reply says that its frame is short, but it has none.")
         if bool(flags & _DIVERGED) == bool(np.isfinite(loss)):
             raise FrameError("The reply's loss and its flags do not agree.")
-        return Reply(round, loss, examples, frame, buffers, others, seen, order, bool(flags & _SHORT))
+        return Reply(round, loss, examples, frame, buffers, others, seen, order)
 
 
 def sign(reply: bytes, secret: bytes) -> bytes:

@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ..codecs.accumulator import Accumulator
+from ..codecs.accumulator import Accumulator, Checked
 from ..codecs.difference import apply_difference, encode_difference
-from ..codecs.frame import Bytes
+from ..codecs.frame import Bytes, Frame, Known, read_frame
 from ..codecs.raw import decode_float32, encode_float32, frame_size
 from ..codecs.varints import read_varint, varint
 from ..errors import FrameError
 from .arrays import Layout, Model, Vector
-from .short import LONGEST, Known, lengthen, shorten
 
 _STEP = struct.Struct("<BxxxfI")  # kind, what the sum is multiplied by, parts
-_FRAMES, _DIFFERENCE, _ALIKE = 0, 1, 2
+_FRAMES, _DIFFERENCE = 0, 1
 _PART = struct.Struct("<dQ")  # weight, length
 _WEIGHT = struct.Struct("<d")
 _BYTES_PER_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is worth trying
@@ -34,7 +33,7 @@ _BYTES_PER_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is
 class Relay:
     """A round's frames with their weights, in the order in which the server added them up, and the sum's factor."""
 
-    frames: Sequence[tuple[bytes, float]]
+    frames: Sequence[tuple[Frame, float]]
     factor: float = 1.0  # above 1 where somebody was missing
 
 
@@ -48,7 +47,7 @@ def add_up(weights: Vector, relay: Relay) -> Vector:
     """w + sum of p_i Q(update_i), on the server and on the client alike: the same calls give the same bits (eq. 3)."""
     total = Accumulator(len(weights))
     for frame, weight in relay.frames:
-        total.add(frame, weight)
+        total.add(Checked.of(frame, weight))
     return weights + rescaled(total.result(), relay.factor)
 
 
@@ -74,7 +73,7 @@ def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     """The round as bytes; None where the model itself is smaller."""
     exact = untouched(new)
     exact = _PART.pack(0.0, len(exact)) + exact
-    candidates = [] if relay is None else [_frames_step(relay, exact, len(new.weights))]
+    candidates = [] if relay is None else [_frames_step(relay, exact)]
     if not candidates or len(candidates[0]) > _BYTES_PER_CHANGE * np.count_nonzero(old.weights != new.weights):
         part = encode_difference(old.weights, new.weights)
         candidates.append(b"".join((_STEP.pack(_DIFFERENCE, 1.0, 1), exact, _PART.pack(1.0, len(part)), part)))
@@ -82,21 +81,15 @@ def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     return step if len(step) < whole_size(new) else None
 
 
-def _frames_step(relay: Relay, exact: bytes, dimension: int) -> bytes:
-    """The round's frames. Where they are alike, the first says for all what the others leave out."""
-    kind, pieces = _ALIKE, [b"".join((_WEIGHT.pack(w), varint(len(f)), f)) for f, w in _alike(relay.frames, dimension)]
-    if not pieces:
-        kind, pieces = _FRAMES, [_PART.pack(weight, len(frame)) + frame for frame, weight in relay.frames]
-    return b"".join((_STEP.pack(kind, relay.factor, len(pieces)), exact, *pieces))
-
-
-def _alike(frames: Sequence[tuple[bytes, float]], dimension: int) -> list[tuple[bytes, float]]:
-    """The first frame and the others shortened; none where one of them cannot be."""
-    if not frames or max(len(frame) for frame, _ in frames) > LONGEST:
-        return []
-    known = Known.like(frames[0][0], dimension)
-    short = [(part, weight) for frame, weight in frames[1:] if (part := shorten(frame, known)) is not None]
-    return [frames[0], *short] if len(short) == len(frames) - 1 else []
+def _frames_step(relay: Relay, exact: bytes) -> bytes:
+    """The round's frames. The first says for all what the others leave out."""
+    pieces: list[bytes] = []
+    known: Known | None = None
+    for frame, weight in relay.frames:
+        data = frame.written(known)
+        pieces += [_WEIGHT.pack(weight), varint(len(data)), data]
+        known = known or Known.like(frame.header)
+    return b"".join((_STEP.pack(_FRAMES, relay.factor, len(relay.frames)), exact, *pieces))
 
 
 def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
@@ -107,16 +100,10 @@ def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
         if not 0 < factor < math.inf:
             raise FrameError(f"A step has the factor {factor}, which is not above 0 and finite.")
         exact, _ = read.part()
-        if kind == _ALIKE and count:
-            parts = [read.short_part() for _ in range(count)]
-            known = Known.like(parts[0][0], len(model.weights))
-            parts[1:] = [(lengthen(part, known), weight) for part, weight in parts[1:]]
-        else:
-            parts = [read.part() for _ in range(count)]
-        if kind in (_FRAMES, _ALIKE):
-            weights = add_up(model.weights, Relay(parts, factor))
+        if kind == _FRAMES:
+            weights = add_up(model.weights, Relay(read.frames(count, len(model.weights)), factor))
         elif kind == _DIFFERENCE and count == 1:
-            weights = apply_difference(model.weights, parts[0][0])
+            weights = apply_difference(model.weights, read.part()[0])
         else:
             raise FrameError(f"Unknown kind of step {kind}.")
         model = Model(weights, *read_untouched(exact, layout))
@@ -141,11 +128,16 @@ class _Parts:
         weight, size = self.unpack(_PART)
         return self._take(size), weight
 
-    def short_part(self) -> tuple[bytes, float]:
-        """The same where the length is a varint."""
-        (weight,) = self.unpack(_WEIGHT)
-        size, self.position = read_varint(self.body, self.position)
-        return self._take(size), weight
+    def frames(self, count: int, dimension: int) -> list[tuple[Frame, float]]:
+        """Frames of this dimension and their weights, as `_frames_step` wrote them."""
+        found: list[tuple[Frame, float]] = []
+        known: Known | None = None
+        for _ in range(count):
+            (weight,) = self.unpack(_WEIGHT)
+            size, self.position = read_varint(self.body, self.position)
+            found.append((read_frame(self._take(size), dimension, known), weight))
+            known = known or Known.like(found[0][0].header)
+        return found
 
     def _take(self, size: int) -> bytes:
         start, self.position = self.position, self.position + size

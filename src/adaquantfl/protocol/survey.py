@@ -21,7 +21,6 @@ from ..quantizers.registry import by_tag
 from ..rules import Survey
 from .arrays import Layout, Vector
 from .messages import Order
-from .short import shorten
 from .uplink import levels_for
 
 _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
@@ -56,13 +55,13 @@ def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float)
         assert s is not None
         error = quantizer.error_share(update, s, order.key, stretch, segments, norm)
         if error is not None:
-            frame = compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None)
+            frame = compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None, known)
         else:
             levels = quantize(update, s, order.key, segments, stretch, quantizer, norm or None)
             energy = np.sum((levels.dequantize() - update) ** 2, dtype=np.float64)
             error = energy / max(float(np.dot(update, update)), 1e-30)
-            frame = encode(levels, order.codec)
-        measured.append((error, len(shorten(frame, known) or frame)))
+            frame = encode(levels, order.codec, known)
+        measured.append((error, len(frame)))
     bounded = np.clip(np.nan_to_num(measured, nan=MOST), 1 / MOST, MOST)
     entries: npt.NDArray[np.int16] = np.rint(_STEPS * np.log2(bounded)).astype("<i2")
     return _MEASURED.pack(*(one if abs(one) < MOST_LOSS else math.inf for one in (loss, harm))) + entries.tobytes()

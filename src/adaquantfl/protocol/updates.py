@@ -35,7 +35,6 @@ class Update:
     client: int
     weight: float
     factor: float
-    data: bytes
     frame: Checked
     buffers: Checked | None
     others: bytes
@@ -96,8 +95,8 @@ class Updates:
             factor = float(np.float32(self.total / weight))
             statistics = rescaled(statistics, 1 / weight)
         weights = [one.weight * one.factor for one in self.each]
-        frames = [(one.data, p) for one, p in zip(self.each, weights, strict=True)]
-        relay = Relay(frames, factor) if sum(len(frame) for frame, _ in frames) < 4 * layout.dimension else None
+        frames = [(one.frame.frame, p) for one, p in zip(self.each, weights, strict=True)]
+        relay = Relay(frames, factor) if sum(frame.size for frame, _ in frames) < 4 * layout.dimension else None
         others = [one.others for one in self.each] if layout.other_bytes else []
         if others and kept:
             others, weights = [*others, model.others], [*weights, kept]

@@ -94,7 +94,8 @@ class Uplink:
 
 def check(frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
     """A frame as the order asked for it: its quantizer, its levels and its segments. FrameError otherwise."""
-    parsed, lengths = read_frame(frame, layout.dimension), layout.lengths
+    lengths = layout.lengths
+    parsed = read_frame(frame, layout.dimension, order.known(lengths))
     _check_header(parsed.header, order, lengths)
     checked = Checked.of(parsed, weight)
     if checked.largest > MOST_VALUE:
@@ -147,8 +148,11 @@ class Sent:
     levels: Levels | None
 
 
-def send(update: Vector, order: Order, layout: Layout, keep_levels: bool) -> Sent:
-    """An update as a frame; keep_levels: whether the caller needs what the frame decodes to."""
+def send(update: Vector, order: Order, layout: Layout, keep_levels: bool, key: int) -> Sent:
+    """An update as a frame that leaves out what the order says.
+
+    keep_levels: whether the caller needs what the frame decodes to. key: of the client's random stream.
+    """
     if order.s is None:
         return Sent(encode_float32(update), None)
     (quantizer, norm), lengths = quantizers.by_tag(order.quantizer), layout.lengths
@@ -156,15 +160,16 @@ def send(update: Vector, order: Order, layout: Layout, keep_levels: bool) -> Sen
 
     def coarsest(error: float) -> float:
         balanced = order.balanced and segments is not None
-        return levels_for_error(quantizer, update, error, order.key, segments, norm, balanced)
+        return levels_for_error(quantizer, update, error, key, segments, norm, balanced)
 
     number = rules.find(order.choice).choose(order.s, update, coarsest) if order.choice else order.s
     s, stretch = levels_for(quantizer, order, number, lengths, update)
     assert s is not None
     if not keep_levels:
-        return Sent(compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None), None)
-    levels = quantize(update, s, order.key, segments, stretch, quantizer, norm or None)
-    return Sent(encode(levels, order.codec), levels)
+        frame = compress(update, s, key, order.codec, segments, stretch, quantizer, norm or None, order.known(lengths))
+        return Sent(frame, None)
+    levels = quantize(update, s, key, segments, stretch, quantizer, norm or None)
+    return Sent(encode(levels, order.codec, order.known(lengths)), levels)
 
 
 def counted_levels(s: float) -> int:
