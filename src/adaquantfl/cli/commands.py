@@ -110,13 +110,13 @@ def methods(options: argparse.Namespace) -> int:
 
     shown = {name: rule for name, rule in known_rules().items() if name not in BASELINES or name in ("1bit", "16bit")}
     print("Rules (`rule`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
-    print(lines((name, rule.line, rule.reference) for name, rule in shown.items()))
+    print(lines("rule", ((name, rule.line, rule.reference) for name, rule in shown.items())))
     print("\nQuantizers (`quantizer`; `quantizer.norm` is l2 or linf where both are known):")
-    print(lines((one.name, one.about, one.reference) for one in map(find, names())))
+    print(lines("quantizer", ((one.name, one.about, one.reference) for one in map(find, names()))))
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")
-    print(lines((step.name, (step.__doc__ or "").partition("\n")[0], step.reference) for step in steps))
+    print(lines("step", ((step.name, (step.__doc__ or "").partition("\n")[0], step.reference) for step in steps)))
     return 0
 
 

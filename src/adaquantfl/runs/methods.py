@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError
-from ..training.methods import find
+from ..training.methods import defaults_of, find
 from ..training.own_files import names_file
 from .config import parse_override
 
@@ -79,8 +79,13 @@ def parse(name: str) -> Method:
     return Method(name, settings)
 
 
-def lines(entries: Iterable[tuple[str, str, str]]) -> str:
-    """Names, what they are and where they come from, in columns."""
+def lines(key: str, entries: Iterable[tuple[str, str, str]]) -> str:
+    """Names, what they are, where they come from and their settings with the defaults, in columns."""
     rows = list(entries)
     width = max(len(name) for name, _, _ in rows)
-    return "\n".join(f"  {name:{width}}  {line}\n  {'':{width}}  {reference}" for name, line, reference in rows)
+    found = []
+    for name, line, reference in rows:
+        settings = ", ".join(f"{one} = {value!r}" for one, value in defaults_of(key, {"name": name}).items())
+        found += [f"  {name:{width}}  {line}", f"  {'':{width}}  {reference}"]
+        found += [f"  {'':{width}}  [{key}] {settings}"] if settings and key != "quantizer" else []
+    return "\n".join(found)

@@ -244,4 +244,5 @@ _NAMED_RULES: dict[str, tuple[str, Table]] = {
     **{f"{bits}bit": ("fixed", {"bits": bits}) for bits in range(1, 17)},
     "dadaquant-time": ("dadaquant", {"clients": False}),
     "dadaquant-clients": ("dadaquant", {"time": False}),
+    "constant": ("cosine", {}),
 }
