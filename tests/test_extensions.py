@@ -84,7 +84,7 @@ def test_a_rule_drives_a_server_as_an_object(tmp_path: Path, monkeypatch: pytest
 def test_a_rule_of_another_package_is_a_method(install: Install, tmp_path: Path) -> None:
     install("rules", "halving", "Halving", source("rule"))
     assert load_config("demo", {"rule": "halving"}).make_rule().name == "halving"
-    record = aq.run("demo", tmp_path / "run", rule="halving", **SMALL)
+    record = aq.run("demo", tmp_path / "run", rule="halving", settings=SMALL)
     assert [line["s"] for line in record.history] == [1, 1]
     server = aq.Server(np.zeros(4, np.float32), rule=RULES.find("halving")())
     assert aq.Server.restore(server.state()).stages.rule.name == "halving"
@@ -118,8 +118,6 @@ def test_a_downlink_of_another_package_brings_every_client_to_the_servers_model(
         opened: Any = clients[number].open(order)
         np.testing.assert_array_equal(opened["linear"], server.weights["linear"])  # type: ignore[call-overload,index]
         np.testing.assert_array_equal(opened["linear"], np.round(opened["linear"], 3))
-    with pytest.raises(aq.ConfigError, match="private = true does not go with downlink = 'rounded'"):
-        load_config("demo", {"downlink": "rounded", "downlink.private": True})
 
 
 def test_an_engine_of_another_package_ends_in_the_same_model(install: Install, tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_an_engine_of_another_package_ends_in_the_same_model(install: Install, t
 def test_a_task_of_another_package_runs_by_its_name(install: Install, tmp_path: Path) -> None:
     install("tasks", "sums", "task", TASK)
     keys = {key: value for key, value in SMALL.items() if key != "model"}
-    record = aq.run("sums", tmp_path / "run", **keys)
+    record = aq.run("sums", tmp_path / "run", settings=keys)
     assert record.summary is not None
     assert record.summary["rounds"] == 2
 
@@ -143,3 +141,14 @@ def test_a_name_that_is_taken_names_both_owners(install: Install) -> None:
     install("rules", "adaquant", "Mine", source("rule").replace("Halving", "Mine").replace('"halving"', '"adaquant"'))
     with pytest.raises(aq.RuleError, match=r"'adaquant' is taken: adaquantfl has it, and the package outside_rules"):
         RULES.find("nobody")
+
+
+def test_a_built_in_thing_that_is_registered_first_stays_this_packages() -> None:
+    RULES.forget()  # as in a process that has not asked for a rule yet
+    RULES.register(aq.AdaQuant)
+
+    class Other(aq.AdaQuant):
+        name = "adaquant"
+
+    with pytest.raises(aq.RuleError, match="'adaquant' is taken: adaquantfl has it, and"):
+        RULES.register(Other)

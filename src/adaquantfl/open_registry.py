@@ -83,8 +83,10 @@ class Registry(Generic[T]):
 
     def register(self, item: T) -> T:
         """Add a thing of another package; the same one again changes nothing. A taken name or tag is an error."""
-        if self._named.get(self._facts(item)[0]) is not item:
+        name = self._facts(item)[0]
+        if self._named.get(name) is not item:
             self._load()
+        if self._named.get(name) is not item:  # it may be one of those that were loaded just now
             kind = item if isinstance(item, type) else type(item)
             self._add(item, f"{kind.__module__}.{kind.__qualname__}", outside=True)
         return item

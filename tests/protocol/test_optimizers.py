@@ -82,10 +82,10 @@ def test_a_constant_update_moves_the_model_as_the_sum_does_in_the_end() -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"step": "momentum", "step.beta": 1.0}, "server_momentum = 1.0.*below 1"),
-        ({"step": "adam", "server_beta2": -0.1}, "server_beta2 = -0.1.*at least 0"),
-        ({"step": "yogi", "server_epsilon": 0.0}, "server_epsilon = 0.0.*above 0"),
-        ({"step": "nesterov", "step.eta": -1.0}, "server_eta = -1.0.*at least 0"),
+        ({"step": "momentum", "step.beta": 1.0}, "beta = 1.0.*below 1"),
+        ({"step": "adam", "step.beta2": -0.1}, "beta2 = -0.1.*at least 0"),
+        ({"step": "yogi", "step.epsilon": 0.0}, "epsilon = 0.0.*above 0"),
+        ({"step": "nesterov", "step.eta": -1.0}, "eta = -1.0.*at least 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(keys: dict[str, Any], words: str) -> None:

@@ -241,8 +241,10 @@ def test_what_cannot_be_is_refused(make: Any, words: str) -> None:
 
 
 def test_a_configuration_names_the_step_and_a_state_brings_it_back() -> None:
-    settings = {"clients": 8, "step.share": 0.1, "hostile": 2}
-    steps = [load_config("demo", {**settings, "step": name}).stages().step for name in STEPS.names()]
+    own = {"trimmed-mean": {"step.share": 0.1}, "krum": {"step.hostile": 2}}
+    steps = [
+        load_config("demo", {"clients": 8, "step": name, **own.get(name, {})}).stages().step for name in STEPS.names()
+    ]
     built_in = ["sum", "momentum", "nesterov", "adam", "yogi", "median", "trimmed-mean", "krum"]
     assert [step.name for step in steps[: len(built_in)]] == built_in
     assert steps[6:8] == [aq.TrimmedMean(0.1), aq.Krum(2)]

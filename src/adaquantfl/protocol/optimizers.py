@@ -31,11 +31,7 @@ class Momentum(ServerStep):
     reference: ClassVar[str] = "Hsu, Qi, Brown 2019, FedAvgM"
 
     def __post_init__(self) -> None:
-        _check(server_eta=self.eta, server_momentum=self.beta)
-
-    @classmethod
-    def of_config(cls, config: Any) -> Momentum:
-        return cls(config.server_eta, config.server_momentum)
+        _check(eta=self.eta, beta=self.beta)
 
     def init(self, dimension: int) -> dict[str, Any]:
         return {"m": np.zeros(dimension, dtype=np.float32)}
@@ -89,13 +85,9 @@ class Adam(ServerStep):
     reference: ClassVar[str] = "Reddi et al. 2021, FedAdam"
 
     def __post_init__(self) -> None:
-        _check(server_eta=self.eta, server_momentum=self.beta, server_beta2=self.beta2)
+        _check(eta=self.eta, beta=self.beta, beta2=self.beta2)
         if not self.epsilon > 0:
-            raise ConfigError(f"server_epsilon = {self.epsilon!r}: it must be above 0.")
-
-    @classmethod
-    def of_config(cls, config: Any) -> Adam:
-        return cls(config.server_eta, config.server_momentum, config.server_beta2, config.server_epsilon)
+            raise ConfigError(f"epsilon = {self.epsilon!r}: it must be above 0.")
 
     def init(self, dimension: int) -> dict[str, Any]:
         start = np.full(dimension, self.epsilon**2, dtype=np.float32)
@@ -131,5 +123,5 @@ def _check(**settings: float) -> None:
     for key, value in settings.items():
         if not value >= 0:
             raise ConfigError(f"{key} = {value!r}: it must be at least 0.")
-        if key != "server_eta" and not value < 1:
+        if key != "eta" and not value < 1:
             raise ConfigError(f"{key} = {value!r}: it must be at least 0 and below 1.")

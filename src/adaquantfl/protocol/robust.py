@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -52,11 +52,7 @@ class TrimmedMean(ServerStep):
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 <= self.share < 0.5:
-            raise ConfigError(f"trim = {self.share!r}: the share that is left out at each end is from 0 to below 0.5.")
-
-    @classmethod
-    def of_config(cls, config: Any) -> TrimmedMean:
-        return cls(config.trim)
+            raise ConfigError(f"share = {self.share!r}: the share that is left out at each end is from 0 to below 0.5.")
 
     def combine(self, updates: Updates) -> Combined:
         wanted = math.ceil(self.share * len(updates) - 1e-9)  # 0.2 x 5 is 1, whatever the last bit says
@@ -81,16 +77,6 @@ class Krum(ServerStep):
     def __post_init__(self) -> None:
         if isinstance(self.hostile, bool) or not isinstance(self.hostile, int) or self.hostile < 1:
             raise ConfigError(f"hostile = {self.hostile!r}: krum leaves out a whole number of clients, at least 1.")
-
-    @classmethod
-    def of_config(cls, config: Any) -> Krum:
-        step, asked = cls(config.hostile), config.clients_per_round or config.clients
-        if asked < step.needed:
-            raise ConfigError(
-                f"step = 'krum' with hostile = {step.hostile} takes {step.needed} clients in a round, and there are "
-                f"{asked}: ask more of them, or lower hostile."
-            )
-        return step
 
     @property
     def needed(self) -> int:

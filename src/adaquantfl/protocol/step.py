@@ -30,11 +30,6 @@ class ServerStep:
         """Whether the clients' noise averages out: it does in the plain sum."""
         return type(self).combine is ServerStep.combine
 
-    @classmethod
-    def of_config(cls, config: Any) -> ServerStep:
-        """The step for a run's configuration; a step with settings may read its keys here."""
-        return cls()
-
     def init(self, dimension: int) -> dict[str, Any]:
         """What the step keeps from round to round: arrays and numbers by name."""
         return {}

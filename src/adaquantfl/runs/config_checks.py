@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, FrameError, QuantizeError, RuleError
 from ..names import unknown
-from ..training.methods import KINDS, check_type
+from ..training.methods import KINDS, build, check_type
 
 if TYPE_CHECKING:
     from .config import Config
@@ -63,6 +63,12 @@ def _check_clients(config: Config) -> None:
     for key in ("min_clients", "clients_per_round"):
         if getattr(config, key) > config.clients:
             raise ConfigError(f"{key} = {getattr(config, key)}, but there are only {config.clients} clients.")
+    needed, asked = getattr(build("step", config.step), "needed", 0), config.clients_per_round or config.clients
+    if asked < needed:
+        raise ConfigError(
+            f"step = {config.step['name']!r} takes {needed} clients in a round, and there are {asked}: ask more of them, "
+            "or change the step's settings."
+        )
     if 0 < config.clients_per_round < config.clients and config.loss == "full" and config.method == "adaquant":
         raise ConfigError(
             "loss = 'full' asks every client for its loss, but with clients_per_round only a sample answers: "
