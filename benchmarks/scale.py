@@ -20,10 +20,6 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.protocol.arrays import Model
-from adaquantfl.protocol.downlink import Change
-from adaquantfl.protocol.ledger import Ledger
-from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import RunState, run
 from common import options, record
@@ -113,16 +109,6 @@ def add_up(frames: list[bytes], n: int, d: int) -> np.ndarray:
     return total.result()
 
 
-def broadcast_size() -> dict[str, Any]:
-    """What the lossy downlink sends for a Gaussian change, at its levels to start with."""
-    x, s = gaussian(MIDDLE), 32
-    lossy, model = Lossy(s), Model(np.zeros_like(x), np.empty(0, dtype=np.float32))
-    change = Change(x, None, (len(x),), round=0, seed=0, loss=None, eta=0.1)
-    relay = lossy.publish(model, model, change, lossy.init(model), Ledger()).relay
-    assert relay is not None
-    return {"d": MIDDLE, "s": s, "bytes": len(relay.frames[0][0])}
-
-
 class Watch:
     """Looks at a run after every round: time, CPU time and memory of the server and of its workers."""
 
@@ -192,6 +178,6 @@ def federation() -> dict[str, Any]:
 if __name__ == "__main__":
     arguments = options(__doc__ or "")
     aq.set_threads(1)
-    server = {"by_density": by_density(), "by_size": by_size(), "broadcast": broadcast_size()}
+    server = {"by_density": by_density(), "by_size": by_size()}
     aq.set_threads(None)
     record(arguments.out, {"threads": 1, **server, "federation": federation()})

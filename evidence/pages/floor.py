@@ -87,7 +87,7 @@ def draw(path: Path) -> None:
         for name, one in found.items():
             label, style = SHOWN[name]
             axes.plot(one.up[4:], one.smoothed, color=style.colour, linestyle=style.dash, lw=2.2, label=label)
-            axes.plot(one.spent(target, "up"), target, "o", color=style.colour, ms=8, mec="white", zorder=5)
+            axes.plot([one.spent(target, "up") or 0.0], [target], "o", color=style.colour, ms=8, mec="white", zorder=5)
         axes.axhline(target, color="#9aa1ab", lw=0.8, zorder=0)
         axes.set(xscale="log", ylabel="Test accuracy", xlabel="Bytes sent by 8 clients, together")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value, "B")))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from adaquantfl.report import figures
 from adaquantfl.runs.records import method_label
@@ -240,7 +241,7 @@ def _finish(axis: Axes, title: str) -> None:
     axis.legend(fontsize=8)
 
 
-def _save(figure: plt.Figure, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
     with plt.rc_context({"svg.hashsalt": path.stem}):
         figure.savefig(path, metadata={"Date": None})

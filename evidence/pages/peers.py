@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -245,7 +245,7 @@ def counted(record: dict[str, Any]) -> str:
     return markdown(grid)
 
 
-PARTS = {
+PARTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "summary": summary,
     **{name: partial(vector_table, name=name) for name in VECTORS},
     "speeds": speeds,

@@ -96,7 +96,7 @@ def ratio(kind: str, s: int) -> float:
 def half_a_bit(kind: str) -> float:
     """Our error at half a bit over that of EDEN's way there: 1 bit for every other coordinate."""
     mine = [row for row in rows() if row["kind"] == kind and row["wanted"] == 0.5 and row["quantizer"] == OURS]
-    return min(row["error"] for row in mine) / below_one(0.5)
+    return float(min(row["error"] for row in mine)) / below_one(0.5)
 
 
 def below_one(bits: float) -> float:

@@ -124,4 +124,4 @@ def test_a_panels_runs_can_be_set_up(panel: str) -> None:
     for method in paper.METHODS:
         config = paper.job(panel, method, 1).config
         assert (config.batch_size, config.scope, config.seed) == (10, "whole", 1)
-        assert (config.rounding == "nearest") == (method == "adaquant-nearest")
+        assert (config.rule.get("rounding") == "nearest") == (method == "adaquant-nearest")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -122,34 +121,6 @@ def test_the_examples_in_the_benchmark_hold(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0
     assert found.failed == 0
-
-
-def test_methods_have_names_of_their_own_and_every_peer_is_installed_or_at_hand() -> None:
-    titles = [method.title for method in peer_methods.METHODS]
-    assert len(set(titles)) == len(titles)
-    at_hand = {"python", "numpy", "torch"}
-    assert {method.peer for method in peer_methods.METHODS} <= {step.peer for step in peer_env.STEPS} | at_hand
-
-
-def test_every_version_is_pinned() -> None:
-    for step in peer_env.STEPS:
-        assert all("==" in package for package in step.packages), step
-
-
-def test_a_failed_install_is_told_without_the_folders_of_the_machine() -> None:
-    told = peer_env.reason("Building\nerror: cannot run /home/me/env/bin/go: no such file\n")
-    assert told == "cannot run go: no such file"
-
-
-def test_a_method_on_a_package_that_is_missing_fails_by_its_name() -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        peer_methods.module_alone("no_such_package.part.module")
-
-
-def test_a_failure_of_an_install_is_kept_for_a_later_run(tmp_path: Path) -> None:
-    assert peer_env.failures(tmp_path) == {}
-    (tmp_path / "failed.json").write_text('{"x": "no wheel"}')
-    assert peer_env.failures(tmp_path) == {"x": "no wheel"}
 
 
 def test_every_comparison_is_at_no_larger_an_error() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import adaquantfl as aq
 from evidence.studies import safe_default
 from evidence.studies.safe_default import Row
 
@@ -13,9 +14,9 @@ from evidence.studies.safe_default import Row
 @pytest.mark.parametrize("task", [task for task in safe_default.TASKS if task != "lora"])
 def test_the_default_has_nothing_set(task: str, tmp_path: Path) -> None:
     ours, plain = (safe_default.job(task, method, 0, tmp_path).config for method in ("auto", "fp32"))
-    assert (ours.method, ours.quantizer, ours.downlink) == ("auto", "fitted", "late")
-    assert (ours.error, ours.noise) == (0.8, 0.25)
-    assert (plain.method, plain.downlink) == ("fp32", "model")
+    assert (ours.method, ours.quantizer["name"], ours.downlink["name"]) == ("auto", "fitted", "late")
+    assert ours.make_rule() == aq.Auto()
+    assert (plain.method, plain.downlink["name"]) == ("fp32", "model")
     assert (ours.rounds, ours.clients, ours.eta) == (plain.rounds, plain.clients, plain.eta)
 
 

@@ -42,8 +42,8 @@ def cells(task: str, floor: Path, folder: Path) -> dict[str, tables.Cell]:
 
 
 def table(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[str]]:
-    """Each task: our bytes next to those of the best constant that got there with every seed."""
-    grid = [["task", "ours, kB up", "best constant", "its kB up", "ours / best constant", "constants that got there"]]
+    """Each task: our bytes next to those of the best constant that reached it with every seed."""
+    grid = [["task", "ours, kB up", "best constant", "its kB up", "ours / best constant", "constants that reached it"]]
     for task, about in TASKS.items():
         found = cells(task, floor, folder)
         ours = next((row.up for row in tables.rows(task, floor) if row.method == OURS), None)

@@ -1,4 +1,4 @@
-"""How much of "got there" is luck: float32 again, with other mini-batches, against its own target.
+"""How much of "reached it" is luck: float32 again, with other mini-batches, against its own target.
 
     python -m evidence.studies.floor --luck
 
@@ -34,7 +34,7 @@ def run(names: Sequence[str], seeds: Sequence[int], floor: Path, folder: Path) -
 
 
 def table(floor: Path = records.RECORDS, folder: Path = RECORDS) -> list[list[str]]:
-    """Each task: how often float32 got there again, in how many times the rounds, and how often ours got there."""
+    """Each task: how often float32 reached it again, in how many times the rounds, and how often ours reached it."""
     grid = [["task", "float32 again", "rounds, times float32's", "ours"]]
     for task, about in TASKS.items():
         first = {one.seed: one for one in records.load(task, floor) if one.method == FLOAT32}

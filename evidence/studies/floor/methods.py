@@ -41,8 +41,8 @@ OUTER_STEPS = (0.5, 1.0, 1.5, 2.0)
 CENTROID = {"quantizer": "centroid", "scope": "balanced"}
 
 
-def _rules(label: str, values: tuple[float, ...], keys: dict[str, Any]) -> tuple[Setting, ...]:
-    return tuple(Setting(f"{label} = {value:g}", {**keys, "rule.s0": value}) for value in values)
+def _rules(values: tuple[float, ...], keys: dict[str, Any]) -> tuple[Setting, ...]:
+    return tuple(Setting(f"s0 = {value:g}", {**keys, "rule.s0": value}) for value in values)
 
 
 def _plain_step(eta: float) -> dict[str, float]:
@@ -61,11 +61,11 @@ METHODS: dict[str, tuple[Setting, ...]] = {
         )
         for eta in OUTER_STEPS
     ),
-    CONSTANT: _rules("rule_s0", (0.25, 0.5, 1.0, 2.0), {"rule": "constant", **CENTROID}),
-    "AdaQuantFL": _rules("s0", (1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "power"}),
+    CONSTANT: _rules((0.25, 0.5, 1.0, 2.0), {"rule": "constant", **CENTROID}),
+    "AdaQuantFL": _rules((1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "power"}),
     # The same paper bits with fewer levels, so fewer bytes per round on this wire.
-    "AdaQuantFL (nearest)": _rules("s0", (1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "nearest"}),
-    "DAdaQuant": _rules("rule_s0", (1, 2, 4, 8), {"rule": "dadaquant"}),
+    "AdaQuantFL (nearest)": _rules((1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "nearest"}),
+    "DAdaQuant": _rules((1, 2, 4, 8), {"rule": "dadaquant"}),
     "FedPAQ": tuple(Setting(f"s = {s}", rival=rivals.frames(rivals.fedpaq(s))) for s in (1, 3, 15, 255)),
     "int8": (Setting("", rival=rivals.frames(rivals.int8)),),
     "EDEN": tuple(Setting(f"{bits} bit", rival=rivals.frames(rivals.eden(bits))) for bits in (1, 2, 3, 4)),

@@ -109,7 +109,7 @@ def play(task: FloorTask, method: str, setting: Setting, seed: int, target: floa
 
 
 def chosen(method: str, records: Path = RECORDS) -> Setting | None:
-    """The setting with the fewest bytes up on the trial task, or the best final value where none got there.
+    """The setting with the fewest bytes up on the trial task, or the best final value where none reached it.
 
     None where trials are missing.
     """

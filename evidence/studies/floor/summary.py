@@ -50,10 +50,10 @@ def beside(folder: Path = records.RECORDS) -> Iterator[Beside]:
 
 
 def by_method(folder: Path = records.RECORDS) -> list[list[str]]:
-    """Each method next to ours: on how many tasks it got there, and its bytes where both did."""
+    """Each method next to ours: on how many tasks it reached it, and its bytes where both did."""
     pairs = list(beside(folder))
     grid = [
-        ["method", "got there", "where ours did not", "fewer bytes than ours", "tie", "bytes up, times ours",
+        ["method", "reached it", "where ours did not", "fewer bytes than ours", "tie", "bytes up, times ours",
          "bytes both ways, times ours"]
     ]  # fmt: skip
     rows = []
@@ -93,7 +93,7 @@ def overview(folder: Path = records.RECORDS) -> list[list[str]]:
 
 
 def verdict(folder: Path = records.RECORDS) -> str:
-    """Who is ahead of ours, on which tasks, by how much; and where ours did not get there."""
+    """Who is ahead of ours, on which tasks, by how much; and where ours did not reach it."""
     pairs = [one for one in beside(folder) if one.method != FLOAT32]
     tasks = list(dict.fromkeys(one.task for one in pairs))
     lines = []
@@ -106,10 +106,10 @@ def verdict(folder: Path = records.RECORDS) -> str:
             )
     for task in tasks:
         if there := [one.noted(one.method) for one in pairs if one.task == task and one.up == 0]:
-            lines.append(f"- On `{task}` ours did not get there with every seed. These did: {'; '.join(there)}.")
+            lines.append(f"- On `{task}` ours did not reach it with every seed. These did: {'; '.join(there)}.")
     ours = {task: next(row.up for row in tables.rows(task, folder) if row.method == OURS) for task in tasks}
     complete = sum(math.isfinite(cell.mean) for cell in ours.values())
-    lines.append(f"- Ours got there with every seed on {complete} of {len(tasks)} tasks.")
+    lines.append(f"- Ours reached it with every seed on {complete} of {len(tasks)} tasks.")
     rivals, anybody = ({one.task for one in pairs if one.method not in own and one.up < 1} for own in (OWN, (OURS,)))
     lines.append(
         f"- On {len(tasks) - len(rivals)} of {len(tasks)} tasks no rival needed fewer bytes up than ours. That leaves "
@@ -117,7 +117,7 @@ def verdict(folder: Path = records.RECORDS) -> str:
         f"With them it is {len(tasks) - len(anybody)}, where a tie is no win."
     )
     means = [f"{row[0]} {row[5].split(' ')[0]}" for row in by_method(folder)[1:] if row[5] != "—"]
-    lines.append(f"- Bytes up as multiples of ours, means over the tasks where both got there: {'; '.join(means)}.")
+    lines.append(f"- Bytes up as multiples of ours, means over the tasks where both reached it: {'; '.join(means)}.")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from evidence.studies.floor.tasks import TASKS
 
 @dataclass(frozen=True)
 class Cell:
-    """Some amount by seed; None where a seed never got there."""
+    """Some amount by seed; None where a seed never reached it."""
 
     values: dict[int, float | None]
 
@@ -33,7 +33,7 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Infinite unless every seed got there."""
+        """Infinite unless every seed reached it."""
         return fmean(self.known) if self.values and len(self.known) == len(self.values) else math.inf
 
     @property
@@ -41,13 +41,13 @@ class Cell:
         return stdev(self.known) if len(self.known) > 1 else 0.0
 
     def text(self, unit: float = 1000.0) -> str:
-        """Mean and deviation; how many seeds got there where not all did.
+        """Mean and deviation; how many seeds reached it where not all did.
 
         >>> Cell({0: 1000.0, 1: 3000.0}).text(), Cell({0: 1000.0, 1: None}).text(), Cell({0: None}).text()
-        ('2.00 ± 1.41', '1 of 2 got there', 'never')
+        ('2.00 ± 1.41', '1 of 2 reached it', 'never')
         """
         if math.isinf(self.mean):
-            return f"{len(self.known)} of {len(self.values)} got there" if self.known else "never"
+            return f"{len(self.known)} of {len(self.values)} reached it" if self.known else "never"
         spread = f" ± {number(self.deviation / unit)}" if len(self.known) > 1 else ""
         return number(self.mean / unit) + spread
 
@@ -117,7 +117,7 @@ def details(task: str, records: Path = RECORDS) -> list[list[str]]:
 
 
 def times(cell: Cell, ours: Cell) -> float:
-    """A method's mean as a multiple of ours, on the seeds that both have: infinite where only ours got there, 0 where
+    """A method's mean as a multiple of ours, on the seeds that both have: infinite where only ours reached it, 0 where
     only the method did, NaN where neither did."""
     one, other = cell.shared(ours).mean, ours.shared(cell).mean
     if math.isinf(other):
