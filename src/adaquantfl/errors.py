@@ -151,6 +151,12 @@ def reason_of(error: Exception) -> str:
     return f"it raised {type(error).__name__}: {error}{own_place(error) or last}."
 
 
+def place_of(function: object) -> str:
+    """Where a method is written, in brackets: " (my_step.py, line 12)"; empty where that is not known."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+
+
 def own_place(error: BaseException) -> str:
     """The last line of a user's own file that the error came through, in brackets; empty where there is none."""
     frames = zip(walk_tb(error.__traceback__), extract_tb(error.__traceback__), strict=True)

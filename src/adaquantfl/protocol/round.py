@@ -21,6 +21,7 @@ from .ledger import Ledger
 from .orders import write_orders
 from .stages import Stages
 from .state import ServerState, Trajectory
+from .step import combined, moved
 from .updates import Combined
 
 
@@ -93,7 +94,7 @@ def end(
     if verdict is Verdict.KEEP:
         updates = opened.updates(shares, state.layout, now.model, stages.limit)
         if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
-            made = stages.step.combine(updates)
+            made = combined(stages.step, updates)
         if stages.rule.wants_energies(rule, stages.mixing):
             rule = stages.rule.learn(rule, updates.energies())
         published, step = _step(stages, state, opened, made, ledger)
@@ -125,7 +126,7 @@ def _step(
     """The server step and the downlink: the model that the clients get next. made: by the step, or by somebody else."""
     now = state.trajectory
     if isinstance(made, Combined):
-        update, step = stages.step.apply(made.update, now.step)
+        update, step = moved(stages.step, made, now.step)
         wanted = Model(now.model.weights + update, made.buffers, made.others)
         relay = made.relay if stages.step.is_sum else None
     else:

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..errors import ConfigError
+import numpy as np
+
+from ..errors import ConfigError, Diverged, place_of
 from ..open_registry import Registry, named_class
 from .arrays import Vector
 from .updates import Combined, Updates
@@ -41,6 +43,31 @@ class ServerStep:
     def apply(self, update: Vector, state: dict[str, Any]) -> tuple[Vector, dict[str, Any]]:
         """What is added to the model, given the combined update; and the state after it."""
         return update, state
+
+
+def combined(step: ServerStep, updates: Updates) -> Combined:
+    """What `step.combine` makes of the updates, checked: a step may be the user's own."""
+    made: Any = step.combine(updates)
+    if not isinstance(made, Combined):
+        where = f"The server step {step.name!r}: combine{place_of(step.combine)} returned {type(made).__name__}"
+        raise ConfigError(f"{where}, expected a Combined such as updates.sum() or updates.by_element(...).")
+    return made
+
+
+def moved(step: ServerStep, combined: Combined, state: dict[str, Any]) -> tuple[Vector, dict[str, Any]]:
+    """What `step.apply` makes of the combined update, checked likewise."""
+    found: Any = step.apply(combined.update, state)
+    where = f"The server step {step.name!r}: apply{place_of(step.apply)} returned"
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+        shown = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
+        raise ConfigError(f"{where} {shown}, expected what is added to the model and the state: (vector, dictionary).")
+    update = found[0]
+    if not (isinstance(update, np.ndarray) and update.shape == combined.update.shape and update.dtype.kind == "f"):
+        shown = f"{update.dtype} of shape {update.shape}" if isinstance(update, np.ndarray) else type(update).__name__
+        raise ConfigError(f"{where} {shown}, expected a float array of shape {combined.update.shape}.")
+    if np.isfinite(combined.update).all() and not np.isfinite(update).all():
+        raise Diverged(f"{where} NaN or infinity for an update that is finite.")
+    return update.astype(np.float32, copy=False), found[1]
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ def _check_clients(config: Config) -> None:
     needed, asked = getattr(build("step", config.step), "needed", 0), config.clients_per_round or config.clients
     if asked < needed:
         raise ConfigError(
-            f"step = {config.step['name']!r} takes {needed} clients in a round, and there are {asked}: ask more of them, "
-            "or change the step's settings."
+            f"step = {config.step['name']!r} takes {needed} clients in a round, and there are {asked}: ask more "
+            "of them, or change the step's settings."
         )
     if 0 < config.clients_per_round < config.clients and config.loss == "full" and config.method == "adaquant":
         raise ConfigError(
