@@ -173,7 +173,6 @@ def test_resuming_is_refused_without_a_checkpoint(tmp_path: Path, capsys: pytest
     assert f"Resume it with: adaquantfl run --resume {run}" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("without_pictures")
 def test_resuming_is_not_advised_where_it_would_end_in_the_same_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,8 +188,3 @@ def test_every_module_is_in_the_extra_that_is_named_for_it() -> None:
     packages = {"PIL": "pillow", "tomli_w": "tomli-w", "httpx": "flwr", "ray": "flwr"}  # Flower brings the last two
     for module, extra in EXTRAS.items():
         assert any(needed.startswith(packages.get(module, module)) for needed in extras[extra]), module
-
-
-@pytest.fixture
-def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adaquantfl.training.partitions.draw", lambda *_: None)

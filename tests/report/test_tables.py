@@ -52,21 +52,6 @@ def test_runs_on_other_data_get_no_ratio(make_run: MakeRun) -> None:
     assert bits_table(runs, levels=[0.5]).rows[1].cells[0].ratio is None
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_table_fits_the_terminal(make_run: MakeRun, width: int) -> None:
-    runs = load(
-        make_run("ours", losses=[1.5, 0.9, 0.45, 0.28, 0.15, 0.09, 0.04]),
-        make_run("theirs", "8bit", losses=SLOW, quantizer="centroid"),
-        make_run("third", "16bit", losses=SLOW, quantizer="a-name-that-is-much-too-long-for-a-terminal"),
-    )
-    table = bits_table(runs)
-    text = to_text(table, width)
-    assert max(map(len, text.splitlines())) <= width
-    for head in table.grid()[0]:
-        assert head in text
-    assert all(cell in text for row in table.grid()[1:] for cell in row[1:])
-
-
 def test_a_level_that_is_not_reached_is_a_dash_beside_the_lowest_loss(make_run: MakeRun) -> None:
     runs = load(make_run("ours", losses=FAST), make_run("theirs", "2bit", losses=SLOW))
     row = bits_table(runs, levels=[0.2, 0.5], measure="paper_bits").grid()[2]

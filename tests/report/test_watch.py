@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from adaquantfl.cli import main
-from adaquantfl.errors import DataError, EngineError
+from adaquantfl.errors import EngineError
 from adaquantfl.report import watch
 from support.processes import HANG_SECONDS
 
@@ -91,24 +91,6 @@ def test_a_folder_that_cannot_be_read_for_a_while_keeps_the_last_page(server: wa
     assert data["methods"][0]["runs"][0]["columns"]["round"] == [1, 2, 3]
     (run / "history.jsonl").write_text(text)
     assert "round 3 of 9" in json.loads(ask(server, "/data.json")[1])["status"]
-
-
-def test_only_runs_that_changed_are_read_again(run: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run("other", "2bit")
-    read: list[str] = []
-    load = watch.load_run
-    monkeypatch.setattr(watch, "load_run", lambda folder: (read.append(folder.name), load(folder))[1])
-    watched = watch.Watched([run.parent])
-    grow(run, 4)
-    watched.content()
-    assert sorted(read) == ["other", "run", "run"]
-    assert watched.content()["status"].endswith("round 4 of 9; 1 finished.")
-
-
-def test_a_history_beyond_bounds_is_not_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_MOST_BYTES", 100)
-    with pytest.raises(DataError, match="too large to be watched"):
-        watch.serve([run], port=0)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""])

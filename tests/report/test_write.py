@@ -62,9 +62,3 @@ def test_different_tasks_are_not_compared_in_one_table(make_run: MakeRun, capsys
     assert str(other) in errors
     assert not (one.parent / "report.html").exists()
     assert main(["report", str(one)]) == 0
-
-
-def test_the_text_fits_the_terminal(comparison: Path, tmp_path: Path) -> None:
-    text = write_all([comparison], tmp_path, width=60)
-    printed = text.partition("Report: ")[0]
-    assert max(map(len, printed.splitlines())) <= 60

@@ -30,12 +30,6 @@ def small() -> Config:
     return load_config("demo", SMALL)
 
 
-@pytest.fixture
-def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing who holds what takes longer than these runs."""
-    monkeypatch.setattr("adaquantfl.training.partitions.draw", lambda *_: None)
-
-
 @pytest.fixture(scope="session")
 def played_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "run"

@@ -23,8 +23,6 @@ from adaquantfl.runs.jobs import Job
 from support import small_runs
 from support.processes import children
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 def job(folder: Path, **changes: Any) -> Job:
     config = load_config("demo", {**small_runs.TINY, "rounds": 2, **changes})

@@ -23,7 +23,6 @@ from support.histories import lines, without_times
 from support.processes import alive, children, wait_until
 
 
-@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_in_the_same_model(small: Config, tmp_path: Path) -> None:
     """With all that a run keeps from round to round: error feedback on both ways."""

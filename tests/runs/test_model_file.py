@@ -22,8 +22,6 @@ from adaquantfl.training import models
 from support.histories import interrupt_after
 from support.own_tasks import CLASSIFIER, written
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 PLAIN = """
 import json, sys
 import torch

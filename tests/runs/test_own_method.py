@@ -28,8 +28,6 @@ FILES = {block.mark.removeprefix("file: "): block.code for block in PAGE if bloc
 RULE, QUANTIZER = "my_rule.py:Plateau", "my_quantizer.py:Largest"
 Write = Callable[..., None]
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:

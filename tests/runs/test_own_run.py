@@ -102,7 +102,6 @@ def test_a_regression_is_reported_without_accuracy_and_classes(mine: Path, tmp_p
     assert str(tmp_path) not in text  # a page is passed on
     assert (tmp_path / "run" / "test_loss.png").stat().st_size > 1000
     assert not (tmp_path / "run" / "accuracy.png").exists()
-    assert not (tmp_path / "run" / "partition.png").exists()
 
 
 def test_a_task_without_a_test_set_is_reported_too(tmp_path: Path) -> None:
@@ -117,7 +116,6 @@ def test_a_task_without_a_test_set_is_reported_too(tmp_path: Path) -> None:
 def test_a_classifier_has_its_accuracy_and_its_classes(tmp_path: Path) -> None:
     summary = runner.run(small(written(tmp_path, CLASSIFIER), "bag"), tmp_path / "run")
     assert 0 <= summary["final_accuracy"] <= 1
-    assert (tmp_path / "run" / "partition.png").stat().st_size > 1000
     text = write_report([load_run(tmp_path / "run")], tmp_path).read_text(encoding="utf-8")
     assert "&lt;large&gt;" in text
     assert "test accuracy" in text

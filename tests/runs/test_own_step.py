@@ -30,7 +30,7 @@ class Mine(ServerStep):
 
 
 @pytest.fixture(autouse=True)
-def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_pictures: None) -> None:
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     methods.own_class.cache_clear()
     methods._module.cache_clear()
@@ -68,7 +68,7 @@ def test_its_fields_are_settings_and_a_run_keeps_a_copy_of_it(tmp_path: Path) ->
         (
             "def apply(self, update, state)",
             "def combine(self, updates)",
-            r"line 10\) returned tuple, expected a Combined",
+            r"line 10\) returned list, expected a Combined",
         ),
         ("def apply(self, update, state)", "def apply(self, update)", r"Write def apply\(self, update, state\)"),
         ('name: ClassVar[str] = "mine"', "pass", "Mine in mine.py has no name"),

@@ -16,10 +16,6 @@ import adaquantfl as aq
 TINY: dict[str, Any] = {"model": "mlp", "clients": 2, "rounds": 2, "tau": 1, "workers": 1}
 
 
-@pytest.fixture(autouse=True)
-def _without_pictures(without_pictures: None) -> None: ...
-
-
 def test_a_rule_may_be_a_name_a_table_or_an_object(tmp_path: Path) -> None:
     rules = ["adaquant", {"name": "adaquant"}, aq.AdaQuant()]
     runs = [aq.run("demo", tmp_path / str(k), rule=rule, **TINY) for k, rule in enumerate(rules)]  # type: ignore[arg-type]

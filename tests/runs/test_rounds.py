@@ -22,8 +22,6 @@ from adaquantfl.training import models
 from support.histories import interrupt_after
 from support.rounds import Played, altered
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 PARTIAL = {"model": "mlp", "clients": 5, "clients_per_round": 2, "loss": "round", "workers": 1, "tau": 2}
 
 

@@ -17,8 +17,6 @@ from adaquantfl.runs.config import Config
 from support.histories import interrupt_after, lines, without_times
 from support.training_options import TRAINING
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_an_interrupted_run_ends_in_the_same_model(small: Config, tmp_path: Path, name: str) -> None:

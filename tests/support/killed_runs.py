@@ -61,7 +61,6 @@ def main(out: Path, settings: dict[str, Any], places: list[str]) -> None:
         child = os.fork()
         if child == 0:
             kind, _, round = place.partition("-")
-            loop.partitions.draw = lambda *_: None  # type: ignore[attr-defined]  # it takes longer than the run
             set_trap(kind, int(round))
             if out.exists():
                 loop.resume(out)

@@ -1,18 +1,15 @@
-"""Claims about partitions: complete, disjoint, never empty, a function of the seed; and their picture."""
+"""Claims about partitions: complete, disjoint, never empty, a function of the seed."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from adaquantfl.errors import ConfigError
-from adaquantfl.training import partitions
-from adaquantfl.training.partitions import draw, label_counts, partition
+from adaquantfl.training.partitions import label_counts, partition
 
 LABELS = np.random.default_rng(0).integers(0, 10, 2000)
 
@@ -145,25 +142,3 @@ def test_bad_labels_and_seed_are_refused() -> None:
         partition(LABELS.astype(float), 2, "iid", 0)
     with pytest.raises(ConfigError, match="seed of a partition is -1"):
         partition(LABELS, 2, "iid", -1)
-
-
-@pytest.mark.parametrize("clients", [1, 8, 60])
-def test_picture_is_a_png_and_the_same_each_time(clients: int, tmp_path: Path) -> None:
-    counts = label_counts(LABELS, partition(LABELS, clients, "dirichlet(0.3)", 0), 10)
-    names = [f"class {label}" for label in range(10)]
-    for name in ("a.png", "b.png"):
-        partitions._picture.cache_clear()
-        draw(counts, names, tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.format == "PNG"
-        assert image.width > 600
-
-
-def test_other_holdings_make_another_picture_and_the_same_ones_are_drawn_once(tmp_path: Path) -> None:
-    partitions._picture.cache_clear()
-    for name, held in (("a", 3), ("b", 4), ("c", 3)):
-        draw(np.array([[held, 1], [2, 5]]), ["shirt", "bag"], tmp_path / name)
-    drawn = [(tmp_path / name).read_bytes() for name in "abc"]
-    assert drawn[0] == drawn[2] != drawn[1]
-    assert (partitions._picture.cache_info().misses, partitions._picture.cache_info().hits) == (2, 1)

@@ -6,7 +6,6 @@ What is heavy is imported inside: `adaquantfl --help` must not wait for PyTorch.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -95,7 +94,7 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace, at_o
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
-        print(write_all([out], out, _terminal_width(), _tell))
+        print(write_all([out], out, _tell))
     return 1 if failures else 0
 
 
@@ -137,7 +136,7 @@ def report(options: argparse.Namespace) -> int:
     require("matplotlib")
     from ..report.write import write_all
 
-    print(write_all(options.runs, options.out or options.runs[0], _terminal_width(), _tell))
+    print(write_all(options.runs, options.out or options.runs[0], _tell))
     return 0
 
 
@@ -263,11 +262,6 @@ def _resumable(out: Path, engine: str) -> Iterator[None]:
         if has_checkpoint(out):
             print(f"The finished rounds are kept. Resume with: {command}", file=sys.stderr)
         raise
-
-
-def _terminal_width() -> int | None:
-    """The columns of the terminal that is printed to; None where it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _tell(sentence: str) -> None:

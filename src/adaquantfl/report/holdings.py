@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..runs.records import RunRecord
 
-FILE, PICTURE = "partition.json", "partition.png"
+FILE = "partition.json"
 MOST_CLIENTS = 40  # in the table; beyond that it tells a reader nothing
 
 
@@ -40,8 +40,7 @@ def _table(names: str, classes: list[str], counts: list[list[int]]) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     body = "\n".join(_row(client, row, most, bool(classes)) for client, row in enumerate(counts[:MOST_CLIENTS]))
     left_out = len(counts) - MOST_CLIENTS
-    whole = PICTURE if classes else FILE
-    more = f'<p class="note">And {left_out:,} more clients: {whole} has them all.</p>' if left_out > 0 else ""
+    more = f'<p class="note">And {left_out:,} more clients: {FILE} has them all.</p>' if left_out > 0 else ""
     return (
         f'<div class="card scroll" role="region" tabindex="0" aria-label="{caption}">\n'
         f'<table class="holdings"><caption><span>{caption}.</span></caption>\n'

@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from ..runs.config import Config
 from ..runs.jobs import Job
 from ..runs.loop import RunState
 from ..runs.records import SUMMARY
 from ..training.own_files import short
-from . import curve
 from .tables import value_text
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[Spectator]:
-    """Shows runs: live lines and the loss curve on a terminal, a few lines elsewhere. jobs: of a comparison."""
+    """Shows runs: live lines on a terminal, a few lines elsewhere. jobs: of a comparison."""
     console = Console(stderr=True)
     overall = _Overall(jobs)
     if quiet:
@@ -35,7 +33,8 @@ def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[Spectator]:
     elif not console.is_terminal:
         yield _Lines(overall)
     else:
-        with _Display(console) as display:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TimeRemainingColumn(compact=True))
+        with Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as display:
             yield _Live(overall, display)
 
 
@@ -154,63 +153,29 @@ class _Lines(_Quiet):
 
 
 class _Live(_Quiet):
-    """A progress bar with the figures of the last round; above it, in a comparison, how far all runs are."""
+    """A progress bar with the figures of the last round; below it, in a comparison, how far all runs are."""
 
-    def __init__(self, overall: _Overall, display: _Display) -> None:
+    def __init__(self, overall: _Overall, display: Progress) -> None:
         super().__init__(overall)
         self._display = display
-        self._task = display.add_task("loading data and model", total=None)
-        self._began, self._first = 0.0, 0
+        self._task = display.add_task("loading data and model", total=None, numbers="")
+        self._first = 0
 
     def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         if line is None:
-            self._began, self._first = time.monotonic(), state.round
+            self._first = state.round
             self._display.reset(self._task, total=config.rounds, completed=state.round)
-            self._display.losses, self._display.rounds = [], config.rounds - state.round
-        elif line["round_loss"] is not None:
-            self._display.losses.append(line["round_loss"])
-        rounds = state.round - self._first
-        pace = f"  {(time.monotonic() - self._began) / max(1, rounds):.2f} s/round" if line else ""
-        self._display.numbers = numbers(state, line) + pace
-        if self._overall.runs:
-            self._display.overall = self._overall.text(rounds)
-        name = f"{short(config.method)} seed {config.seed}"
+        overall = f"\n{self._overall.text(state.round - self._first)}" if self._overall.runs else ""
         self._display.update(
-            self._task, description=f"{name}  round {state.round}/{config.rounds}", completed=state.round
+            self._task,
+            description=f"{short(config.method)} seed {config.seed}  round {state.round}/{config.rounds}",
+            completed=state.round,
+            numbers=f"\n{numbers(state, line)}{overall}",
         )
 
     def ended(self, job: Job, failure: str) -> None:
         super().ended(job, failure)
-        self._display.overall = self._overall.text()
         self._display.console.print(f"{job.name}: {'failed' if failure else 'finished'}")
-
-
-class _Display(Progress):
-    """A progress line that fits 60 columns. Around it: all runs, the figures, and the curve of the run's loss."""
-
-    def __init__(self, console: Console) -> None:
-        bar = max(4, min(24, console.width - 48))
-        self.overall = self.numbers = ""
-        self.losses: list[float | None] = []
-        self.rounds = 0
-        super().__init__(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=bar),
-            TimeRemainingColumn(compact=True),
-            console=console,
-        )
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        if self.overall:
-            yield Text(self.overall)
-        yield from super().get_renderables()
-        if self.numbers:
-            yield Text(f"  {self.numbers}")
-        if len(self.losses) < 2 or self.console.width < 30 or self.console.options.ascii_only:
-            return
-        lines = curve.plot(self.losses, min(60, self.console.width - 12), total=self.rounds)
-        yield Text("\n".join(["  round loss, mini-batches", *(f"  {line}" for line in lines)]), style="dim")
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,6 @@ what AdaQuantFL sent.
 import csv
 import io
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from ..runs.records import RunRecord, differing_settings, group_runs
 Measure = str  # the name of a column that has a caption
 
 NOT_REACHED = "—"
-_LABEL = 26  # columns of a method's name where the width is limited
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
 EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
 
@@ -168,39 +166,16 @@ def markdown(grid: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
 
 
-def to_text(table: Table, width: int | None = None) -> str:
-    """The table for a terminal. width: in columns; what does not fit side by side is put below. None: no limit."""
+def to_text(table: Table) -> str:
+    """The table for a terminal."""
     grid = table.grid()
-    caption = textwrap.fill(table.caption, width) if width else table.caption
-    blocks = [_block([[row[place] for place in places] for row in grid], width) for places in _fitting(grid, width)]
-    return "\n\n".join([f"{caption}\n{blocks[0]}", *blocks[1:]]) + "\n"
-
-
-def _fitting(grid: Sequence[Sequence[str]], width: int | None) -> list[list[int]]:
-    """The columns of each block: the method, and as many others as fit."""
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-    first = min(widths[0], _LABEL) if width else widths[0]
-    blocks: list[list[int]] = []
-    for place in range(1, len(widths)):
-        last = blocks[-1] if blocks else []
-        needed = first + sum(2 + widths[other] for other in (*last[1:], place))
-        if not blocks or (width and needed > width):
-            blocks.append([0, place])
-        else:
-            last.append(place)
-    return blocks
-
-
-def _block(grid: list[list[str]], width: int | None) -> str:
-    folded = [[*(textwrap.wrap(row[0], _LABEL) if width else [row[0]])] for row in grid]
-    widths = [max(len(line) for lines in folded for line in lines)]
-    widths += [max(map(len, column)) for column in list(zip(*grid, strict=True))[1:]]
-    lines = []
-    for (_, *rest), (label, *more) in zip(grid, folded, strict=True):
-        cells = (cell.rjust(wide) for cell, wide in zip(rest, widths[1:], strict=True))
-        lines += ["  ".join([label.ljust(widths[0]), *cells]).rstrip(), *more]
-    lines.insert(1, "  ".join("-" * wide for wide in widths))
-    return "\n".join(lines)
+    rows = [
+        [row[0].ljust(widths[0]), *(cell.rjust(wide) for cell, wide in zip(row[1:], widths[1:], strict=True))]
+        for row in grid
+    ]
+    rows.insert(1, ["-" * wide for wide in widths])
+    return "\n".join([table.caption, *("  ".join(row).rstrip() for row in rows)]) + "\n"
 
 
 def to_csv(tables: Iterable[Table]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,12 +31,11 @@ def report(runs: Sequence[str | Path | records.RunRecord], out: str | Path | Non
 def write_all(
     folders: Sequence[Path],
     out: Path,
-    width: int | None = None,
     skipped: Callable[[str], None] | None = None,
 ) -> str:
     """Write it for all runs in these folders; returns the text for the terminal.
 
-    width: of the terminal, in columns; None: as wide as it needs. skipped: hears why a damaged run is left out.
+    skipped: hears why a damaged run is left out.
     """
     runs = records.find_runs(list(folders), skipped=skipped)
     records.check_one_task(runs)
@@ -49,5 +47,4 @@ def write_all(
     (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")
     page = write_report(runs, out / "report.html")
     sentence = headline(runs)
-    sentence = textwrap.fill(sentence, width) if width else sentence
-    return "\n\n".join([*(tables.to_text(table, width) for table in by_measure), f"{sentence}\nReport: {page}"])
+    return "\n\n".join([*map(tables.to_text, by_measure), f"{sentence}\nReport: {page}"])

@@ -260,10 +260,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config)
-        counts, classes = engine.task.holdings(), engine.task.classes
-        partitions.write(counts, classes, out)
-        if classes:
-            partitions.draw(counts, classes, out / "partition.png")
+        partitions.write(engine.task.holdings(), engine.task.classes, out)
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()

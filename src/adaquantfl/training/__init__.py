@@ -3,6 +3,6 @@
 from .datasets import Dataset, DatasetInfo, available, load
 from .download import get
 from .own import OwnTask
-from .partitions import draw, label_counts, partition
+from .partitions import label_counts, partition
 
-__all__ = ["Dataset", "DatasetInfo", "OwnTask", "available", "draw", "get", "label_counts", "load", "partition"]
+__all__ = ["Dataset", "DatasetInfo", "OwnTask", "available", "get", "label_counts", "load", "partition"]

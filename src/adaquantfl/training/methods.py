@@ -182,6 +182,10 @@ def own_class(key: str, name: str, sha256: str) -> Any:
         raise ConfigError(f"{place} is {found!r}, expected a subclass of {shown}.{base.__name__}.")
     if not getattr(found, "name", ""):
         raise ConfigError(f"{place} has no name: write name = {found.__name__.lower()!r} in the class.")
+    if key == "quantizer" and not getattr(found, "tags", None):
+        raise ConfigError(
+            f"{place} has no tags: write tags = {{'l2': 200}} in the class, a number from 128 to 254 a norm."
+        )
     if inspect.isabstract(found):
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ConfigError(f"{place} lacks the method {missing}, which every {key} has.")

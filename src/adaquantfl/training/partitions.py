@@ -6,8 +6,6 @@ Every sample goes to exactly one client, nobody is left empty, and the same seed
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import TypeAlias
 
@@ -123,57 +121,3 @@ def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path)
     """Write the counts, a row a client and a column a class (without classes: one), into a run's folder."""
     content = {"classes": list(classes), "counts": np.asarray(counts).tolist()}
     (folder / "partition.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
-
-
-def draw(counts: npt.NDArray[np.integer], class_names: Sequence[str], path: Path | str) -> None:
-    """Write a PNG of who holds what: a row a client, a column a class, darker for more samples."""
-    counts = np.asarray(counts)
-    Path(path).write_bytes(_picture(tuple(class_names), counts.shape[0], counts.astype(np.int64).tobytes()))
-
-
-@lru_cache(maxsize=4)  # the runs of a comparison have the same partition
-def _picture(class_names: tuple[str, ...], clients: int, held: bytes) -> bytes:
-    # Only here, so that the package stays light to import; without pyplot, which needs a global state.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import Normalize, PowerNorm
-    from matplotlib.figure import Figure
-
-    counts = np.frombuffer(held, dtype=np.int64).reshape(clients, -1)
-    classes = counts.shape[1]
-    numbered = clients <= 25
-    tall = min(max(0.36 * clients, 1.6), 9.0)
-    figure = Figure(figsize=(0.86 * classes + 2.6, tall + 1.7), dpi=120)
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    top = max(int(counts.max(initial=0)), 1)
-    # One hue from light to dark reads the same to every kind of colour vision, and on paper.
-    # Without numbers in the cells, a square-root scale keeps the small holdings visible.
-    norm = Normalize(0, top) if numbered else PowerNorm(0.5, 0, top)
-    image = axes.imshow(counts, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest")
-    axes.set_xticks(range(classes), class_names, rotation=35, ha="right", rotation_mode="anchor")
-    axes.set_ylabel("client")
-    axes.set_title("Who holds what: samples of each class", loc="left", fontsize=12)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    if numbered:
-        axes.set_yticks(range(clients))
-        axes.set_xticks(np.arange(classes + 1) - 0.5, minor=True)
-        axes.set_yticks(np.arange(clients + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="white", linewidth=2)
-        axes.tick_params(which="minor", length=0)
-        for (client, label), count in np.ndenumerate(counts):
-            ink = "white" if count > 0.55 * top else "#1b2a3d" if count else "#9aa5b1"
-            axes.text(label, client, f"{count:,}", ha="center", va="center", fontsize=8, color=ink)
-        totals = axes.secondary_yaxis("right")
-        totals.set_yticks(range(clients), [f"{total:,}" for total in counts.sum(axis=1)])
-        totals.set_ylabel("samples in all")
-        totals.tick_params(length=0)
-        totals.spines[:].set_visible(False)
-    else:
-        bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=40, label="samples")
-        bar.outline.set_visible(False)
-    # No date and no version inside: the same counts give the same picture.
-    png = BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})
-    return png.getvalue()
