@@ -15,7 +15,7 @@ import adaquantfl as aq
 from adaquantfl.errors import AdaQuantError, FrameError
 from adaquantfl.protocol.arrays import Layout
 from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, digest_of, open_parcel
-from adaquantfl.protocol.lossy import Lossy
+from adaquantfl.protocol.late import Late
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.steps import walk
 from adaquantfl.protocol.uplink import MOST_VALUE
@@ -43,7 +43,7 @@ TEXTS = (
 )
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"rule": aq.AdaQuant(s0=2), "downlink": "exact"},
-    {"rule": aq.Fixed(bits=2), "quantizer": "nearest", "downlink": Lossy(s0=8), "max_update_norm": 50.0},
+    {"rule": aq.Fixed(bits=2), "quantizer": "nearest", "downlink": Late(), "max_update_norm": 50.0},
     {"rule": aq.FullPrecision(), "downlink": "exact"},
     {"rule": CostAware(s0=2.0, every=1), "quantizer": "uniform", "downlink": "exact"},
     {"rule": aq.Fixed(bits=3), "quantizer": "centroid", "downlink": "model", "max_update_norm": "10x"},

@@ -41,7 +41,7 @@ NAMES = [
     *exported("adaquantfl"),
     *exported("adaquantfl.rules"),
     *formulas(),
-    *(name for owner in (aq.Levels, aq.Accumulator, aq.RuleState) for name in methods(owner)),
+    *(name for owner in (aq.Levels, aq.Accumulator) for name in methods(owner)),
     *(name for owner in (theory.BoundConstants, theory.AdaptiveBound) for name in methods(owner)),
 ]
 

@@ -32,7 +32,7 @@ def test_it_trains_on_few_bytes(clients: int) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    rounds = re.findall(r"s +(\d+)  loss ([\d.]+)  ([\d,]+) bytes up instead of ([\d,]+)", done.stdout)
+    rounds = re.findall(r"s +(\d+)  loss ([\d.]+)  ([\d,]+) bytes up, not ([\d,]+)", done.stdout)
     assert len(rounds) == 8
     assert float(rounds[-1][1]) < 0.7 * float(rounds[0][1])
     sent, plain = (int(rounds[-1][i].replace(",", "")) for i in (2, 3))

@@ -34,15 +34,15 @@ total = aq.Accumulator(1000)
 total.add(frame, 0.5)
 total.result()
 rule = aq.AdaQuant(s0=2)
-state = rule.plan(rule.init(), bits=0, dimension=1000, loss=2.3, eta=0.1)
+state, plan = rule.plan(rule.init(), aq.Seen(bits=0, dimension=1000, loss=2.3, eta=0.1))
 server, client = aq.Server({"w": x}, downlink="exact", codec="fixed"), aq.Client(0)
 server.receive(0, client.reply({"w": client.open(server.open([0])[0])["w"] + 1}, loss=1.0))
 server.close()
 from adaquantfl.rules.registry import methods
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.presets import preset_names
-assert all(load_config(name).rule().init() for name in preset_names())
-print(aq.__version__, state.s, aq.theory.bits_per_element(3), len(methods()) > 20, aq.__file__)
+assert all(load_config(name).rule() for name in preset_names())
+print(aq.__version__, plan.levels, aq.theory.bits_per_element(3), len(methods()) > 20, aq.__file__)
 open("frame", "wb").write(aq.encode_float32(x))  # `inspect` compiles nothing for it
 """
 
@@ -55,7 +55,7 @@ levels: aq.Levels = aq.decode(frame)
 total = aq.Accumulator(dimension=8)
 total.add(frame, weight=0.5)
 rule: aq.AdaQuant = aq.AdaQuant(s0=2)
-state: aq.RuleState = rule.plan(rule.init(), bits=0, dimension=8, loss=2.3, eta=0.1)
+plan: aq.Plan = rule.plan(rule.init(), aq.Seen(bits=0, dimension=8, loss=2.3, eta=0.1))[1]
 wrong: str = aq.paper_bits(8, 3)
 """
 
@@ -161,7 +161,7 @@ def test_the_core_works_without_the_extras(core: Path, tmp_path: Path) -> None:
     done = run([core, "-c", EVERYTHING], tmp_path)
     assert done.returncode == 0, done.stderr
     version, s, bits, rules, where = done.stdout.split()
-    assert (version, s, bits, rules) == (PROJECT["version"], "2", "2", "True")
+    assert (version, s, bits, rules) == (PROJECT["version"], "3", "2", "True")
     assert Path(where).is_relative_to(core.parents[1])  # the wheel's, not the source tree's
     for arguments, words in (
         (["--version"], version),

@@ -15,7 +15,6 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
 
@@ -28,7 +27,7 @@ RULES: dict[str, aq.Rule] = {
     "feddq": FedDQ(resolution=0.2),
 }
 QUANTIZERS = ("uniform", "nearest", "stc", "centroid", "lattice", "eden", "rotated", "natural", "terngrad")
-DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "lossy": Lossy(s0=64)}
+DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "late": "late"}
 SCOPES: tuple[str | int, ...] = ("tensor", "whole", 16)
 ETA = 0.1
 SHAPES: dict[str, tuple[int, ...]] = {"conv": (4, 3, 3), "bias": (5,), "bn.running_mean": (3,), "linear": (6, 4)}
@@ -69,7 +68,9 @@ class Scenario:
         """The scenario of a seed."""
         draw = random.Random(seed)
         clients, rule, quantizer = draw.randint(1, 4), draw.choice(list(RULES)), draw.choice(QUANTIZERS)
-        if rule == "cost-aware" and not find(quantizer).unbiased:
+        if (rule == "cost-aware" and not find(quantizer).unbiased) or (
+            rule == "feddq" and not find(quantizer).follows_rule
+        ):
             quantizer = "uniform"  # the rule takes unbiased quantizers
         return Scenario(
             seed,

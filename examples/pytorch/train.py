@@ -73,18 +73,18 @@ def main(rounds: int, steps: int) -> None:
     state = rule.init()
     for number in range(rounds):
         # Everybody knows loss and bits, so that everybody finds the same s.
-        state = rule.plan(state, bits=bits, dimension=d, loss=loss, eta=LR)
+        state, plan = rule.plan(state, aq.Seen(bits=bits, dimension=d, loss=loss, eta=LR))
         mean_loss = local_sgd(net, x, y, steps, generator)
         update = (parameters_to_vector(net.parameters()).detach() - weights).numpy()
         key = aq.stream_key(SEED, number, rank)
-        mean, received = add_up(aq.compress(update, state.s, key, segments=tensors), d)
+        mean, received = add_up(aq.compress(update, plan.levels, key, segments=tensors), d)
         weights += mean
         vector_to_parameters(weights.clone(), net.parameters())
         dist.all_reduce(mean_loss)
-        loss, bits = mean_loss.item() / clients, bits + aq.paper_bits(d, state.s, len(tensors))
+        loss, bits = mean_loss.item() / clients, bits + aq.paper_bits(d, plan.levels, len(tensors))
         if rank == 0:
             plain = 4 * d * (clients - 1)
-            print(f"round {number + 1:3}  s {state.s:2}  loss {loss:.4f}  {received:,} bytes up instead of {plain:,}")
+            print(f"round {number + 1:3}  s {plan.levels:2}  loss {loss:.4f}  {received:,} bytes up, not {plain:,}")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
     from .report.write import report
-    from .rules import AdaQuant, Auto, Fixed, FullPrecision, Rule, RuleState, Survey, Verdict
+    from .rules import AdaQuant, Auto, Fixed, FullPrecision, Need, Plan, Report, Rule, Seen, Survey, Verdict
     from .runs.play import compare, load, run
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
@@ -71,7 +71,19 @@ _HOME = {
     "protocol.optimizers": ("Adam", "Momentum", "Nesterov", "Yogi"),
     "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
-    "rules": ("AdaQuant", "Auto", "Fixed", "FullPrecision", "Rule", "RuleState", "Survey", "Verdict"),
+    "rules": (
+        "AdaQuant",
+        "Auto",
+        "Fixed",
+        "FullPrecision",
+        "Need",
+        "Plan",
+        "Report",
+        "Rule",
+        "Seen",
+        "Survey",
+        "Verdict",
+    ),
     "training.own": ("OwnTask",),
     "theory": ("error_bound", "optimal_levels", "paper_bits"),
     "threads": ("get_threads", "set_threads"),
@@ -99,13 +111,16 @@ __all__ = [
     "Median",
     "ModelNeeded",
     "Momentum",
+    "Need",
     "Nesterov",
     "OwnTask",
+    "Plan",
     "QuantizeError",
     "Refused",
+    "Report",
     "Rule",
     "RuleError",
-    "RuleState",
+    "Seen",
     "Server",
     "Survey",
     "TaskError",

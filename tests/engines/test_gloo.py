@@ -551,10 +551,10 @@ def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
     assert states["0"] is not None
     assert states["1"] is None
     saved = {"server": federation.server.state(), "clients": states}
-    loop._check_feedback(saved, config)
+    loop._check_feedback(saved)
     assert "does not hold what these clients had left out of their updates (error feedback)" in caplog.text
     caplog.clear()
-    loop._check_feedback({**saved, "clients": dict.fromkeys(states)}, config)
+    loop._check_feedback({**saved, "clients": dict.fromkeys(states)})
     assert all(client in caplog.text for client in states)
     engine.restore_clients({"1": states["0"]})
     assert "Not every client got back what it had left out" in caplog.text
@@ -686,13 +686,13 @@ def test_a_reason_cannot_command_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("s", "choice", "words"),
-    [(3.0, "", "s = 3"), (0.17, "auto", "s chosen here by the rule auto"), (None, "", "float32")],
+    ("s", "target", "words"),
+    [(3.0, "levels", "s = 3"), (0.17, "error", "s chosen here by error 0.17"), (None, "levels", "float32")],
 )
 def test_a_client_logs_how_its_levels_are_chosen(
-    s: float | None, choice: str, words: str, caplog: pytest.LogCaptureFixture
+    s: float | None, target: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = SimpleNamespace(round=1, s=s, choice=choice)
+    order = SimpleNamespace(round=1, s=s, target=target)
     player: Any = SimpleNamespace(clients={0: SimpleNamespace(order=order)})
     trained: Any = SimpleNamespace(reply=b"reply", train_seconds=0.2)
     with caplog.at_level("INFO", logger="adaquantfl"):

@@ -15,7 +15,6 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 import adaquantfl as aq
 from adaquantfl.flower import AdaQuantStrategy
 from adaquantfl.flower.records import size_of
-from adaquantfl.rules import Undo
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
 INPUTS, HIDDEN, CLASSES, CLIENTS, ROUNDS = 24, 300, 6, 5, 12
@@ -127,7 +126,7 @@ def test_so_does_a_sample_of_the_clients() -> None:
 
 def test_the_papers_levels_would_not_do() -> None:
     """Why the default is not the paper's: with two levels a median of sparse updates is nothing."""
-    accuracy, _ = trained(AdaQuantStrategy(flower.FedMedian(), rule="adaquant"))
+    accuracy, _ = trained(AdaQuantStrategy(flower.FedMedian(), rule=aq.AdaQuant(rounding="nearest")))
     assert accuracy < without("FedMedian") - 0.1
 
 
@@ -140,5 +139,5 @@ def test_a_clients_context_holds_three_models_and_not_more() -> None:
 
 
 def test_a_rule_that_takes_rounds_back_has_the_downlink_of_the_rule_inside() -> None:
-    for rule, name in ((Undo(aq.Auto()), "late"), (Undo(aq.Fixed(bits=2)), "exact")):
+    for rule, name in ((aq.Auto(), "late"), (aq.Fixed(bits=2), "exact")):
         assert AdaQuantStrategy(FedAvg(), rule=rule)._stages.downlink.name == name

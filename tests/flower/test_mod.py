@@ -62,7 +62,7 @@ def plus(amount: float) -> Client:
 def test_the_reply_is_one_small_update(rng: np.random.Generator) -> None:
     model = {"a": rng.standard_normal((100, 100)).astype("f4"), "b": rng.standard_normal(100).astype("f4")}
     client = Client(lambda _, array: array + rng.standard_normal(array.shape).astype("f4"), examples=7, loss=0.5)
-    reply = Round(model, rule=None).reply_of(client)
+    reply = Round(model, rule="adaquant").reply_of(client)
     assert list(reply.content) == ["arrays", "metrics"]
     assert reply.content.config_records["arrays"].count_bytes() < 0.02 * 4 * 10_100  # float32 took 4 bytes an element
     assert reply.content["metrics"]["train_loss"] == 0.5
@@ -101,7 +101,7 @@ def test_integers_booleans_and_statistics_come_through_as_they_are() -> None:
         "fortran": np.asfortranarray(np.ones((2, 3), "f4")),
     }
     trained = {name: array + 1 if array.dtype != bool else ~array for name, array in model.items()}
-    this = Round(model, rule=None)
+    this = Round(model, rule="adaquant")
     after = this.opened(this.reply_of(Client(lambda name, _: trained[name])))
     assert list(after) == list(trained)  # strategies go by the order
     for name in ("steps", "mask", "empty", "bn.running_var"):
@@ -199,7 +199,7 @@ def test_a_model_that_another_mod_changed_is_trained_without_the_order() -> None
 @pytest.mark.usefixtures("whole_frames")
 def test_randomness_comes_from_the_partition_and_otherwise_from_the_order(rng: np.random.Generator) -> None:
     update = rng.standard_normal(1000).astype("f4")
-    this = Round({"w": np.zeros(1000, "f4")}, rule=None)
+    this = Round({"w": np.zeros(1000, "f4")}, rule="adaquant")
 
     def frame(node: Context) -> bytes:
         return update_in(this.reply_of(Client(lambda *_: update), node)).frame

@@ -31,7 +31,7 @@ from adaquantfl.flower.records import KEY, REPLY
 from adaquantfl.protocol.messages import Reply
 from adaquantfl.quantizers.base import whole_levels
 from adaquantfl.quantizers.registry import find, names
-from adaquantfl.rules import Cosine, CostAware, DAdaQuant, FixedStep
+from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.frames import sealed
 from support.paper_strategy import paper_strategy
@@ -148,7 +148,7 @@ def test_with_the_default_settings_the_model_follows_the_one_without() -> None:
     off = []
     for seed in range(30):
         result = run(paper_strategy(FedAvg(), seed=seed), FakeGrid(clients()), model=FLOATS)
-        assert result.train_metrics_clientapp[1]["aq_s"] == 2
+        assert result.train_metrics_clientapp[1]["aq_s"] == 3
         off.append(np.mean(final(result)["conv"] - plain["conv"]))
     assert abs(np.mean(off)) < 5 * np.std(off) / np.sqrt(30)
     assert np.std(off) > 0, "few levels are noisy"
@@ -180,7 +180,7 @@ def test_with_the_default_settings_a_strategy_gets_what_the_protocol_decodes(nam
 @pytest.mark.parametrize("quantizer", [name for name in names() if find(name).follows_rule and not find(name).feedback])
 @pytest.mark.parametrize("s0", [2, 0.4])
 def test_the_mean_is_the_one_that_the_accumulator_computes(quantizer: str, s0: float) -> None:
-    strategy = paper_strategy(FedAvg(), rule=Cosine(s0=s0, s_end=9), quantizer=quantizer, seed=5)
+    strategy = paper_strategy(FedAvg(), rule=aq.Fixed(s=s0), quantizer=quantizer, seed=5)
     model = {"a": MODEL["conv"], "b": MODEL["conv"][:3]}
     result = run(strategy, FakeGrid(clients()), model=model)
     total, weights = aq.Accumulator(690), np.arange(10, 14) / 46
@@ -392,17 +392,17 @@ class LateAndUndone(aq.Rule):
     """Two late rounds, of which the second takes both back, and rounds that send all of their updates."""
 
     name = "late-and-undone"
-    may_be_late = rolls_back = True
+    needs = frozenset({aq.Need.EARLIER})
 
-    def init(self) -> aq.RuleState:
-        return aq.RuleState(s=8.0, memory={"round": 0})
+    def init(self) -> dict[str, Any]:
+        return {"round": 0}
 
-    def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
-        late = state.memory["round"] in (1, 2)
-        return aq.RuleState(s=8.0, memory={"round": state.memory["round"] + 1}, later=0.9 * late)
+    def plan(self, state: dict[str, Any], seen: aq.Seen) -> tuple[dict[str, Any], aq.Plan]:
+        late = aq.Plan(max_error=0.9, quantizer="fitted", balanced=True, feedback=True)
+        return {"round": state["round"] + 1}, late if state["round"] in (1, 2) else aq.Plan(levels=8.0)
 
-    def judge(self, state: aq.RuleState, round_loss: float, survey: Any = None) -> tuple[aq.RuleState, aq.Verdict]:
-        return state, aq.Verdict.ROLL_BACK if state.memory["round"] == 3 else aq.Verdict.KEEP
+    def judge(self, state: dict[str, Any], report: aq.Report) -> tuple[dict[str, Any], aq.Verdict]:
+        return state, aq.Verdict.ROLL_BACK if state["round"] == 3 else aq.Verdict.KEEP
 
 
 @pytest.mark.parametrize("downlink", ["model", "exact"])
@@ -486,9 +486,9 @@ LOSSES = [2.0, 1.8, 1.1, 0.7, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01]
 def levels_by_hand(rule: aq.AdaQuant, d: int, scales: int, eta: Callable[[int], float]) -> list[int | None]:
     state, bits, loss, chosen = rule.init(), 0, None, []
     for number, after in enumerate(LOSSES):
-        state = rule.plan(state, bits=bits, dimension=d, loss=loss, eta=eta(number))
-        chosen.append(state.s)
-        bits, loss = bits + aq.paper_bits(d, state.s, scales), after
+        state, plan = rule.plan(state, aq.Seen(bits=bits, dimension=d, loss=loss, eta=eta(number)))
+        chosen.append(plan.levels)
+        bits, loss = bits + aq.paper_bits(d, plan.levels, scales), after
     return chosen
 
 
@@ -536,8 +536,8 @@ def test_without_a_loss_s_stays_and_the_log_says_why(caplog: pytest.LogCaptureFi
     finally:
         logger.removeHandler(caplog.handler)
     assert strategy.server is not None
-    assert strategy.server.current.rule.s == 2
-    assert "as 'my_loss', so that s stays 2" in caplog.text
+    assert strategy.server.current.rule["s"] == 3
+    assert "as 'my_loss', so that s stays as it is" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -592,9 +592,8 @@ def test_a_rule_with_levels_for_each_client_works() -> None:
 
 
 def test_a_rule_by_which_clients_choose_works() -> None:
-    result = run(paper_strategy(FedAvg(), rule=FixedStep(0.02)), FakeGrid(clients()), 1, FLOATS)
-    norms = [np.sqrt(sum(np.square(step(n)(k, a) - a).sum() for k, a in FLOATS.items())) for n in range(4)]
-    assert result.train_metrics_clientapp[1]["aq_s"] == pytest.approx(np.mean(norms) / 0.02, rel=0.1)
+    result = run(paper_strategy(FedAvg(), rule=FedDQ(0.02)), FakeGrid(clients()), 1, FLOATS)
+    assert result.train_metrics_clientapp[1]["aq_s"] > 1
 
 
 def test_a_probe_measures_the_harm_and_a_rejected_round_leaves_the_model() -> None:
@@ -774,7 +773,7 @@ TAMPERED = {
     "no statistics": (lying(buffers=b""), "buffers"),
     "too many integers": (lying(others=bytes(99)), "have 99 bytes, expected 8"),
     "dimension": (reframed(put(16, struct.pack("<Q", 99))), "dimension 99, expected 681"),
-    "another s": (reframed(put(8, struct.pack("<I", 3))), "plan says s = 2|levels|bits"),
+    "another s": (reframed(put(8, struct.pack("<I", 2))), "plan says s = 3|levels|bits"),
     "text": (lambda reply: _with(reply, "text"), "expected bytes"),
 }
 

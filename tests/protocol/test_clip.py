@@ -62,7 +62,8 @@ def test_the_limit_is_on_what_a_frame_decodes_to_whatever_its_header_says() -> N
         action: federation(D, full, max_update_norm="2x", norm_action=action, rule=rule)
         for action in ("refuse", "clip")
     }
-    assert "missing" not in limits["refuse"].play()
+    with pytest.raises(aq.EngineError, match=r"client 1: its update has norm .* above 2 times the median"):
+        limits["refuse"].play()
     assert list(limits["clip"].play()["clipped"]) == [1]
 
 

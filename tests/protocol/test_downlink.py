@@ -168,7 +168,7 @@ def test_a_private_downlink_never_shows_a_client_the_frame_of_another(rule: aq.R
     assert again.stages.downlink == Exact(private=True)
 
 
-@pytest.mark.parametrize("way", ["model", "exact", "lossy"])
+@pytest.mark.parametrize("way", ["model", "exact", "late"])
 def test_who_was_away_for_some_rounds_trains_from_the_same_model(way: str) -> None:
     weights = {"weight": np.zeros(D, np.float32), "bn.running_var": np.ones(9, np.float32)}
     run = federation(weights, downlink=way, cohort=None)
@@ -210,7 +210,7 @@ def test_who_was_missing_is_sent_the_whole_model_next_time() -> None:
     assert sizes[0] == sizes[2] < sizes[1]
 
 
-@pytest.mark.parametrize("way", ["exact", "lossy"])
+@pytest.mark.parametrize("way", ["exact", "late"])
 def test_a_state_keeps_the_way_down(way: str) -> None:
     run = federation(D, downlink=way)
     run.play()
@@ -222,7 +222,7 @@ def test_a_state_keeps_the_way_down(way: str) -> None:
 
 def test_the_lossy_downlink_owes_what_it_did_not_send() -> None:
     """v_k + remainder is the model that lossless rounds from the same v's would have: nothing is lost for good."""
-    run, owed = federation(D, downlink="lossy"), np.zeros(D)
+    run, owed = federation(D, downlink="late"), np.zeros(D)
     for _ in range(4):
         before = run.server.current
         line = run.play()

@@ -19,7 +19,7 @@ from support.rounds import EXAMPLES, Change, federation, reply_of
 D = 60
 
 
-def frame_of(x: np.ndarray, s: int = 2) -> bytes:
+def frame_of(x: np.ndarray, s: int = 3) -> bytes:
     return aq.compress(x.astype(np.float32), s=s, key=0, segments=[len(x)])
 
 
@@ -51,8 +51,8 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no frame": (lambda round, client, reply: replace(reply, frame=b""), "Truncated"),
     "wrong dimension": (with_frame(frame_of(np.ones(7))), "dimension"),
     "NaN scale": (lambda round, client, reply: replace(reply, frame=with_nan_scale(reply.frame)), "scale is negative"),
-    "another s": (with_frame(frame_of(np.ones(D), s=9)), "s = 9, but the round's plan says s = 2"),
-    "other segments": (with_frame(aq.compress(np.ones(D), 2, 0, segments=[D // 2, D // 2])), "segments"),
+    "another s": (with_frame(frame_of(np.ones(D), s=9)), "s = 9, but the round's plan says s = 3"),
+    "other segments": (with_frame(aq.compress(np.ones(D), 3, 0, segments=[D // 2, D // 2])), "segments"),
     "float32": (with_frame(aq.encode_float32(np.ones(D, np.float32))), "not made by uniform"),
     "another quantizer": (with_frame(aq.compress(np.ones(D), 2, 0, quantizer="lattice")), "not made by uniform"),
     "another norm": (with_frame(aq.compress(np.ones(D), 2, 0, segments=[D], norm="linf")), "norm 'l2'"),

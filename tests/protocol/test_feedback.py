@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.errors import ConfigError, RuleError
 from adaquantfl.protocol.feedback import Remainder
 from adaquantfl.rules import CostAware
 from support.rounds import Federation, federation
@@ -129,15 +128,13 @@ class SometimesLate(aq.Rule):
     """All is sent, except in rounds 2 to 4, in which nine tenths of an update's energy wait for later ones."""
 
     name = "sometimes-late"
-    balanced = True
-    may_be_late = True
 
-    def init(self) -> aq.RuleState:
-        return aq.RuleState(s=None, memory={"round": 0})
+    def init(self) -> dict[str, Any]:
+        return {"round": 0}
 
-    def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
-        late = 1 <= state.memory["round"] < 4
-        return aq.RuleState(s=1.0 if late else None, memory={"round": state.memory["round"] + 1}, later=0.9 * late)
+    def plan(self, state: dict[str, Any], seen: aq.Seen) -> tuple[dict[str, Any], aq.Plan]:
+        late = aq.Plan(max_error=0.9, quantizer="fitted", balanced=True, feedback=True)
+        return {"round": state["round"] + 1}, late if 1 <= state["round"] < 4 else aq.Plan()
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -161,10 +158,10 @@ def test_what_late_rounds_left_out_is_sent_once_by_the_first_round_that_sends_al
 def test_late_rounds_count_the_levels_that_clients_chose_and_may_be_undone() -> None:
     class Undoing(SometimesLate):
         name = "undoing"
-        rolls_back = True
+        needs = frozenset({aq.Need.EARLIER})
 
-        def judge(self, state: aq.RuleState, round_loss: float, survey: Any = None) -> tuple[aq.RuleState, aq.Verdict]:
-            return state, aq.Verdict.ROLL_BACK if state.memory["round"] == 4 else aq.Verdict.KEEP
+        def judge(self, state: dict[str, Any], report: aq.Report) -> tuple[dict[str, Any], aq.Verdict]:
+            return state, aq.Verdict.ROLL_BACK if state["round"] == 4 else aq.Verdict.KEEP
 
     server, client, sent = aq.Server(np.zeros(500, "f4"), rule=Undoing()), aq.Client(0), []
     rng = np.random.default_rng(1)
@@ -188,31 +185,15 @@ def test_what_can_no_longer_be_taken_back_is_forgotten() -> None:
     assert not left.all_sent(7).known
 
 
-@pytest.mark.parametrize("later", [1.0, -0.1, float("nan")])
-def test_a_share_that_is_none_is_refused_before_anything_is_sent(later: float) -> None:
-    class Wrong(SometimesLate):
-        def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
-            return aq.RuleState(s=1.0, later=later)
-
-    with pytest.raises(RuleError, match="later"):
-        aq.Server(np.zeros(5, "f4"), rule=Wrong()).open([0])
-
-
-def test_a_rule_that_does_not_say_that_it_may_be_late_is_refused() -> None:
-    class Silent(SometimesLate):
-        may_be_late = False
-
-        def plan(self, state: aq.RuleState, **_: Any) -> aq.RuleState:
-            return aq.RuleState(s=1.0, later=0.5)
-
-    with pytest.raises(RuleError, match="may_be_late"):
-        aq.Server(np.zeros(5, "f4"), rule=Silent()).open([0])
-
-
-def test_who_wants_no_feedback_is_told_how() -> None:
-    with pytest.raises(ConfigError, match="delay=0"):
-        aq.Server(np.zeros(5, "f4"), rule=CostAware(), feedback=False)
-    aq.Server(np.zeros(5, "f4"), rule=CostAware(delay=0), feedback=False)
+def test_cost_aware_is_never_late_where_the_user_wants_no_feedback() -> None:
+    survey = aq.Survey((1, 4, 16), (4.0, 1.0, 0.3), (100, 200, 400), loss=1.0, harm=1e-3)
+    rule = CostAware()
+    state = {**rule.init(), "round": 20, "started": True, "drifts": [1.0] * 5}
+    plans = [
+        rule.plan(state, aq.Seen(bits=0, dimension=9, survey=survey, feedback=feedback))[1]
+        for feedback in (None, False)
+    ]
+    assert [plan.feedback for plan in plans] == [True, None]
 
 
 @pytest.mark.parametrize(("clients", "expected"), [(3, 1.0), (1000, 0.0)])

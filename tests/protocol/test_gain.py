@@ -66,15 +66,6 @@ def test_rounds_without_training_are_forgotten() -> None:
     assert server.stages.downlink.gain(server.current.trajectory.downlink) > 1.0
 
 
-def test_a_state_from_before_the_gain_was_measured_goes_on() -> None:
-    _, server = train(0.3, 5, aq.Auto())
-    tree = server.state()
-    tree["trajectory"]["downlink"] = {"remainder": tree["trajectory"]["downlink"]["remainder"]}
-    again = aq.Server.restore(tree)
-    assert again.open([0])
-    assert again.stages.downlink.gain(again.current.trajectory.downlink) is None
-
-
 def test_clients_that_miss_rounds_follow_the_late_downlink() -> None:
     distance, _ = train(0.3, 40, aq.Auto(), away=(0, 3))
     assert distance < 0.01

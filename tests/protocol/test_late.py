@@ -5,7 +5,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError
-from adaquantfl.protocol.lossy import Late
+from adaquantfl.protocol.late import Late
 
 SIZE = 6_000
 

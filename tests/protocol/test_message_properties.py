@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.protocol.messages import CODECS, Order, Reply
+from adaquantfl.protocol.messages import CODECS, TARGETS, Order, Reply
 
 rounds = st.integers(0, 2**32 - 1)
 numbers = st.floats(1e-6, 65535.0)
@@ -28,7 +28,7 @@ ORDERS = st.builds(
     scope=st.sampled_from(["whole", "tensor"]) | st.integers(1, 2**32 - 2),
     balanced=st.booleans(),
     feedback=st.booleans(),
-    choice=st.sampled_from(["", "feddq"]),
+    target=st.sampled_from(TARGETS),
     taken_back=st.lists(rounds, max_size=3).map(tuple),
     layout=st.text("[]{}é", max_size=9),
     parcel=st.binary(max_size=20),

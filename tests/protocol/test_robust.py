@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from adaquantfl.protocol.step import STEPS, ServerStep
 from adaquantfl.runs.config import Config, load_config
 from support import quadratic
 from support.rounds import Change, Federation, federation
+from support.scripted import Scripted
 
 D, CLIENTS = 300, 8
 COHORT = Cohort((10, 20, 30, 40, 10, 20, 30, 40), least=5)
@@ -24,6 +25,8 @@ STEPS_HERE: dict[str, ServerStep] = {
     "median": aq.Median(), "trimmed-mean": aq.TrimmedMean(0.25), "krum": aq.Krum(2),
 }  # fmt: skip
 every_step = pytest.mark.parametrize("step", STEPS_HERE.values(), ids=STEPS_HERE)
+
+KEEP = aq.Verdict.KEEP
 
 
 def played(rounds: int = 3, change: Change | None = None, start: Any = D, **settings: Any) -> Federation:
@@ -96,9 +99,9 @@ def test_buffers_and_counters_are_combined_by_the_same_statistic(step: ServerSte
 
 @every_step
 def test_the_model_is_the_same_on_every_exact_downlink_and_no_frames_are_relayed(step: ServerStep) -> None:
-    runs = {name: played(4, step=step, downlink=name) for name in ("model", "exact", "lossy")}
+    runs = {name: played(4, step=step, downlink=name) for name in ("model", "exact", "late")}
     assert runs["model"].server.weights.tobytes() == runs["exact"].server.weights.tobytes()
-    assert not np.array_equal(runs["lossy"].server.weights, runs["exact"].server.weights)
+    assert not np.array_equal(runs["late"].server.weights, runs["exact"].server.weights)
     for run in runs.values():
         frames = [run.frame(client) for client in run.replies]
         for client, order in run.server.open().items():
@@ -162,25 +165,10 @@ def test_error_feedback_goes_with_it(step: ServerStep) -> None:
     assert step.name != "krum" or run.global_loss() < first  # a median of sparse updates hardly moves
 
 
-@dataclass(frozen=True)
-class TakesBack(aq.Rule):
-    """Rolls the third round back."""
-
-    name = "takes-back"
-    rolls_back = True
-
-    def init(self) -> aq.RuleState:
-        return aq.RuleState(s=100, memory={"rounds": 0})
-
-    def judge(self, state: aq.RuleState, round_loss: float, survey: object = None) -> tuple[aq.RuleState, aq.Verdict]:
-        done = state.memory["rounds"]
-        return replace(state, memory={"rounds": done + 1}), aq.Verdict.ROLL_BACK if done == 2 else aq.Verdict.KEEP
-
-
 @every_step
-@pytest.mark.parametrize("downlink", ["model", "exact", "lossy"])
+@pytest.mark.parametrize("downlink", ["model", "exact", "late"])
 def test_rounds_can_be_taken_back(step: ServerStep, downlink: str) -> None:
-    run = played(4, step=step, downlink=downlink, rule=TakesBack())
+    run = played(4, step=step, downlink=downlink, rule=Scripted((KEEP, KEEP, aq.Verdict.ROLL_BACK), levels=100))
     models = [state.trajectory.model.weights.tobytes() for state in run.states]
     assert models[3] == models[1] != models[2]
     assert models[4] != models[3]

@@ -14,12 +14,12 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.lossy import Lossy
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.step import ServerStep
-from adaquantfl.rules import CostAware, RuleState, Verdict
+from adaquantfl.rules import CostAware
 from support import quadratic
 from support.rounds import reply_of
+from support.scripted import Scripted
 
 D = 40
 
@@ -63,7 +63,7 @@ def through_json(tree: Any) -> Any:
 
 @pytest.mark.parametrize("rule", [CostAware(s0=4.0, every=3), aq.AdaQuant(s0=2, interval=4.0)])
 def test_a_loss_that_was_not_asked_for_is_the_one_that_was_given_last(rule: aq.Rule) -> None:
-    always, asked = (aq.Server(vector(), rule=rule, downlink=Lossy(s0=8), seed=1) for _ in range(2))
+    always, asked = (aq.Server(vector(), rule=rule, downlink="late", seed=1) for _ in range(2))
     one, other, last = ends_of(), ends_of(), 3.0
     for round in range(6):
         wanted = asked.wants_loss() or round == 0
@@ -74,30 +74,13 @@ def test_a_loss_that_was_not_asked_for_is_the_one_that_was_given_last(rule: aq.R
     assert always.current.rule == asked.current.rule
 
 
-@dataclass(frozen=True)
-class Verdicts(aq.Rule):
-    """Says of each round what it was given."""
-
-    said: tuple[int, ...] = ()
-    name = "verdicts-in-turn"
-    rolls_back = True
-
-    def init(self) -> RuleState:
-        return RuleState(s=3, memory={"round": 0})
-
-    def judge(self, state: RuleState, round_loss: float, survey: Any = None) -> tuple[RuleState, Verdict]:
-        round = state.memory["round"]
-        said = Verdict(self.said[round]) if round < len(self.said) else Verdict.KEEP
-        return replace(state, memory={"round": round + 1}), said
-
-
 @pytest.mark.parametrize("said", [(0, 0, 0, 0, 2, 2), (0, 2, 0, 2, 2, 0), (1, 0, 1, 2, 0, 0), (0, 0, 2, 0, 1, 2)])
 @pytest.mark.parametrize("away", [(), (3, 4), (1, 2, 5)])
 def test_restoring_before_any_round_changes_nothing_also_where_rounds_are_taken_back(
     said: tuple[int, ...], away: tuple[int, ...]
 ) -> None:
     def run(restored_before: int) -> tuple[np.ndarray, list[Any]]:
-        server = aq.Server(vector(), rule=Verdicts(said), quantizer="nearest", seed=3)
+        server = aq.Server(vector(), rule=Scripted(said, levels=3), quantizer="nearest", seed=3)
         ends = ends_of()
         for round in range(8):
             if round == restored_before:
@@ -208,8 +191,8 @@ class WithAttributes(aq.Rule):
     def __init__(self, levels: int = 5) -> None:
         self.levels = levels
 
-    def init(self) -> RuleState:
-        return RuleState(s=self.levels)
+    def plan(self, state: dict[str, Any], seen: aq.Seen) -> tuple[dict[str, Any], aq.Plan]:
+        return state, aq.Plan(levels=self.levels)
 
 
 @dataclass(frozen=True)
@@ -256,7 +239,7 @@ def test_a_negative_loss_is_refused_where_the_rule_takes_none(loss: float) -> No
 
 
 def test_a_negative_loss_is_fine_where_no_rule_looks_at_it() -> None:
-    server, ends = aq.Server(vector(), rule=aq.Fixed(bits=2), downlink="lossy"), ends_of()
+    server, ends = aq.Server(vector(), rule=aq.Fixed(bits=2), downlink="late"), ends_of()
     for _ in range(3):
         for number, order in server.open([0, 1, 2]).items():
             weights: Any = ends[number].open(order)
@@ -419,7 +402,10 @@ def test_a_round_that_cannot_be_opened_is_not_open(changes: dict[str, Any]) -> N
 
 
 def test_a_rule_that_rejects_for_ever_does_not_overfill_an_order() -> None:
-    server, end = aq.Server(vector(), rule=Verdicts((1,) * 600), quantizer="nearest", min_clients=1), aq.Client(0)
+    server, end = (
+        aq.Server(vector(), rule=Scripted((aq.Verdict.REJECT,) * 600, levels=3), quantizer="nearest", min_clients=1),
+        aq.Client(0),
+    )
     for _ in range(300):
         order = server.open([0, 1])[0]
         weights: Any = end.open(order)
@@ -470,7 +456,9 @@ def test_messages_may_be_any_bytes_and_nothing_else() -> None:
         {"max_examples": -1},
         {"loss_smoothing": 7},
         {"min_clients": -1},
-        {"rules": "adaquant"},
+        {"rule": 7},
+        {"undo": 0.5},
+        {"undo": 5.0, "rule": CostAware()},
         {"min_clients": 1, "cohort": Cohort((1, 2))},
     ],
     ids=str,
@@ -526,7 +514,6 @@ def test_a_layout_of_more_elements_than_an_integer_counts_is_refused() -> None:
         {"candidates": (0.0, 1.0)},
         {"candidates": (math.nan,)},
         {"candidates": (1.0,), "noise": math.inf},
-        {"choice": "adaquant"},
     ],
     ids=str,
 )
@@ -555,9 +542,40 @@ def test_names_of_arrays_are_text() -> None:
         aq.Server({0: vector()})  # type: ignore[dict-item]
 
 
-def test_a_client_that_the_cohort_does_not_know_can_be_asked() -> None:
-    server = aq.Server(vector(), rule=aq.rules.DAdaQuant(s0=2, patience=2), cohort=Cohort((1, 2)))
-    assert set(server.open([7])) == {7}
+def test_a_client_that_the_cohort_does_not_know_cannot_be_asked() -> None:
+    server = aq.Server(vector(), cohort=Cohort((1, 2)))
+    with pytest.raises(aq.EngineError, match="Client 7 is not in the cohort"):
+        server.open([7])
+    assert set(server.open([1])) == {1}
+
+
+def test_sizes_of_a_cohort_count_and_not_those_that_named_clients_claim() -> None:
+    server = aq.Server(np.zeros(1, np.float32), rule="fp32", cohort=Cohort((10, 1, 1)))
+    for number, order in server.open([0, 1, 2]).items():
+        end = aq.Client(number)
+        claimed = 10**9 if number == 2 else 1
+        server.receive(number, end.reply(end.open(order) + np.float32(100 * (number == 2)), 1.0, claimed))
+    assert server.close().weights[0] == pytest.approx(100 / 12)
+
+
+def test_adopted_weights_are_copied_and_checked() -> None:
+    server, weights = aq.Server(vector()), vector() + 1
+    server.adopt(weights)
+    weights[:] = 5
+    np.testing.assert_array_equal(server.weights, vector() + 1)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(aq.ConfigError, match="NaN, or beyond float32"):
+            server.adopt(np.full_like(weights, wrong))
+    np.testing.assert_array_equal(server.weights, vector() + 1)
+
+
+def test_a_state_with_signed_replies_is_not_restored_without_the_secrets() -> None:
+    server = aq.Server(vector(), secrets={3: b"k" * 16})
+    end = aq.Client(3, secret=b"k" * 16)
+    server.receive(3, end.reply(end.open(server.open([3])[3]), 1.0))
+    with pytest.raises(aq.CheckpointError, match=r"replies of client 3 were signed.*secrets="):
+        aq.Server.restore(server.state())
+    assert aq.Server.restore(server.state(), secrets={3: b"k" * 16}).close().facts["clients"] == 1
 
 
 def test_quadratic_runs_end_in_the_same_model_with_and_without_secrets() -> None:
@@ -576,4 +594,4 @@ def test_a_first_round_whose_clients_all_say_a_loss_of_0_does_not_stop_the_run()
             server.receive(number, ends[number].reply(weights + 1, loss=said))
         server.close()
     assert server.open([0])
-    assert server.current.rule.f0 == 2.0
+    assert server.current.rule["f0"] == 2.0

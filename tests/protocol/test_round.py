@@ -87,7 +87,7 @@ def test_every_scope_counts_its_norms(scope: str | int, scales: int) -> None:
 
 
 def test_s_rises_as_the_loss_falls() -> None:
-    run, losses = federation(rule=aq.AdaQuant(s0=8, interval=1.0)), []
+    run, losses = federation(rule=aq.AdaQuant(s0=8, interval=1.0, rounding="nearest")), []
     for _ in range(8):
         losses.append(run.global_loss())
         line = run.play(loss=losses[-1], eta=0.4)
@@ -96,10 +96,10 @@ def test_s_rises_as_the_loss_falls() -> None:
 
 
 def test_the_round_loss_can_drive_the_rule() -> None:
-    run = federation(rule=aq.AdaQuant(s0=8, interval=1.0))
+    run = federation(rule=aq.AdaQuant(s0=8, interval=1.0, rounding="nearest"))
     lines = [run.play(eta=0.4) for _ in range(6)]
-    assert run.states[1].rule.f0 is None
-    assert run.states[2].rule.f0 == lines[0]["round_loss"]
+    assert run.states[1].rule["f0"] is None
+    assert run.states[2].rule["f0"] == lines[0]["round_loss"]
     assert [line["s"] for line in lines[1:]] == [
         max(8, round(8 * np.sqrt(lines[0]["round_loss"] / line["round_loss"]))) for line in lines[:-1]
     ]

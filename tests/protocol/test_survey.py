@@ -16,14 +16,15 @@ from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.uplink import levels_for
 from adaquantfl.quantizers.balanced import balanced_stretch
 from adaquantfl.quantizers.registry import find
-from adaquantfl.rules import CostAware, DAdaQuant, FixedStep
+from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
+from adaquantfl.rules.cost_aware import SURVEY_STEPS
 from adaquantfl.rules.registry import BASELINES, methods
 from adaquantfl.runs.config import Config
 from support.rounds import EXAMPLES, federation, reply_of
 
 LENGTHS = (3000, 1000)
 LAYOUT = Layout.of({"weight": np.zeros((50, 60), dtype=np.float32), "bias": np.zeros(1000, dtype=np.float32)})
-CANDIDATES = len(CostAware().candidates(1.0))
+CANDIDATES = len(SURVEY_STEPS)
 WITH_LEVELS = ["rotated", "lattice", "eden", "centroid", "natural"]
 
 
@@ -171,8 +172,8 @@ def test_the_cost_aware_rule_hears_of_its_round_and_chooses_anew() -> None:
     asked = [state.survey is not None for state in run.states[1:]]
     assert asked[:4] == [True] * 4
     assert asked[5], "every second round; sooner while s moves far"
-    assert run.server.current.rule.memory["started"]
-    assert run.server.current.rule.s != 8.0
+    assert run.server.current.rule["started"]
+    assert run.server.current.rule["s"] != 8.0
 
 
 @pytest.mark.parametrize("method", [name for name in methods() if name not in BASELINES or name == "4bit"])
@@ -190,15 +191,16 @@ def test_every_rule_goes_on_from_a_written_down_state(method: str) -> None:
 def test_levels_of_the_clients_own_are_counted_as_they_are() -> None:
     rule = DAdaQuant(s0=4, time=False)
     line = federation(rule=rule).play()
-    levels = rule.levels_by_weight(4, dict(enumerate(np.array(EXAMPLES) / sum(EXAMPLES))))
-    assert levels is not None
+    weights = dict(enumerate(np.array(EXAMPLES) / sum(EXAMPLES)))
+    levels = rule.plan(rule.init(), aq.Seen(bits=0, dimension=60, weights=weights))[1].levels
+    assert isinstance(levels, dict)
     assert len(set(levels.values())) > 1
     assert line["s"] == pytest.approx(np.mean(list(levels.values())))
     assert line["paper_bits"] == round(np.mean([aq.paper_bits(60, int(s)) for s in levels.values()]))
 
 
 def test_clients_that_choose_from_their_updates_are_counted_as_they_chose() -> None:
-    run = federation(rule=FixedStep(resolution=0.05))
+    run = federation(rule=FedDQ(resolution=0.05))
     line = run.play()
     levels = [aq.decode(run.frame(client)).s for client in run.replies]
     assert line["s"] == pytest.approx(np.mean(levels))
@@ -265,7 +267,7 @@ def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says
     [
         ({"quantizer": "nearest", "rule": CostAware()}, "unbiased"),
         ({"quantizer": "rotated", "scope": "balanced"}, "balanced"),
-        ({"rule": "adaquant"}, "AdaQuant"),
+        ({"rule": 3}, "AdaQuant"),
         ({"cost": "money"}, "'both'"),
         ({"downlink": "exct"}, "Did you mean 'exact'"),
         ({"step": "summ"}, "Did you mean 'sum'"),

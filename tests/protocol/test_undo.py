@@ -16,6 +16,7 @@ from adaquantfl.protocol.state import Trajectory
 from adaquantfl.protocol.step import ServerStep
 from adaquantfl.rules import CostAware
 from support.rounds import Change, Federation, federation, flat
+from support.scripted import Scripted
 
 KEEP, REJECT, ROLL_BACK = aq.Verdict
 RULE = CostAware(s0=8.0, every=2)
@@ -43,18 +44,18 @@ def played(run: Federation, rounds: int) -> Federation:
 @pytest.mark.parametrize(
     "losses", [{0: 90.0, 1: 90.0, 2: 90.0}, dict.fromkeys(range(3), math.nan), {1: math.nan}], ids=str
 )
-@pytest.mark.parametrize("downlink", ["model", "exact", "lossy"])
+@pytest.mark.parametrize("downlink", ["model", "exact", "late"])
 def test_the_model_before_the_ruined_one_comes_back_with_finer_levels(losses: dict[int, float], downlink: str) -> None:
     run = played(federation(300, ruined(losses), rule=RULE, downlink=downlink), 4)
     assert [line.get("undone", False) for line in run.lines] == [False, False, True, False]
     assert_same(run.states[3].trajectory, run.states[1].trajectory)
     assert run.states[3].log.digest == run.states[1].log.digest
     assert run.states[4].log.digest != run.states[3].log.digest
-    assert run.states[3].rule.s == 2 * run.lines[2]["s"]
+    assert run.states[3].rule["s"] == 2 * run.lines[2]["s"]
     assert run.lines[2]["wire_bytes_up"] > run.lines[1]["wire_bytes_up"]
 
 
-@pytest.mark.parametrize("downlink", ["model", "exact", "lossy"])
+@pytest.mark.parametrize("downlink", ["model", "exact", "late"])
 def test_a_start_whose_noise_does_harm_leaves_the_model_as_it_was(downlink: str) -> None:
     def sharp(round: int, client: int, reply: Reply) -> Reply:
         """The noise of the first two rounds doubles the loss, say the clients."""
@@ -116,22 +117,6 @@ def test_a_client_whose_training_diverges_says_so_instead_of_an_update() -> None
 
 
 @dataclass(frozen=True)
-class Scripted(aq.Rule):
-    """Four levels in every round, and verdicts that are given."""
-
-    verdicts: tuple[aq.Verdict, ...]
-    name = "scripted"
-    rolls_back = True
-
-    def init(self) -> aq.RuleState:
-        return aq.RuleState(s=4, memory={"rounds": 0})
-
-    def judge(self, state: aq.RuleState, round_loss: float, survey: object = None) -> tuple[aq.RuleState, aq.Verdict]:
-        done = state.memory["rounds"]
-        return replace(state, memory={"rounds": done + 1}), self.verdicts[done]
-
-
-@dataclass(frozen=True)
 class Momentum(ServerStep):
     """A step that keeps a vector from round to round."""
 
@@ -166,15 +151,15 @@ SCRIPTS = {  # verdicts -> the rounds of which the state after each round is mad
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: "-".join(verdict.name for verdict in script))
-@pytest.mark.parametrize("downlink", ["exact", "lossy"])
+@pytest.mark.parametrize("downlink", ["exact", "late"])
 @pytest.mark.parametrize("step", ["sum", Momentum()])
 def test_a_roll_back_restores_all_that_training_depends_on(
     script: tuple[aq.Verdict, ...], downlink: str, step: Any
 ) -> None:
-    """Compared with runs that never had the rounds taken back: the remainder of a lossy downlink is theirs too."""
+    """Compared with runs that never had the rounds taken back: the remainder of a late downlink is theirs too."""
     run = federation(300, rule=Scripted(script), downlink=downlink, step=step)
     for counted in SCRIPTS[script]:
-        run.play(loss=1.0)  # on which the levels of a lossy downlink depend, and on the bits sent so far
+        run.play(loss=1.0)
         clean = federation(300, rule=Scripted((KEEP,) * 6), downlink=downlink, step=step)
         for round in counted:
             state = clean.server.current
@@ -183,7 +168,7 @@ def test_a_roll_back_restores_all_that_training_depends_on(
             )
             clean.play(loss=1.0)
         assert_same(run.states[-1].trajectory, clean.server.current.trajectory)
-        if downlink == "lossy":
+        if downlink == "late":
             assert run.states[-1].trajectory.downlink["remainder"].any() == bool(counted)
     assert [line.get("undone", False) for line in run.lines] == [verdict is not KEEP for verdict in script]
 
@@ -238,7 +223,7 @@ def test_who_does_not_answer_is_told_again_of_a_round_taken_back() -> None:
 
 
 def test_a_state_in_the_middle_of_what_is_taken_back_leads_to_the_same_model() -> None:
-    settings = {"rule": Scripted((KEEP, KEEP, ROLL_BACK, KEEP)), "downlink": "lossy", "quantizer": "nearest"}
+    settings = {"rule": Scripted((KEEP, KEEP, ROLL_BACK, KEEP)), "downlink": "late", "quantizer": "nearest"}
     whole = played(federation(300, **settings), 4)
     for stop in (1, 2, 3):
         cut = played(federation(300, **settings), stop)

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
+from adaquantfl.rules import State
 
 D = 1000
 
 
-def plan(rule: aq.AdaQuant, state: aq.RuleState, bits: float, loss: float | None, eta: float = 0.1) -> aq.RuleState:
-    return rule.plan(state, bits=bits, dimension=D, loss=loss, eta=eta)
+def nearest(s0: int = 2, **settings: Any) -> aq.AdaQuant:
+    return aq.AdaQuant(s0=s0, rounding="nearest", **settings)
 
 
-def started(rule: aq.AdaQuant, f0: float = 2.0) -> aq.RuleState:
+def plan(rule: aq.AdaQuant, state: State, bits: float, loss: float | None, eta: float = 0.1) -> State:
+    """The state after a plan, whose s is the plan's."""
+    state, plan = rule.plan(state, aq.Seen(bits=bits, dimension=D, loss=loss, eta=eta))
+    assert (plan.levels, plan.loss_due) == (state["s"], state["boundary"])
+    return state
+
+
+def started(rule: aq.AdaQuant, f0: float = 2.0) -> State:
     return plan(rule, rule.init(), 0, f0)
 
 
 def test_the_first_interval_uses_s0() -> None:
     for s0 in (1, 2, 7):
-        assert started(aq.AdaQuant(s0=s0)).s == s0
+        assert started(nearest(s0=s0))["s"] == s0
 
 
 @given(st.floats(1e-6, 2.0), st.integers(1, 50), st.floats(0.001, 0.1))
 def test_s_is_the_nearest_integer_to_the_rule(fk: float, s0: int, eta: float) -> None:
-    rule = aq.AdaQuant(s0=s0)
+    rule = nearest(s0=s0)
     exact = s0 * (eta / 0.1) * math.sqrt(2.0 / fk)
-    s = plan(rule, started(rule), 16 * D, fk, eta).s
+    s = plan(rule, started(rule), 16 * D, fk, eta)["s"]
     assert s is not None
     assert 1 <= s <= 65535
     assert abs(s - min(65535, max(1, exact))) <= 0.5 + 1e-9 * exact
@@ -40,13 +49,13 @@ def test_s_is_the_nearest_integer_to_the_rule(fk: float, s0: int, eta: float) ->
 @pytest.mark.parametrize(("rounding", "expected"), [("nearest", 4), ("up", 5), ("down", 4), ("power", 7)])
 def test_the_rules_value_is_rounded_as_asked(rounding: str, expected: int) -> None:
     rule = aq.AdaQuant(s0=2, rounding=rounding)
-    assert plan(rule, started(rule), 16 * D, 2.0 / 2.2**2).s == expected  # the rule's value is 4.4
+    assert plan(rule, started(rule), 16 * D, 2.0 / 2.2**2)["s"] == expected  # the rule's value is 4.4
 
 
 @given(st.floats(1e-6, 2.0))
 def test_a_power_uses_every_level_that_the_rules_bits_can_tell_apart(fk: float) -> None:
     rule = aq.AdaQuant(s0=2, rounding="power")
-    s = plan(rule, started(rule), 16 * D, fk).s
+    s = plan(rule, started(rule), 16 * D, fk)["s"]
     b = math.ceil(math.log2(2 * math.sqrt(2.0 / fk) + 1))  # the paper's b_k
     assert s == 2**b - 1
     assert aq.paper_bits(D, s) == D * b + D + 32
@@ -54,117 +63,112 @@ def test_a_power_uses_every_level_that_the_rules_bits_can_tell_apart(fk: float) 
 
 def test_the_levels_at_the_start_are_rounded_too() -> None:
     rule = aq.AdaQuant(s0=2, rounding="power")
-    assert rule.init().s == started(rule).s == 3
-    assert aq.AdaQuant(s0=2, rounding="up").init().s == 2
+    assert rule.init()["s"] == started(rule)["s"] == 3
+    assert aq.AdaQuant(s0=2, rounding="up").init()["s"] == 2
 
 
 def test_s_changes_only_in_the_first_round_at_or_after_a_boundary() -> None:
-    rule = aq.AdaQuant(s0=2, interval=16)
+    rule = nearest(s0=2, interval=16)
     state = started(rule)
-    assert not rule.wants_loss(state, 16 * D - 1)
-    assert plan(rule, state, 16 * D - 1, 0.02).s == 2
-    assert rule.wants_loss(state, 16 * D)
+    assert plan(rule, state, 16 * D - 1, 0.02)["s"] == 2
     state = plan(rule, state, 17.5 * D, 0.5)  # a round does not end exactly on the boundary
-    assert state.s == 4
-    assert plan(rule, state, 31.9 * D, 0.02).s == 4  # the next boundary is 32 d, not 33.5 d
-    assert plan(rule, state, 32 * D, 0.02).s == 20
+    assert state["s"] == 4
+    assert plan(rule, state, 31.9 * D, 0.02)["s"] == 4  # the next boundary is 32 d, not 33.5 d
+    assert plan(rule, state, 32 * D, 0.02)["s"] == 20
 
 
 def test_an_interval_shorter_than_a_round_chooses_every_round() -> None:
-    rule = aq.AdaQuant(interval=0.5)
+    rule = nearest(interval=0.5)
     state = started(rule)
     for k in range(1, 5):
-        assert rule.wants_loss(state, 3 * D * k)
+        assert state["boundary"] <= 3 * D * k
         state = plan(rule, state, 3 * D * k, 2.0 / 4**k)
-        assert state.s == 2 * 2**k
+        assert state["s"] == 2 * 2**k
 
 
 def test_a_falling_learning_rate_lowers_s() -> None:
-    rule = aq.AdaQuant(s0=8)
+    rule = nearest(s0=8)
     state = plan(rule, started(rule), 16 * D, 2.0, eta=0.05)
-    assert state.s == 4
+    assert state["s"] == 4
 
 
 def test_a_loss_above_the_start_counts_as_the_start_unless_the_guard_is_off() -> None:
-    assert plan(aq.AdaQuant(s0=8), started(aq.AdaQuant(s0=8)), 16 * D, 200.0).s == 8
-    literal = aq.AdaQuant(s0=8, guard=False)
-    assert plan(literal, started(literal), 16 * D, 8.0).s == 4
-    assert plan(literal, started(literal), 16 * D, 1e9).s == 1  # never below 1
+    assert plan(nearest(s0=8), started(nearest(s0=8)), 16 * D, 200.0)["s"] == 8
+    literal = nearest(s0=8, guard=False)
+    assert plan(literal, started(literal), 16 * D, 8.0)["s"] == 4
+    assert plan(literal, started(literal), 16 * D, 1e9)["s"] == 1  # never below 1
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 @pytest.mark.parametrize("guard", [True, False])
 def test_a_loss_that_is_not_finite_keeps_s(loss: float, guard: bool) -> None:
-    rule = aq.AdaQuant(s0=2, guard=guard)
+    rule = nearest(s0=2, guard=guard)
     state = plan(rule, started(rule), 16 * D, 0.5)
     later = plan(rule, state, 32 * D, loss)
-    assert later.s == state.s == 4
-    assert later.boundary > state.boundary
+    assert later["s"] == state["s"] == 4
+    assert later["boundary"] > state["boundary"]
 
 
 def test_a_loss_of_zero_asks_for_the_most_levels_there_are() -> None:
-    rule = aq.AdaQuant()
-    assert plan(rule, started(rule), 16 * D, 0.0).s == 65535
+    rule = nearest()
+    assert plan(rule, started(rule), 16 * D, 0.0)["s"] == 65535
 
 
 @pytest.mark.parametrize("f0", [math.nan, math.inf, 0.0, -1.0])
 def test_a_start_that_makes_no_sense_is_refused(f0: float) -> None:
     with pytest.raises(aq.RuleError, match="start"):
-        started(aq.AdaQuant(), f0)
+        started(nearest(), f0)
 
 
 def test_a_loss_next_to_zero_gets_the_most_levels() -> None:
-    rule = aq.AdaQuant()
-    assert plan(rule, started(rule), 16 * D, 1e-320).s == 65535
+    rule = nearest()
+    assert plan(rule, started(rule), 16 * D, 1e-320)["s"] == 65535
 
 
 @pytest.mark.parametrize(("bits", "dimension", "eta"), [(0, D, 0.0), (0, D, math.nan), (math.nan, D, 0.1), (0, 0, 0.1)])
 def test_a_plan_without_sense_is_refused(bits: float, dimension: int, eta: float) -> None:
-    rule = aq.AdaQuant()
+    rule = nearest()
     with pytest.raises(aq.RuleError, match="learning rate"):
-        rule.plan(rule.init(), bits=bits, dimension=dimension, loss=1.0, eta=eta)
+        rule.plan(rule.init(), aq.Seen(bits=bits, dimension=dimension, loss=1.0, eta=eta))
 
 
 def test_a_negative_loss_is_refused() -> None:
-    rule = aq.AdaQuant()
+    rule = nearest()
     with pytest.raises(aq.RuleError, match="negative"):
         plan(rule, started(rule), 16 * D, -0.1)
 
 
 def test_without_a_loss_the_first_one_seen_becomes_the_start() -> None:
     # loss = "round": the mean loss of round 0 is known only after it.
-    rule = aq.AdaQuant(s0=2)
+    rule = nearest(s0=2)
     state = plan(rule, rule.init(), 0, None)
-    assert (state.s, state.f0) == (2, None)
+    assert (state["s"], state["f0"]) == (2, None)
     state = plan(rule, state, 3 * D, 2.0)
-    assert (state.s, state.f0) == (2, 2.0)
-    assert plan(rule, state, 16 * D, 0.5).s == 4
+    assert (state["s"], state["f0"]) == (2, 2.0)
+    assert plan(rule, state, 16 * D, 0.5)["s"] == 4
 
 
 def test_the_state_survives_json() -> None:
-    rule = aq.AdaQuant(s0=3)
+    rule = nearest(s0=3)
     state = plan(rule, started(rule, 2.302585), 16 * D, 0.1234567)
-    again = aq.RuleState(**json.loads(json.dumps(state.to_dict())))
+    again = json.loads(json.dumps(state))
     assert again == state
     assert plan(rule, again, 32 * D, 0.05) == plan(rule, state, 32 * D, 0.05)
 
 
 def test_a_plan_changes_nothing_it_was_given() -> None:
-    rule = aq.AdaQuant()
+    rule = nearest()
     state = started(rule)
-    copy = aq.RuleState(**state.to_dict())
+    copy = dict(state)
     plan(rule, state, 16 * D, 0.01)
     assert state == copy
 
 
-def test_fixed_levels_never_change_and_never_ask_for_the_loss() -> None:
-    for bits in (1, 2, 4, 8, 16):
-        rule = aq.Fixed(bits=bits)
-        state = rule.init()
-        assert state.s == 2**bits - 1
-        assert rule.plan(state, bits=1e9, dimension=D, loss=0.1, eta=0.1) == state
-        assert not rule.wants_loss(state, 1e9)
-    assert aq.FullPrecision().init().s is None
+def test_fixed_levels_never_change_and_need_no_loss() -> None:
+    for rule, levels in ((aq.Fixed(bits=1), 1), (aq.Fixed(bits=16), 65535), (aq.Fixed(s=0.25), 0.25)):
+        assert rule.plan({}, aq.Seen(bits=1e9, dimension=D, loss=0.1)) == ({}, aq.Plan(levels=levels))
+        assert not rule.needs
+    assert aq.FullPrecision().plan({}, aq.Seen(bits=0, dimension=D)) == ({}, aq.Plan())
 
 
 @pytest.mark.parametrize(
@@ -179,6 +183,7 @@ def test_fixed_levels_never_change_and_never_ask_for_the_loss() -> None:
         lambda: aq.Fixed(bits=0),
         lambda: aq.Fixed(bits=17),
         lambda: aq.Fixed(bits=2.0),
+        lambda: aq.Fixed(s=0),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make: object) -> None:

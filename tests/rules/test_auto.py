@@ -1,34 +1,48 @@
 """Auto: each client takes the coarsest levels with the error that what becomes of it allows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError, RuleError
-from adaquantfl.rules import Auto, Energies, Mixing
+from adaquantfl.quantizers import find
+from adaquantfl.rules import Auto, Energies, State
 
 RNG = np.random.default_rng(0)
+
+
+def error(rule: Auto, state: State, **seen: Any) -> float:
+    """The largest error that clients are told."""
+    _, plan = rule.plan(state, aq.Seen(bits=0, dimension=100, **seen))
+    assert plan.max_error is not None
+    return plan.max_error
 
 
 def after(rule: Auto, energies: Energies, times: int = 1) -> float:
     state = rule.init()
     for _ in range(times):
-        state = rule.learn(state, energies)
-    return rule.client_number(state, Mixing(energies.weights_squared))
+        state, _ = rule.judge(state, aq.Report(1.0, energies=energies))
+    return error(rule, state, weights_squared=energies.weights_squared, feedback=False)
 
 
 def test_the_error_follows_from_what_becomes_of_it() -> None:
     rule = Auto(error=0.6, noise=0.2, alone=0.03)
-    state = rule.init()
-    assert rule.client_number(state, Mixing(0.1, feedback=True)) == pytest.approx(1 / 6)  # a fifth of a round late
-    late = rule.init()
-    for _ in range(100):
-        late = rule.plan(late)
-    assert rule.client_number(late, Mixing(0.1, feedback=True, gain=0.0)) == 0.6
-    assert rule.client_number(late, Mixing(0.1, feedback=True)) == 0.5, "one round late where nobody measures the gain"
-    assert rule.client_number(late, Mixing(0.1, feedback=True, participation=0.02)) == pytest.approx(2 / 7)
-    assert rule.client_number(state, Mixing(0.1, averages=False, feedback=True)) == 0.03
-    assert rule.client_number(state, Mixing(0.1)) == pytest.approx(0.2)  # nothing is known: no alignment
+    state, late = rule.init(), {"alignment": None, "round": 99}
+    assert error(rule, state) == pytest.approx(1 / 6)  # a fifth of a round late
+    assert error(rule, late, gain=0.0) == 0.6
+    assert error(rule, late) == 0.5, "one round late where nobody measures the gain"
+    assert error(rule, late, participation=0.02) == pytest.approx(2 / 7)
+    assert error(rule, state, averages=False) == 0.03
+    assert error(rule, state, weights_squared=0.1, feedback=False) == pytest.approx(0.2)  # nothing known: no alignment
+
+
+def test_it_brings_its_own_quantizer_and_downlink_unless_the_user_has_set_one() -> None:
+    alone = Auto().plan(Auto().init(), aq.Seen(bits=0, dimension=9))[1]
+    assert (alone.quantizer, alone.feedback, alone.downlink) == ("fitted", True, "late")
+    given = Auto().plan(Auto().init(), aq.Seen(bits=0, dimension=9, quantizer=find("centroid")))[1]
+    assert (given.quantizer, given.feedback) == ("", False)
 
 
 def test_the_noise_of_aligned_clients_averages_out() -> None:
@@ -57,7 +71,7 @@ def play(rounds: int = 3, clients: int = 4, spread: float = 0.3, **settings: obj
     """Clients with a common direction and a part of their own; the facts, and each step's error."""
     size = 4_000
     common = RNG.standard_normal(size).astype(np.float32)
-    server = aq.Server(np.zeros(size, dtype=np.float32), rule=Auto(), **settings)
+    server = aq.Server(np.zeros(size, dtype=np.float32), **{"rule": Auto(), "downlink": "exact", **settings})
     ends, facts, errors = [aq.Client(i) for i in range(clients)], [], []
     for _ in range(rounds):
         before, wanted = np.array(server.weights), np.zeros(size)
@@ -100,7 +114,7 @@ def test_it_needs_no_loss() -> None:
 def test_what_was_left_out_follows_within_the_rounds_that_the_rule_allows() -> None:
     size, rounds = 4_000, 40
     update = np.random.default_rng(6).standard_t(3, size).astype(np.float32)
-    server, client = aq.Server(np.zeros(size, dtype=np.float32), rule=Auto()), aq.Client(0)
+    server, client = aq.Server(np.zeros(size, dtype=np.float32), rule=Auto(), downlink="exact"), aq.Client(0)
     for _ in range(rounds):
         weights = client.open(server.open([0])[0])
         server.receive(0, client.reply(weights + update, loss=1.0))
@@ -124,9 +138,9 @@ def test_the_noise_of_some_clients_of_a_cohort_is_theirs() -> None:
 
 
 def test_an_alignment_that_falls_counts_at_once() -> None:
-    rule = Auto(noise=0.2)
-    state = rule.learn(rule.init(), Energies(step=1.0, mean=1.0, noise=0.0, weights_squared=0.1))
-    state = rule.learn(state, Energies(step=0.2, mean=1.0, noise=0.0, weights_squared=0.1))
-    assert state.memory["alignment"] == pytest.approx(0.2)
-    state = rule.learn(state, Energies(step=1.0, mean=1.0, noise=0.0, weights_squared=0.1))
-    assert state.memory["alignment"] == pytest.approx(0.6)
+    rule, state, found = Auto(noise=0.2), Auto().init(), []
+    for step in (1.0, 0.2, 1.0):
+        energies = Energies(step=step, mean=1.0, noise=0.0, weights_squared=0.1)
+        state, _ = rule.judge(state, aq.Report(1.0, energies=energies))
+        found.append(state["alignment"])
+    assert found == pytest.approx([1.0, 0.2, 0.6])

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.rules import registry
-from adaquantfl.runs.config import Config
+from adaquantfl.rules import DAdaQuant, State, registry
 from support.rounds import Federation
 
 
@@ -33,30 +32,26 @@ class Staircase(aq.Rule):
     rounds: int = 2
     name = "staircase"
 
-    @classmethod
-    def of_config(cls, config: Config) -> Staircase:
-        return cls(rounds=config.patience)
+    def init(self) -> State:
+        return {"round": 0}
 
-    def init(self) -> aq.RuleState:
-        return aq.RuleState(s=1, memory={"round": 0})
-
-    def plan(self, state: aq.RuleState, **_: object) -> aq.RuleState:
-        round = state.memory["round"]
-        return aq.RuleState(s=1 + round // self.rounds, memory={"round": round + 1})
+    def plan(self, state: State, seen: aq.Seen) -> tuple[State, aq.Plan]:
+        round = state["round"]
+        return {"round": round + 1}, aq.Plan(levels=1 + round // self.rounds)
 
 
 @pytest.mark.parametrize("method", registry.methods())
 def test_every_rule_is_written_down_and_read_back(method: str) -> None:
-    rule = Config(rule=method, quantizer={"norm": "linf" if method == "feddq" else ""}).make_rule()
+    rule = registry.make(method)
     assert registry.from_description(json.loads(json.dumps(registry.describe(rule)))) == rule
 
 
 def test_a_rule_of_ones_own_is_a_method_once_it_is_registered(table: None) -> None:
-    with pytest.raises(aq.ConfigError, match="staircase"):
-        Config(rule="staircase")
+    with pytest.raises(aq.RuleError, match="staircase"):
+        registry.make("staircase")
     assert registry.register(Staircase) is registry.find("staircase")
     assert registry.register(Staircase) is Staircase  # again changes nothing
-    assert Config(rule={"name": "staircase", "rounds": 3}).make_rule() == Staircase(rounds=3)
+    assert registry.make("staircase", {"rounds": 3}) == Staircase(rounds=3)
     assert registry.methods()["staircase"].line == "One level more every few rounds."
     assert registry.from_description(registry.describe(Staircase(rounds=5))) == Staircase(rounds=5)
 
@@ -87,24 +82,27 @@ def test_only_a_rule_can_be_registered(table: None) -> None:
         registry.register(dict)  # type: ignore[arg-type]
 
 
-def test_an_unknown_rule_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(aq.RuleError, match="Did you mean 'adaquant'"):
-        registry.find("adaquantt")
+def test_an_unknown_rule_or_setting_is_refused_with_a_suggestion() -> None:
+    for look in (registry.find, registry.make):
+        with pytest.raises(aq.RuleError, match="Did you mean 'adaquant'"):
+            look("adaquantt")
+    with pytest.raises(aq.RuleError, match="setting of the rule 'adaquant' named 's1'"):
+        registry.make("adaquant", {"s1": 3})
+    assert registry.make("dadaquant-time", {"s0": 2.0}) == DAdaQuant(s0=2.0, clients=False)
 
 
 PACKAGE = """
-from adaquantfl import Rule, RuleState
+from adaquantfl import Plan, Rule
 
 class Nine(Rule):
     '''Nine levels in every round.'''
     name = "nine"
-    def init(self):
-        return RuleState(s=9)
+    def plan(self, state, seen):
+        return state, Plan(levels=9)
 """
 CHECK = """
 from adaquantfl.rules import registry
-from adaquantfl.runs.config import Config
-assert Config(rule="nine").make_rule().init().s == 9
+assert registry.make("nine").plan({}, None)[1].levels == 9
 assert registry.methods()["nine"].line == "Nine levels in every round."
 assert registry.from_description({"name": "nine", "settings": {}}).name == "nine"
 """

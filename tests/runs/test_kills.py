@@ -26,7 +26,7 @@ from support.processes import alive, children, wait_until
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_in_the_same_model(small: Config, tmp_path: Path) -> None:
     """With all that a run keeps from round to round: error feedback on both ways."""
-    config = replace(small, rounds=6, checkpoint_every=2, quantizer="nearest", rule="2bit", downlink="lossy")
+    config = replace(small, rounds=6, checkpoint_every=2, quantizer="nearest", rule="2bit", downlink="late")
     whole = loop.run(config, tmp_path / "whole")
     places = ["line-1", "training-3", "half-4", "checkpoint-4"]
     command = [sys.executable, killed_runs.__file__, str(tmp_path / "run"), json.dumps(config.to_dict()), *places]

@@ -77,7 +77,7 @@ def test_a_run_interrupted_in_any_round_goes_on_to_the_same_model(
     assert without_times(tmp_path / "cut") == without_times(finished)
 
 
-@pytest.mark.parametrize("downlink", ["exact", "lossy"])
+@pytest.mark.parametrize("downlink", ["exact", "late"])
 @pytest.mark.parametrize("method", ["cost-aware", "dadaquant"])
 def test_every_rule_and_downlink_resumes_to_the_same_model(
     small: Config, tmp_path: Path, method: str, downlink: str

@@ -130,7 +130,7 @@ def line_of(name: str, words: str) -> int:
 
 
 def test_an_error_in_a_rule_names_its_line(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write('best, waited = state.memory["best"], state.memory["waited"] + 1', "waited = 1 / 0")
+    write('s, best, waited = state["s"], state["best"], state["waited"] + 1', "waited = 1 / 0")
     assert main(["run", "demo", *options({**TINY, "rule": RULE}), "--quiet", "--out", "out"]) == 1
     (said,) = [block.code for block in PAGE if block.mark == "output of a failing rule"]
     assert said in capsys.readouterr().err
@@ -140,14 +140,14 @@ def test_an_error_in_a_rule_names_its_line(write: Write, tmp_path: Path, capsys:
     ("old", "new", "words"),
     [
         (
-            '"waited": waited}), aq.Verdict.KEEP',
-            '"waited": waited})',
-            "Plateau.judge returned RuleState.*and a Verdict",
+            '"waited": waited}, aq.Verdict.KEEP',
+            '"waited": waited}',
+            r"Plateau.judge \(my_rule.py, line 15\) returned {.*expected a state and a verdict",
         ),
         (
-            "def judge(self, state, round_loss, survey=None):",
-            "def plan(self, state, **_):\n        return 4",
-            "plan returned 4",
+            'return state, aq.Plan(levels=state["s"])',
+            "return 4",
+            r"Plateau.plan \(my_rule.py, line 12\) returned 4; expected a state and a plan",
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_rule_that_returns_something_else_is_told_what_to_return(
     write: Write, tmp_path: Path, old: str, new: str, words: str
 ) -> None:
     write(old, new)
-    with pytest.raises(aq.RuleError, match=words):
+    with pytest.raises((aq.ConfigError, aq.RuleError), match=words):
         loop.run(load_config("demo", {**TINY, "rule": RULE}), tmp_path / "run")
 
 
@@ -176,18 +176,18 @@ def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) ->
         ("", "", "no_rule.py:Plateau", "There is no file .*no_rule.py, which the rule is in"),
         ("", "", "my_rule.py:", "expected a Python file and a class in it, such as 'my_rule.py:MyRule'"),
         ('name = "plateau"', "pass", RULE, "Plateau in my_rule.py has no name"),
-        ("def init(", "def start(", RULE, "lacks the method init"),
+        ("def plan(", "def start(", RULE, "lacks the method plan"),
         (
-            "def judge(self, state, round_loss, survey=None)",
+            "def judge(self, state, report)",
             "def judge(self, state)",
             RULE,
-            r"judge cannot be called: too many.*Write def judge\(self, state, round_loss, survey\)",
+            r"judge cannot be called: too many.*Write def judge\(self, state, report\)",
         ),
         (
-            "def judge(self, state, round_loss, survey=None)",
-            "def plan(self, state, loss)",
+            "def plan(self, state, seen)",
+            "def plan(self, state, *, bits)",
             RULE,
-            r"plan cannot be called: .*Write def plan\(self, state, \*, bits, dimension, loss, eta, survey\)",
+            r"plan cannot be called: .*Write def plan\(self, state, seen\)",
         ),
         ("def init(self)", "def init(self", RULE, r"my_rule.py cannot be run: SyntaxError: .*my_rule.py, line \d+"),
         ('name = "plateau"', 'name = "adaquant"', RULE, "'adaquant' is taken"),

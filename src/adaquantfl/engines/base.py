@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ..errors import CheckpointError, Diverged
 from ..protocol.cohort import who_is_missing
 from ..protocol.server import Server
-from ..rules import Rule
+from ..protocol.stages import Stages
 from ..training.settings import Settings
 from ..training.task import Task
 from ..training.trainer import Trainer
@@ -111,16 +111,16 @@ class Engine(ABC):
     def _mean_loss(self, server: Server, answers: list[Any], refused: dict[str, str]) -> float:
         """The mean over the clients whose loss can be used. refused: takes the others whose loss came, and why not."""
         missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}
-        cohort, rule = server.stages.cohort, server.stages.rule
+        stages, cohort = server.stages, server.stages.cohort
         cohort.check(missing, len(answers), "Evaluation")
         losses = {client: answer for client, answer in enumerate(answers) if client not in missing}
-        reasons = {client: reason for client, loss in losses.items() if (reason := self._unusable(loss, rule))}
+        reasons = {client: reason for client, loss in losses.items() if (reason := self._unusable(loss, stages))}
         p, used = cohort.p, losses.keys() - reasons
         if reasons:
             refused |= {str(client): reason for client, reason in reasons.items()}
             _log.warning("Evaluation: losses were refused: %s", who_is_missing(reasons))
         if not used:
-            if rule.rolls_back and not any(map(math.isfinite, losses.values())):
+            if server.stages.rolls_back and not any(map(math.isfinite, losses.values())):
                 return math.nan  # all say that the model is ruined, which the rule will take back
             raise Diverged(
                 f"Evaluation: no client sent a loss that can be used: {who_is_missing(reasons)} If the training has "
@@ -129,14 +129,14 @@ class Engine(ABC):
         total: float = sum(p[client] * losses[client] for client in sorted(used))
         return total if len(used) == len(answers) else total / sum(p[client] for client in sorted(used))
 
-    def _unusable(self, loss: float, rule: Rule) -> str:
+    def _unusable(self, loss: float, stages: Stages) -> str:
         """Why a client's loss is left out; empty where it is not."""
         if not math.isfinite(loss):
             return f"its loss is {loss:g}."
         if loss < 0 and not self.config.task:
             return f"its loss is {loss:g}, but cross-entropy is never below 0."
-        if loss < 0 and not rule.negative_loss:
-            return f"its loss is {loss:g}; {rule.name or 'the rule'} takes losses from 0."
+        if loss < 0 and not stages.negative_loss:
+            return f"its loss is {loss:g}; {stages.rule.name or 'the rule'} takes losses from 0."
         return ""
 
 

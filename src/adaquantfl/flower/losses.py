@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from flwr.app import RecordDict
 
-from ..rules import Rule
+from ..rules import Need, Rule
 
 ANY = "*loss*"  # the only metric with "loss" in its name, whatever it is called
 USUAL_KEYS = ("train_loss", "loss", ANY)
@@ -37,14 +37,14 @@ def loss_in(numbers: Mapping[str, int | float], keys: Sequence[str]) -> float | 
 
 def needs_loss(rule: Rule) -> bool:
     """Whether a rule looks at the clients' training loss."""
-    return rule.round_loss or rule.rolls_back or rule.wants_loss(rule.init(), 0.0)
+    return bool(rule.needs & {Need.LOSS, Need.ROUND_LOSS, Need.SURVEY})
 
 
-def advice(keys: Sequence[str], s: object) -> str:
+def advice(keys: Sequence[str]) -> str:
     """What to say where a rule needs a loss and no client reports one."""
     names = " or ".join(repr(key) for key in keys if key != ANY)
     others = ", or as the only metric with 'loss' in its name" if ANY in keys else ""
     return (
-        f"No client reports a training loss above 0 as {names}{others}, so that s stays {s}. Return it in the client's "
-        "MetricRecord, or name its key: AdaQuantStrategy(..., loss_key=...)."
+        f"No client reports a training loss above 0 as {names}{others}, so that s stays as it is. Return it in the "
+        "client's MetricRecord, or name its key: AdaQuantStrategy(..., loss_key=...)."
     )

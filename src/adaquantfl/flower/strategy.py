@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -17,12 +18,12 @@ from ..names import unknown
 from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import digest_of
 from ..protocol.feedback import ROUNDS_KEPT
-from ..protocol.server import SETTINGS, Server
+from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..quantizers.streams import stream_key
-from ..rules import Auto, Rule, Undo
-from ..training.methods import build
+from ..rules import Rule
+from ..rules.registry import make
 from .averaging import averages as is_mean
 from .evaluation import seen, show
 from .fleet import Fleet, check_usable
@@ -94,18 +95,17 @@ class AdaQuantStrategy(Strategy):
             )
         if own := {"step", "cohort"} & set(settings):
             raise ConfigError(f"{own.pop()} is not a setting here: the wrapped strategy samples and aggregates.")
-        if others := [name for name in settings if name not in SETTINGS]:
-            raise ConfigError(unknown("setting of AdaQuantStrategy", others[0], [*_SETTINGS, *SETTINGS]))
+        known = tuple(inspect.signature(Stages.of).parameters)
+        if others := [name for name in settings if name not in known]:
+            raise ConfigError(unknown("setting of AdaQuantStrategy", others[0], [*_SETTINGS, *known]))
         self._exact = (exact,) if isinstance(exact, str) else tuple(exact)
         if not all(isinstance(pattern, str) for pattern in self._exact):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
         self.refusals: dict[int, str] = {}
         if isinstance(rule, str):
-            rule = cast(Rule, build("rule", {"name": rule}))
+            rule = make(rule)
         mean = is_mean(strategy) if averages is None else averages
-        inside = rule.rule if isinstance(rule, Undo) else rule
-        downlink = downlink or ("late" if isinstance(inside, Auto) else "exact")
         self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
         stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)
@@ -168,7 +168,7 @@ class AdaQuantStrategy(Strategy):
         check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
         if loss is None and needs_loss(self._stages.rule):
-            self._fleet.once("loss", "%s", advice(self._loss_keys, server.current.rule.s))
+            self._fleet.once("loss", "%s", advice(self._loss_keys))
         self._seconds += perf_counter() - began - sent.waited
         arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
         began = perf_counter()
@@ -212,9 +212,15 @@ class AdaQuantStrategy(Strategy):
     def summary(self) -> None:
         """Log the settings, then the wrapped strategy's."""
         uplink = self._stages.uplink
+        kind = uplink.quantizer.name if uplink.quantizer else "the rule's"
         _log.info("\t├──> AdaQuantFL settings:")
         _log.info("\t│\t├── Rule: %s", self._stages.rule)
-        _log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", uplink.quantizer.name, uplink.scope, uplink.codec)
+        _log.info(
+            "\t│\t├── Quantizer: %s | scope: %s | codec: %s",
+            kind,
+            uplink.scope,
+            uplink.codec,
+        )
         _log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
         self._steps.summary()
 
@@ -298,7 +304,7 @@ class AdaQuantStrategy(Strategy):
             "arrays": name,
             "seed": self._stages.seed,
             "with_model": self._stages.downlink.name != "model",
-            "rounds_kept": ROUNDS_KEPT if self._stages.rule.rolls_back else 1,
+            "rounds_kept": ROUNDS_KEPT if self._stages.rolls_back else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
             "round": before.round,

@@ -21,7 +21,8 @@ from ..quantizers import registry as quantizers
 from ..quantizers.choice import levels_for_error
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.streams import stream_key
-from ..rules.auto import Auto, error_after
+from ..rules.auto import Auto
+from ..rules.late import error_after
 from .message import NAME, pack
 from .tensors import to_arrays
 

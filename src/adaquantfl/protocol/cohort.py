@@ -66,6 +66,16 @@ class Cohort:
         total = sum(self.examples)
         return tuple(m / total for m in self.examples)
 
+    def shares(self, seed: int, round: int, clients: Sequence[int] | None) -> Shares | None:
+        """The weights of a round. clients: None draws them. Returns None where the replies have to tell."""
+        if clients is None:
+            return self.draw(seed, round)
+        if not self.examples:
+            return None
+        if others := [client for client in clients if client >= len(self.examples)]:
+            raise EngineError(f"Client {others[0]} is not in the cohort, which has {len(self.examples)} clients.")
+        return by_examples({client: self.examples[client] for client in clients})
+
     def draw(self, seed: int, round: int) -> Shares:
         """The clients of a round."""
         if not self.examples:

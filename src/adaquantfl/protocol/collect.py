@@ -12,7 +12,8 @@ import numpy as np
 from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, check_frame
 from ..errors import FrameError, Refused
-from ..rules import Survey
+from ..rules import Plan, Survey
+from ..theory import MAX_LEVELS
 from . import survey, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
@@ -52,18 +53,25 @@ class Heard:
 class OpenRound:
     """A round between its orders and its end.
 
-    loss: f(w_k) as the rule saw it. shares: None where the replies say how much each client counts. planned_levels: the
-    rule's s. secrets: of the clients that sign. order_bytes, parcel_bytes: of each client's order as it was sent, and
-    of the part that leads to the model. norms: of all usable updates, those too that are above the round's limit, where
-    there is a limit.
+    Attributes:
+        eta: the learning rate.
+        plan: the rule's.
+        caution: how many times the plan's levels are used, after a round that was rolled back.
+        shares: None where the replies say how much each client counts.
+        orders: what each client was asked.
+        digest: of the model that is trained.
+        secrets: of the clients that sign.
+        order_bytes: of each client's order as it was sent.
+        parcel_bytes: of the part of it that leads to the model.
+        norms: of every usable update, including those over the limit, where there is a limit.
     """
 
     eta: float
-    loss: float | None
+    plan: Plan
+    caution: float
     shares: Shares | None
     orders: Mapping[int, Order]
-    planned_levels: float | None
-    digest: bytes  # of the model that is trained
+    digest: bytes
     secrets: Mapping[int, bytes] = field(default_factory=dict)
     order_bytes: dict[int, int] = field(default_factory=dict)
     parcel_bytes: dict[int, int] = field(default_factory=dict)
@@ -76,12 +84,16 @@ class OpenRound:
     @property
     def candidates(self) -> tuple[float, ...]:
         """The levels that the clients survey."""
-        return next(iter(self.orders.values())).candidates if self.orders else ()
+        return self.plan.survey
 
     @property
-    def clients_choose(self) -> bool:
-        """Whether each client chose its levels by its own update."""
-        return any(order.choice for order in self.orders.values())
+    def planned_levels(self) -> float | None:
+        """s where it is the same for all clients; None where it is not, or the round is float32."""
+        s = self.plan.levels
+        if s is None or self.plan.clients_differ:
+            return None
+        assert not isinstance(s, Mapping)
+        return s if self.caution == 1 else min(s * self.caution, float(MAX_LEVELS))
 
     @property
     def told_examples(self) -> dict[int, int]:
@@ -128,7 +140,7 @@ class OpenRound:
                 raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
             if reply.examples < 1:
                 raise FrameError("It trained on no examples.")
-            if reply.loss < 0 and not stages.rule.negative_loss:
+            if reply.loss < 0 and not stages.negative_loss:
                 raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
             weight = 1.0 if self.shares is None else self.shares.weights[client]
             frame = uplink.check(reply.frame, weight, order, layout)
@@ -139,7 +151,7 @@ class OpenRound:
             norm = 0.0
             if limit.is_set:
                 moved = 0.0 if buffers is None else np.linalg.norm(raw.values(buffers.frame) - model.buffers)
-                norm = math.hypot(frame.decoded_norm if limit.clip else frame.norm, float(moved))
+                norm = math.hypot(frame.decoded_norm, float(moved))
             if reasons := limit.refused({0: norm}, median=math.inf):
                 raise FrameError(reasons[0])
         except FrameError as error:
@@ -179,7 +191,7 @@ class OpenRound:
                 one.frame,
                 one.buffers,
                 one.reply.others,
-                (self.orders[client].choice and self.orders[client].s) or 0.0,
+                self.plan.max_error or 0.0,
             )
             for client, one in sorted(self.heard.items())
         )

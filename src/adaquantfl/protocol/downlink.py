@@ -2,7 +2,7 @@
 
 `Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one. That is the smallest
 of the round's frames, the losslessly coded difference of the two models, and the model. The client adds up frames as
-the server did. With `private` it never sends the frames. `lossy.py` has the downlinks that quantize.
+the server did. With `private` it never sends the frames. `late.py` has the downlink that quantizes.
 
 A parcel names the digest of the model that it leads to, and the client checks it.
 """
@@ -93,15 +93,21 @@ class Log:
 
 @dataclass(frozen=True)
 class Change:
-    """A round's change of the model. relay: the frames that it is the sum of, where it is nothing but their sum."""
+    """A round's change of the model.
+
+    Attributes:
+        update: what was added to the weights.
+        relay: the frames that it is the sum of, where it is nothing but their sum.
+        lengths: of the tensors.
+        round: the round, counted from 0.
+        error: the share of it that may be left for later rounds, where the rule says so.
+    """
 
     update: Vector
     relay: Relay | None
     lengths: tuple[int, ...]
     round: int
-    seed: int
-    loss: float | None
-    eta: float
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -155,9 +161,9 @@ class Exact(Whole):
 
 
 def _built_in() -> Iterable[type[Whole]]:
-    from .lossy import Late, Lossy  # they are made from this file's classes
+    from .late import Late  # it is made from this file's classes
 
-    return Whole, Exact, Lossy, Late
+    return Whole, Exact, Late
 
 
 DOWNLINKS: Registry[type[Whole]] = Registry(

@@ -21,18 +21,13 @@ from .uplink import counted_levels
 PRICED_PLAN_BYTES = 16  # of an order, in a rule's price: round, s and eta
 
 
-def levels_sent(opened: OpenRound, stages: Stages) -> list[int | None]:
+def levels_sent(opened: OpenRound) -> list[int | None]:
     """The levels of each reply that counts, as the paper's formula counts them; None is float32."""
-    planned, differ = opened.planned_levels, _clients_differ(opened, stages)
+    planned, differ = opened.planned_levels, opened.plan.clients_differ
     return [
         one.frame.s if differ else None if planned is None else counted_levels(planned)
         for _, one in sorted(opened.heard.items())
     ]
-
-
-def _clients_differ(opened: OpenRound, stages: Stages) -> bool:
-    """Whether clients may have levels of their own in this round."""
-    return stages.clients_differ or opened.clients_choose
 
 
 def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -> Ledger:
@@ -43,7 +38,7 @@ def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -
     for _, one in sorted(opened.heard.items()):
         ledger = ledger.after_reply(len(one.data), one.payload_bytes)
     ledger = ledger.after_reply(opened.refused_bytes, 0)
-    return ledger.after_round(layout.dimension, levels_sent(opened, stages), stages.uplink.scales(layout.lengths))
+    return ledger.after_round(layout.dimension, levels_sent(opened), stages.uplink.scales(layout.lengths))
 
 
 def priced(survey: Survey | None, opened: OpenRound, stages: Stages, known: Mapping[int, int]) -> Survey | None:
@@ -104,15 +99,15 @@ def of_round(
     left_out: Sequence[int],
 ) -> dict[str, Any]:
     """The columns of the history that the protocol knows; the others belong to the code that trains and carries."""
-    levels = [s for s in levels_sent(opened, stages) if s is not None]
+    levels = [s for s in levels_sent(opened) if s is not None]
     planned = opened.planned_levels
     most = max(levels, default=None if planned is None else counted_levels(planned))
     told = opened.told_examples if opened.shares is None else {}
     capped = {client: m for client, m in told.items() if m > stages.examples_limit.bound(told.values())}
     return {
         "round": after.round,
-        "s": fmean(levels) if _clients_differ(opened, stages) and levels else planned,
-        "bits_per_element": 32 if planned is None or most is None else bits_per_element(most),
+        "s": fmean(levels) if opened.plan.clients_differ and levels else planned,
+        "bits_per_element": 32 if most is None else bits_per_element(most),
         "lr": opened.eta,
         "round_loss": said.loss if opened.heard else None,
         **({} if verdict is Verdict.KEEP else {"undone": True}),

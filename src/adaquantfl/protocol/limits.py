@@ -20,10 +20,8 @@ class NormLimit:
 
     clip: an update above the bound is scaled down to it; otherwise it is refused.
 
-    To refuse, the server looks at the norm of the update before it was quantized. A frame's scales are the norms of its
-    segments, so that its own header tells it. What the levels decode to is larger by the quantizer's noise, at most by
-    sqrt(d) / s. Frames whose scales are no l2 norms (norm "linf", `eden`, `centroid`, `stc`) are decoded, and judged by
-    what they decode to. To clip, the server decodes every frame: what is bounded is what moves the model.
+    The norm is that of what a frame decodes to, because that is what moves the model. It is larger than the norm of the
+    client's own update by the quantizer's noise: with few levels by up to sqrt(d) / s.
 
     >>> NormLimit.of("10x").refused({0: 1.0, 1: 2.0, 2: 50.0}, median=2.0)
     {2: 'its update has norm 50, above 10 times the median of the round, 2.'}

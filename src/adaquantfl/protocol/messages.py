@@ -24,7 +24,8 @@ ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR3"
 _ORDER = struct.Struct("<4s4BIIdd2Q")
 _REPLY = struct.Struct("<3sBId")  # magic, flags, order, loss
 _CRC = struct.Struct("<I")
-_LENGTHS = struct.Struct("<BBBxI")  # candidates, rounds taken back, choice, layout
+_LENGTHS = struct.Struct("<BBBxI")  # candidates, rounds taken back, target, length of the layout
+LEVELS, ERROR, RESOLUTION = TARGETS = ("levels", "error", "resolution")  # what an order's s is a number of
 
 _QUANTIZED, _SURVEY, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in range(5))
 _FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED = (1 << bit for bit in range(5))
@@ -40,11 +41,20 @@ CODECS = ("auto", "fixed", "sparse", "dense")  # by their number in an order; ot
 class Order:
     """What a client is asked to do in a round.
 
-    s: the number of levels, which need not be whole; None is float32. quantizer: its tag in a frame, which also names
-    the norm. key: of this client's random stream in this round. choice: the rule by which the client chooses s from its
-    update; s is then that rule's number. candidates: the levels of a survey; noise: how much of one client's noise is
-    left in the mean over the round. taken_back: earlier rounds of this client that do not count. layout: of the model,
-    where the client may not know it. parcel: what leads to the model. evaluate: the model is only looked at.
+    Attributes:
+        round: of the server, counted from 0.
+        s: the number of levels, which need not be whole; None is float32.
+        eta: the learning rate.
+        key: of this client's random stream in this round.
+        quantizer: its tag in a frame, which also names the norm.
+        target: what s is a number of: "levels"; the largest "error" that the client's levels may have; or the
+            "resolution" from which the client takes its levels.
+        candidates: the levels of a survey.
+        noise: how much of one client's noise is left in the mean over the round.
+        taken_back: earlier rounds of this client that do not count.
+        layout: of the model, where the client may not know it.
+        parcel: what leads to the model.
+        evaluate: the model is only looked at.
     """
 
     round: int
@@ -56,7 +66,7 @@ class Order:
     scope: str | int = "tensor"
     balanced: bool = False
     feedback: bool = False
-    choice: str = ""
+    target: str = LEVELS
     candidates: tuple[float, ...] = ()
     noise: float = 1.0
     taken_back: tuple[int, ...] = ()
@@ -97,15 +107,15 @@ class Order:
         known = self.codec in CODECS
         codec = CODECS.index(self.codec) if known else 255
         names = b"" if known else self.codec.encode()
-        choice, layout = self.choice.encode(), self.layout.encode()
+        layout = self.layout.encode()
         head = _ORDER.pack(
             ORDER_MAGIC, flags, self.quantizer, codec, len(names), self.round, scope, self.s or 0.0, self.eta,
             self.key, parcel,
         )  # fmt: skip
-        head += _LENGTHS.pack(len(self.candidates), len(self.taken_back), len(choice), len(layout))
+        head += _LENGTHS.pack(len(self.candidates), len(self.taken_back), TARGETS.index(self.target), len(layout))
         if self.candidates:
             head += np.array([self.noise, *self.candidates], dtype="<f8").tobytes()
-        head += np.array(self.taken_back, dtype="<u4").tobytes() + names + choice + layout
+        head += np.array(self.taken_back, dtype="<u4").tobytes() + names + layout
         return head + _CRC.pack(crc32(head))
 
     @staticmethod
@@ -114,27 +124,29 @@ class Order:
         if len(data) < _ORDER.size + _LENGTHS.size + _CRC.size or not data.startswith(ORDER_MAGIC):
             raise FrameError("This is no order of this version: it is too short or begins otherwise.")
         _, flags, quantizer, codec, named, round, scope, s, eta, key, parcel = _ORDER.unpack_from(data)
-        candidates, back, chosen, laid = _LENGTHS.unpack_from(data, _ORDER.size)
+        candidates, back, target, laid = _LENGTHS.unpack_from(data, _ORDER.size)
         read = _Reader(data, _ORDER.size + _LENGTHS.size)
         numbers = read.array("<f8", candidates + 1) if candidates else np.ones(1)
         taken_back = read.array("<u4", back)
-        texts = [read.take(size) for size in (named, chosen, laid)]
+        texts = [read.take(size) for size in (named, laid)]
         (crc,) = _CRC.unpack(read.take(_CRC.size))
         if crc != crc32(data[: read.position - _CRC.size]) or len(data) - read.position != parcel:
             raise FrameError("The order is damaged: its checksum or its length does not match.")
         if codec != 255 and codec >= len(CODECS):
             raise FrameError(f"The order names codec {codec}, which this version does not know.")
+        if target >= len(TARGETS):
+            raise FrameError(f"The order names target {target}, which this version does not know.")
         if not np.isfinite([s, eta]).all():
             raise FrameError(f"The order has s = {s} and eta = {eta}: both must be finite.")
         try:
-            name, choice, layout = (text.decode() for text in texts)
+            name, layout = (text.decode() for text in texts)
         except UnicodeDecodeError as error:
             raise FrameError(f"The order has a name that is not text: {error}.") from None
         return Order(
             round, (int(s) if s == int(s) else s) if flags & _QUANTIZED else None, eta, key, quantizer,
             name if codec == 255 else CODECS[codec],
             {_WHOLE: "whole", _TENSOR: "tensor"}.get(scope, scope),
-            bool(flags & _BALANCED), bool(flags & _FEEDBACK), choice,
+            bool(flags & _BALANCED), bool(flags & _FEEDBACK), TARGETS[target],
             tuple(map(float, numbers[1:])), float(numbers[0]), tuple(map(int, taken_back)), layout,
             memoryview(data)[read.position :], bool(flags & _EVALUATE),
         )  # fmt: skip

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import Diverged, RuleError
-from ..rules import RuleState, Verdict
+from ..errors import Diverged
+from ..quantizers.streams import stream_key
+from ..rules import Need, Plan, Report, Verdict
+from ..rules.checks import judged
+from ..rules.watch import relaxed, watched
 from . import facts
 from .arrays import Model
 from .cohort import by_examples
 from .collect import OpenRound, what_was_said
 from .downlink import Change, Published
 from .ledger import Ledger
-from .orders import write_orders
+from .messages import Order
 from .stages import Stages
 from .state import ServerState, Trajectory
 from .step import combined, moved
@@ -28,37 +31,60 @@ from .updates import Combined
 def begin(
     stages: Stages, state: ServerState, clients: Sequence[int] | None, eta: float, loss: float | None
 ) -> tuple[ServerState, OpenRound]:
-    """Choose s, and say what each client is sent. clients: None draws them. loss: f(w_k); None: as before."""
+    """Plan the round, and say what each client is asked. clients: None draws them. loss: f(w_k); None: as before."""
     measured = state.measured if loss is None else loss
-    known = stages.usable(state.loss) if measured is None or stages.rule.round_loss else measured
+    by_rounds = measured is None or Need.ROUND_LOSS in stages.rule.needs
+    known = stages.usable(state.loss) if by_rounds else measured
+    shares = stages.cohort.shares(stages.seed, state.round, clients)
+    asked = sorted(set(clients or ()) if shares is None else shares.weights)
     # s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval                          (eq. 13)
-    rule = stages.rule.plan(
+    rule, plan = stages.plan(
         state.rule,
+        asked,
+        state.examples,
         bits=state.ledger.paper_bits,
         dimension=state.layout.dimension,
         loss=known,
         eta=eta,
         survey=state.survey,
+        gain=stages.downlink.gain(state.trajectory.downlink),
     )
-    if not isinstance(rule, RuleState):
-        raise RuleError(
-            f"{type(stages.rule).__name__}.plan returned {rule!r}, expected a RuleState: return replace(state, s=...)."
-        )
-    if rule.later and not (0 < rule.later < 1 and stages.rule.may_be_late):
-        raise RuleError(
-            f"{type(stages.rule).__name__}.plan returned later = {rule.later!r}. It is a share from 0 to below 1, of "
-            "rules that say so with may_be_late = True."
-        )
-    shares = stages.cohort.draw(stages.seed, state.round) if clients is None else None
-    asked = sorted(shares.weights if shares is not None else set(clients or ()))
-    gain = stages.downlink.gain(state.trajectory.downlink)
-    levels = stages.levels_by_client(rule, asked, state.examples, gain)
-    orders = write_orders(stages, state, rule, levels, eta)
+    caution = state.watch["caution"]
+    orders = _orders(stages, state, plan, asked, eta, caution)
     ledger = state.ledger
-    if loss is not None and stages.wants_loss(state.rule, ledger.paper_bits):
+    if loss is not None and wants_loss(stages, state):
         ledger = ledger.after_losses(len(stages.cohort.examples) or len(asked))  # each client has sent f_i(w_k)
-    opened = OpenRound(eta, known, shares, orders, rule.s, state.log.digest)
-    return replace(state, rule=rule, ledger=ledger, measured=measured), opened
+    watch = {**state.watch, "caution": relaxed(caution)}
+    opened = OpenRound(eta, plan, caution, shares, orders, state.log.digest)
+    after = replace(state, rule=rule, ledger=ledger, measured=measured, loss_due=plan.loss_due, watch=watch)
+    return after, opened
+
+
+def wants_loss(stages: Stages, state: ServerState) -> bool:
+    """Whether the next plan needs a new f(w_k)."""
+    return Need.LOSS in stages.rule.needs and state.ledger.paper_bits >= state.loss_due
+
+
+def _orders(
+    stages: Stages, state: ServerState, plan: Plan, clients: Sequence[int], eta: float, caution: float
+) -> dict[int, Order]:
+    """What each client is told, except for the model."""
+    uplink, orders = stages.uplink.order(plan), {}
+    noise = stages.cohort.noise(clients, state.examples) if plan.survey else 1.0
+    for client in clients:
+        number, target = stages.uplink.target(plan, client, caution)
+        orders[client] = Order(
+            round=state.round,
+            s=number,
+            eta=eta,
+            key=stream_key(stages.seed, state.round, client),
+            target=target,
+            candidates=plan.survey,
+            noise=noise,
+            taken_back=tuple(round for round in state.asked.get(client, ()) if round in state.taken_back),
+            **uplink,
+        )
+    return orders
 
 
 def end(
@@ -75,32 +101,25 @@ def end(
     lost = opened.diverged and not stages.cohort.enough(len(missing), asked)
     if not lost:  # the losses of too few clients say nothing about the model
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
+    now, relay, earlier = state.trajectory, None, state.earlier
+    updates = opened.updates(shares, state.layout, now.model, stages.limit)
+    energies = updates.energies() if stages.wants_energies(opened.plan, opened.orders) and not lost else None
     survey = None if lost else facts.priced(said.survey, opened, stages, state.examples)
-    judged = stages.rule.judge(state.rule, math.inf if lost else said.loss, survey)
-    match judged:
-        case (RuleState() as rule, Verdict() as verdict):
-            pass
-        case _:
-            raise RuleError(
-                f"{type(stages.rule).__name__}.judge returned {judged!r}, expected a RuleState and a Verdict: "
-                "return replace(state, s=...), adaquantfl.Verdict.KEEP."
-            )
+    report = Report(math.inf if lost else said.loss, survey, energies)
+    watch, undone = watched(state.watch, report.loss, stages.undo) if stages.undo else (state.watch, False)
+    rule, verdict = (state.rule, Verdict.ROLL_BACK) if undone else judged(stages.rule, state.rule, report)
     if lost and verdict is Verdict.KEEP:
         stages.cohort.check(missing, asked, f"Round {state.round + 1}", Diverged)
     ledger = facts.counted(state.ledger, opened, stages, state.layout)
     # w_{k+1} = w_k + sum of p_i Q(update_i); or w_k; or all that was before w_k                             (eq. 3)
-    now, relay, earlier = state.trajectory, None, state.earlier
     made: Combined | Model | None = aggregated
     if verdict is Verdict.KEEP:
-        updates = opened.updates(shares, state.layout, now.model, stages.limit)
         if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
             made = combined(stages.step, updates)
-        if stages.rule.wants_energies(rule, stages.mixing):
-            rule = stages.rule.learn(rule, updates.energies())
         published, step = _step(stages, state, opened, made, ledger)
         now = Trajectory(state.round, published.model, step, published.state)
         relay, ledger = published.relay, published.ledger
-        earlier = state.trajectory if stages.rule.rolls_back else None
+        earlier = state.trajectory if stages.rolls_back else None
     elif verdict is Verdict.ROLL_BACK and earlier is not None:
         now = earlier
     log = stages.downlink.log(state.log, state.trajectory.model, now.model, relay).sent_to(opened.orders, missing)
@@ -110,6 +129,7 @@ def end(
         trajectory=now,
         earlier=earlier,
         rule=rule,
+        watch=watch,
         log=log,
         ledger=ledger,
         loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, said.loss, stages.loss_smoothing),
@@ -133,7 +153,7 @@ def _step(
         update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
     if not state.layout.is_finite(wanted):
         raise Diverged(f"Round {state.round + 1}: {opened.not_finite}")
-    change = Change(update, relay, state.layout.lengths, state.round, stages.seed, opened.loss, opened.eta)
+    change = Change(update, relay, state.layout.lengths, state.round, opened.plan.downlink_error)
     return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
 
 

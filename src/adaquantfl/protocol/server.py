@@ -10,7 +10,6 @@ One round is
 
 from __future__ import annotations
 
-import inspect
 import math
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,16 +20,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError, EngineError, Refused
-from ..names import unknown
+from ..quantizers.base import Quantizer
+from ..rules import Rule
 from . import round as rounds
 from .arrays import EXACT_NAMES, Layout, Model, Weights
+from .cohort import Cohort
 from .collect import OpenRound
-from .downlink import Held, Log, digest_of
+from .downlink import Held, Log, Whole, digest_of
+from .limits import REFUSE
 from .messages import Order
-from .stages import Stages
+from .stages import Price, Stages
 from .state import ServerState, Trajectory
+from .step import ServerStep
 
-SETTINGS = tuple(inspect.signature(Stages.of).parameters)
 _BY_CLIENT = ("missing", "norms", "order_bytes", "parcel_bytes")  # parts of an open round, in its state
 _EVALUATION = Order(round=0, s=None, eta=0.0, key=0, evaluate=True)
 
@@ -67,36 +69,41 @@ class Orders(Mapping[int, bytes]):
 
 
 class Server:
-    """Opens and closes rounds over any transport. weights: a flat float32 vector, or a mapping of named arrays.
+    """Opens and closes rounds over any transport, in any process: bytes in, bytes out.
 
     Arrays keep their types; what is quantized is kept in float32 between rounds, also where the type is float64.
 
-    Often set:
-
-    - `rule`: which s in which round, `AdaQuant(s0=2)` by default.
-    - `quantizer`, `scope`, `codec`, `norm`: as for `aq.compress`. Scope "tensor" gives each array its own norm.
-    - `downlink`: "exact" sends what turns the model that a client holds into the new one. "model" sends the whole
-      model, "lossy" a quantized change.
-    - `seed`: of all random numbers.
-
-    Seldom set:
-
-    - `exact`: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
-    - `feedback`: whether clients keep what they left out for later; by default where the quantizer is meant for it.
-    - `sparsity`: of quantizers without levels (`stc`).
-    - `step`: the server step, by name ("sum", "momentum", "nesterov", "adam", "yogi", "median", "trimmed-mean", "krum")
-      or as an object.
-    - `min_clients`: how many must answer; 0 is all that were asked.
-    - `max_update_norm`: a number, or "10x" for ten times the round's median. `norm_action`: "refuse" a larger update,
-      or "clip" it, which scales it down to that norm.
-    - `max_examples`: a number, or "10x" for ten times the round's median. A client that says it has more counts as one
-      that has this many.
-    - `loss_smoothing`: of the rounds' losses.
-    - `cost`: what a rule that surveys saves: "up", "both", or a function of bytes up and down.
-    - `cohort`: clients whose sizes are known beforehand, and how they are drawn. What clients say of their sizes is
-      then ignored.
-    - `secrets`: client -> bytes that the client was started with. Its replies must then be signed, so that nobody else
-      can answer for it.
+    Args:
+        weights: a flat float32 vector, or a mapping of named arrays.
+        rule: chooses the levels of each round: a name of `adaquantfl methods`, or an object such as `AdaQuant(s0=2)`.
+        quantizer: as for `aq.compress`; "" is the rule's own, or the paper's.
+        scope: a norm for each "tensor", for the "whole" update, or for buckets of a number of elements.
+        downlink: "exact" sends what turns the model that a client holds into the new one. "model" sends the whole
+            model. "late" sends the model's change quantized, and later what it left out. "" is the rule's own, or
+            "exact".
+        seed: of all random numbers.
+        norm: "l2" or "linf"; "" is the quantizer's usual one.
+        codec: as for `aq.compress`; it never changes the model.
+        sparsity: of quantizers without levels (`stc`): one element in this many is sent.
+        feedback: whether clients keep what they left out for later; None: as the rule or the quantizer is meant.
+        step: the server step: "sum", "momentum", "nesterov", "adam", "yogi", "median", "trimmed-mean", "krum", or an
+            object.
+        min_clients: how many must answer; 0 is all that were asked.
+        cohort: clients whose sizes are known beforehand, and how they are drawn. What clients say of their sizes is
+            then ignored.
+        max_update_norm: the largest l2 norm of a decoded update: a number, or "10x" for ten times the round's median.
+        norm_action: "refuse" a larger update, or "clip" it, which scales it down to that norm.
+        max_examples: a number, or "10x" for ten times the round's median. A client that says it has more counts as one
+            that has this many.
+        loss_smoothing: of the rounds' losses: 0.9 is over about ten rounds.
+        undo: roll back a round whose clients saw this many times the usual loss, or a loss that is not finite, and the
+            one before it; the next rounds use more levels. 0: never.
+        cost: what a rule that surveys saves: "up", "both", or a function of bytes up and down.
+        averages: whether the new model is a mean over the clients; None: as the step is.
+        exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
+        secrets: client -> bytes that the client was started with. Its replies must then be signed, so that nobody else
+            can answer for it.
+        stages: all settings in one object, in place of the above.
 
     >>> import numpy as np
     >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}
@@ -107,25 +114,46 @@ class Server:
     ...     server.receive(client, clients[client].reply(weights + 1, loss=2.3, examples=10))
     >>> round = server.close()
     >>> len(round.weights), round.facts["clients"], round.facts["s"]
-    (3, 2, 2)
+    (3, 2, 3)
     """
 
     def __init__(
         self,
         weights: Weights,
         *,
+        rule: Rule | str = "adaquant",
+        quantizer: str | Quantizer = "",
+        scope: str | int = "tensor",
+        downlink: str | Whole = "",
+        seed: int = 0,
+        norm: str = "",
+        codec: str = "auto",
+        sparsity: int = 400,
+        feedback: bool | None = None,
+        step: str | ServerStep = "sum",
+        min_clients: int = 0,
+        cohort: Cohort | None = None,
+        max_update_norm: float | str = 0.0,
+        norm_action: str = REFUSE,
+        max_examples: float | str = 0,
+        loss_smoothing: float = 0.0,
+        undo: float = 0.0,
+        cost: str | Price = "up",
+        averages: bool | None = None,
         exact: Iterable[str] = EXACT_NAMES,
-        stages: Stages | None = None,
         secrets: Mapping[int, bytes] | None = None,
-        **settings: Any,
+        stages: Stages | None = None,
     ) -> None:
-        if unknown_names := [name for name in settings if name not in SETTINGS]:
-            raise ConfigError(unknown("setting of a server", unknown_names[0], SETTINGS))
-        self.stages = stages = stages or Stages.of(**settings)
+        self.stages = stages or Stages.of(
+            rule, quantizer, scope, downlink, seed, norm=norm, codec=codec, sparsity=sparsity, feedback=feedback,
+            step=step, min_clients=min_clients, cohort=cohort, max_update_norm=max_update_norm,
+            norm_action=norm_action, max_examples=max_examples, loss_smoothing=loss_smoothing, undo=undo, cost=cost,
+            averages=averages,
+        )  # fmt: skip
         layout = Layout.of(weights, exact)
         model = _finite(layout, layout.split(weights, copy=True))
-        first = Trajectory(-1, model, stages.step.init(layout.dimension), stages.downlink.init(model))
-        self._state = ServerState(0, layout, first, stages.rule.init(), Log(0, digest_of(model)))
+        first = Trajectory(-1, model, self.stages.step.init(layout.dimension), self.stages.downlink.init(model))
+        self._state = ServerState(0, layout, first, self.stages.rule.init(), Log(0, digest_of(model)))
         self._round: OpenRound | None = None
         self._secrets = dict(secrets or {})
         self._asked: dict[str, Any] = {}
@@ -169,7 +197,7 @@ class Server:
 
     def wants_loss(self) -> bool:
         """Whether the next `open` needs a new f(w_k); otherwise it takes the one that it was given last."""
-        return self.stages.wants_loss(self._state.rule, self._state.ledger.paper_bits)
+        return rounds.wants_loss(self.stages, self._state)
 
     def open(self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None) -> Orders:
         """Begin a round: the bytes for each client, by what the server knows of the model that it holds.
@@ -309,7 +337,7 @@ class Server:
     def adopt(self, weights: Weights) -> None:
         """Continue with these weights where somebody else has changed the model. ConfigError where they do not fit."""
         state = self._state
-        model = state.layout.split(weights)
+        model = _finite(state.layout, state.layout.split(weights, copy=True))
         digest = digest_of(model)
         if not self.has(digest):
             trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
@@ -341,7 +369,7 @@ class Server:
         """
         opened, asked = self._round, self._asked
         base: ServerState = self._state if opened is None else asked["before"]
-        tree = {"settings": self.stages.describe(), **base.tree()}
+        tree = {"settings": self.stages.describe(), "signed": sorted(self._secrets), **base.tree()}
         if opened is not None:
             tree["open"] = {
                 **{name: asked[name] for name in ("clients", "eta", "loss")},
@@ -365,6 +393,11 @@ class Server:
         """
         server = Server.__new__(Server)
         server._secrets = dict(secrets or {})
+        if unsigned := set(tree.get("signed", ())) - server._secrets.keys():
+            raise CheckpointError(
+                f"The replies of client {min(unsigned)} were signed, and its secret is not part of the state. Pass the "
+                "secrets: restore(state, secrets={client: bytes})."
+            )
         try:
             server.stages = stages or Stages.of_description(tree["settings"], objects)
             server._state, server._round, server._asked, server._parcels = ServerState.of(tree), None, {}, {}

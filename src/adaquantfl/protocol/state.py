@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
-from ..rules import RuleState, Survey
+from ..rules import State, Survey
+from ..rules.watch import WATCHED
 from .arrays import Layout, Model
 from .downlink import Log
 from .ledger import Ledger
@@ -46,13 +47,15 @@ class ServerState:
     round: int
     layout: Layout
     trajectory: Trajectory
-    rule: RuleState
+    rule: State
     log: Log
     ledger: Ledger = field(default_factory=Ledger)
     earlier: Trajectory | None = None
     loss: float | None = None
     measured: float | None = None
     survey: Survey | None = None
+    loss_due: float = 0.0
+    watch: Mapping[str, Any] = field(default_factory=lambda: dict(WATCHED))
     asked: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     taken_back: tuple[int, ...] = ()
     examples: Mapping[int, int] = field(default_factory=dict)
@@ -65,7 +68,9 @@ class ServerState:
             "layout": self.layout.to_json(),
             "trajectory": _trajectory(self.trajectory),
             "earlier": self.earlier and _trajectory(self.earlier),
-            "rule": self.rule.to_dict(),
+            "rule": self.rule,
+            "loss_due": self.loss_due,
+            "watch": dict(self.watch),
             "log": {
                 **vars(self.log),
                 "steps": list(self.log.steps),
@@ -93,7 +98,9 @@ class ServerState:
                 layout=Layout.from_json(tree["layout"]),
                 trajectory=_read_trajectory(tree["trajectory"]),
                 earlier=_read_trajectory(tree["earlier"]) if tree["earlier"] else None,
-                rule=RuleState(**tree["rule"]),
+                rule=dict(tree["rule"]),
+                loss_due=float(tree["loss_due"]),
+                watch=dict(tree["watch"]),
                 log=Log(
                     log["round"],
                     bytes(log["digest"]),
@@ -103,7 +110,7 @@ class ServerState:
                 ),
                 ledger=Ledger(**tree["ledger"]),
                 loss=tree["loss"],
-                measured=tree.get("measured"),
+                measured=tree["measured"],
                 survey=_read_survey(survey) if survey else None,
                 asked={int(client): tuple(rounds) for client, rounds in tree["asked"].items()},
                 taken_back=tuple(tree["taken_back"]),
@@ -126,8 +133,7 @@ def _read_trajectory(tree: Mapping[str, Any]) -> Trajectory:
 
 def _read_survey(tree: Mapping[str, Any]) -> Survey:
     lists: dict[str, Any] = {name: tuple(tree[name]) for name in ("levels", "errors", "costs")}
-    participation = tree.get("participation", 1.0)  # a state of an earlier version has none
-    return Survey(**lists, loss=tree["loss"], harm=tree["harm"], participation=participation)
+    return Survey(**lists, loss=tree["loss"], harm=tree["harm"], participation=tree["participation"])
 
 
 def _with_text_keys(numbers: Mapping[int, int]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +17,13 @@ from ..errors import ConfigError, FrameError
 from ..quantizers import registry as quantizers
 from ..quantizers.balanced import balanced_range
 from ..quantizers.base import Quantizer, whole_levels
-from ..quantizers.choice import levels_for_error
+from ..quantizers.choice import levels_for_error, levels_for_resolution
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.segments import scope_segments
-from ..rules import RuleState
-from ..rules import registry as rules
-from ..rules.auto import Auto
+from ..rules import Plan
+from ..theory import MAX_LEVELS
 from .arrays import Layout, Vector
-from .messages import Order
+from .messages import ERROR, LEVELS, RESOLUTION, Order
 
 MOST_UPDATE_NORM = 2.0**96  # that a client sends
 MOST_VALUE = 2.0**112  # that a frame may decode to: sums of any number of such updates are finite
@@ -31,60 +31,79 @@ MOST_VALUE = 2.0**112  # that a frame may decode to: sums of any number of such 
 
 @dataclass(frozen=True)
 class Uplink:
-    """Settings of the uplink.
+    """The user's settings of the uplink; what is not set is the plan's.
 
-    quantizer, norm, codec: as `aq.compress` takes them. scope: a norm for each "tensor", for the "whole" update, or for
-    buckets of a number of elements. "balanced" is "tensor" with more levels for small tensors. own_levels: s of a
-    quantizer whose levels no rule chooses. feedback: clients add what they left out to their next update.
+    Attributes:
+        quantizer: as `aq.compress` takes it; None leaves it to the rule.
+        norm: "l2" or "linf"; "" is the quantizer's usual one.
+        scope: a norm for each "tensor", for the "whole" update, or for buckets of a number of elements. "balanced" is
+            "tensor" with more levels for small tensors.
+        codec: as `aq.compress` takes it.
+        own_levels: s of a quantizer whose levels no rule chooses.
+        feedback: clients add what they left out to their next update; None leaves it to the rule.
     """
 
-    quantizer: Quantizer
-    norm: str
+    quantizer: Quantizer | None = None
+    norm: str = ""
     scope: str | int = "tensor"
     codec: str = "auto"
     own_levels: int = 1
-    feedback: bool = False
+    feedback: bool | None = None
 
-    @staticmethod
-    def of(
-        quantizer: str | Quantizer = "uniform",
-        norm: str = "",
-        scope: str | int = "tensor",
-        codec: str = "auto",
-        own_levels: int = 1,
-        feedback: bool | None = None,
-    ) -> Uplink:
-        """Settings from names, checked. feedback: None is what the quantizer is meant for."""
-        kind = quantizers.find(quantizer)
-        scope_segments(scope, [1])
-        codecs.find(codec)
-        if scope == "balanced" and not kind.takes_balanced:
+    def __post_init__(self) -> None:
+        scope_segments(self.scope, [1])
+        codecs.find(self.codec)
+
+    def kind(self, plan: Plan) -> tuple[Quantizer, str]:
+        """The quantizer of a round and its norm. The user's norm is for the user's quantizer."""
+        if not plan.quantizer:
+            kind = self.quantizer or quantizers.find("uniform")
+            return kind, kind.norm(self.norm or None)
+        kind = quantizers.find(plan.quantizer)
+        return kind, kind.norm(self.norm if self.quantizer is None and self.norm in kind.norms else None)
+
+    def check(self, plan: Plan, rule: str) -> None:
+        """Refuse a quantizer that does not go with what the rule plans. ConfigError."""
+        kind, _ = self.kind(plan)
+        if self.norm and self.norm not in kind.norms:
+            kind.norm(self.norm)  # says which ones there are
+        if self.scope == "balanced" and not kind.takes_balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
-        return Uplink(
-            kind, kind.norm(norm or None), scope, codec, own_levels, kind.feedback if feedback is None else feedback
-        )
+        if plan.survey and not kind.unbiased:
+            raise ConfigError(
+                f"quantizer = {kind.name!r} does not go with rule = {rule!r}, which measures noise that averages out "
+                "over the clients: choose one that is unbiased."
+            )
+        if (plan.max_error or plan.resolution) and not kind.follows_rule:
+            raise ConfigError(
+                f"quantizer = {kind.name!r} has no levels that a client could choose by {rule!r}: use it with "
+                "Fixed(bits=1), or choose another quantizer."
+            )
 
-    @property
-    def tag(self) -> int:
-        """Of the quantizer with this norm, in frames and orders."""
-        return self.quantizer.tags[self.norm]
+    def order(self, plan: Plan) -> dict[str, Any]:
+        """What an order says of the uplink, except for the number of levels."""
+        kind, norm = self.kind(plan)
+        feedback = next(one for one in (plan.feedback, self.feedback, kind.feedback) if one is not None)
+        balanced = self.scope == "balanced" or (plan.balanced and self.scope == "tensor" and kind.takes_balanced)
+        return {
+            "quantizer": kind.tags[norm],
+            "codec": self.codec,
+            "scope": "tensor" if self.scope == "balanced" else self.scope,
+            "balanced": balanced,
+            "feedback": feedback and plan.quantized,
+        }
 
-    def balanced(self, by_rule: bool) -> bool:
-        """Whether small tensors get more levels: because the scope says so, or the rule does and the quantizer can."""
-        return self.scope == "balanced" or (by_rule and self.scope == "tensor" and self.quantizer.takes_balanced)
-
-    def in_round(self, rule: RuleState) -> Uplink:
-        """The uplink of a round: where the rule says so, what is left out of an update is sent in later rounds."""
-        if rule.s is None or not rule.later:
-            return self
-        kind = quantizers.find(Auto.usual_quantizer)
-        return replace(self, quantizer=kind, norm=kind.norm(None), feedback=True)
-
-    def number(self, s: float | None) -> float | None:
-        """What an order says instead of the rule's s."""
-        if s is None or self.quantizer.follows_rule:
-            return s
-        return self.own_levels if self.quantizer.own_levels else 1
+    def target(self, plan: Plan, client: int, caution: float) -> tuple[float | None, str]:
+        """A client's number, and what it is a number of. caution: how many times the rule's levels are used."""
+        if plan.max_error is not None:
+            return plan.max_error, ERROR
+        if plan.resolution is not None:
+            return plan.resolution, RESOLUTION
+        s = plan.levels[client] if isinstance(plan.levels, Mapping) else plan.levels
+        kind, _ = self.kind(plan)
+        if s is not None and not kind.follows_rule:
+            return (self.own_levels if kind.own_levels else 1), LEVELS
+        return (s if s is None or caution == 1 else min(s * caution, float(MAX_LEVELS))), LEVELS
 
     def scales(self, lengths: tuple[int, ...]) -> int:
         """How many norms the paper's formula counts."""
@@ -112,7 +131,7 @@ def _check_header(header: Header, order: Order, lengths: tuple[int, ...]) -> Non
     quantizer, norm = quantizers.by_tag(order.quantizer)
     if header.quantizer != order.quantizer:
         raise FrameError(f"It was not made by {quantizer.name} with norm {norm!r}, as the plan says.")
-    if not order.choice:
+    if order.target == LEVELS:
         least, most = _levels(quantizer, order, order.s, lengths)
         if not least <= header.s <= most:
             asked = f"s = {least}" if least == most else f"s from {least} to {most}"
@@ -157,12 +176,12 @@ def send(update: Vector, order: Order, layout: Layout, keep_levels: bool, key: i
         return Sent(encode_float32(update), None)
     (quantizer, norm), lengths = quantizers.by_tag(order.quantizer), layout.lengths
     segments = order.segments(lengths)
-
-    def coarsest(error: float) -> float:
+    number = order.s
+    if order.target == ERROR:
         balanced = order.balanced and segments is not None
-        return levels_for_error(quantizer, update, error, key, segments, norm, balanced)
-
-    number = rules.find(order.choice).choose(order.s, update, coarsest) if order.choice else order.s
+        number = levels_for_error(quantizer, update, order.s, key, segments, norm, balanced)
+    elif order.target == RESOLUTION:
+        number = levels_for_resolution(update, order.s)
     s, stretch = levels_for(quantizer, order, number, lengths, update)
     assert s is not None
     if not keep_levels:

@@ -87,6 +87,18 @@ def levels_for_error(
     return _coarsest(measure, delay(allowed) if quantizer.feedback else allowed, first, least, trials=8)
 
 
+def levels_for_resolution(x: npt.NDArray[np.float32], resolution: float) -> int:
+    """FedDQ's levels: the range of x divided by the resolution, rounded up to whole bits.
+
+    >>> levels_for_resolution(np.array([-3, 1], dtype=np.float32), 0.5)  # 8 steps: 3 bits
+    6
+    """
+    span = float(x.max()) - float(x.min())
+    bits = math.ceil(math.log2(max(span / resolution, 2.0)))
+    step = span / (2**bits - 1)
+    return min(max(1, math.ceil(float(np.abs(x).max()) / step)), MAX_LEVELS) if step else 1
+
+
 def delay(error: float) -> float:
     """How many rounds later what is left out arrives on average, with error feedback; 1e6 where nothing is sent.
 

@@ -1,31 +1,28 @@
-"""Rules: the server decides s for each round and whether a round counts. `adaquant` is the paper's rule."""
+"""Rules: the server decides the levels of each round and whether a round counts. `adaquant` is the paper's rule."""
 
 from .adaquant import ROUNDINGS, AdaQuant
 from .auto import Auto
-from .base import Energies, Mixing, Rule, RuleState, Survey, Verdict
-from .cosine import Cosine
+from .base import Energies, Need, Plan, Report, Rule, Seen, Survey, Verdict
+from .base import State as State
 from .cost_aware import CostAware
-from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
-from .resolution import FedDQ, FixedStep
-from .undo import Undo
+from .rivals import DAdaQuant, FedDQ
 
 __all__ = [
     "ROUNDINGS",
     "AdaQuant",
     "Auto",
-    "Cosine",
     "CostAware",
     "DAdaQuant",
     "Energies",
     "FedDQ",
     "Fixed",
-    "FixedStep",
     "FullPrecision",
-    "Mixing",
+    "Need",
+    "Plan",
+    "Report",
     "Rule",
-    "RuleState",
+    "Seen",
     "Survey",
-    "Undo",
     "Verdict",
 ]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import RuleError
 from ..names import unknown
 from ..theory import MAX_LEVELS, adaptive_levels, bits_per_element
-from .base import Rule, RuleState, Survey
+from .base import Need, Plan, Rule, Seen, State
 from .checks import check_loss
 
 # The rule's value is a real number, s an integer.
 ROUNDINGS: dict[str, Callable[[float], int]] = {
+    "power": lambda exact: 2 ** bits_per_element(math.ceil(exact)) - 1,
     "nearest": lambda exact: math.floor(exact + 0.5),
     "up": math.ceil,
     "down": math.floor,
-    "power": lambda exact: 2 ** bits_per_element(math.ceil(exact)) - 1,
 }
 
 
@@ -25,21 +25,22 @@ ROUNDINGS: dict[str, Callable[[float], int]] = {
 class AdaQuant(Rule):
     """The paper's adaptive rule.
 
-    - `s0`: levels at the start; the paper found 2 good.
-    - `interval`: B_0 in units of d, 16 in the paper. The rule chooses s in the first round at or after each multiple.
-    - `guard`: a loss above f(w_0) counts as f(w_0). Without it the literal rule lowers s just when training diverges.
-    - `rounding`: s is the "nearest" integer, or the next one "up" or "down". "power" takes 2^b - 1 for the rule's
-      b_k = ceil(log2(s_k + 1)) bits: all the levels that they can tell apart.
-
     s goes from 1 to 65535. A loss of 0 asks for infinitely many levels and gets 65535. A NaN or infinite loss says
     nothing, so s stays as it was (at the start it is refused). A negative loss is refused.
 
+    Attributes:
+        s0: levels at the start; the paper found 2 good.
+        interval: B_0 in units of d, 16 in the paper. The rule chooses s in the first round at or after each multiple.
+        guard: a loss above f(w_0) counts as f(w_0). Without it the literal rule lowers s just when training diverges.
+        rounding: "power" takes s = 2^b - 1, all the levels that the rule's b_k = ceil(log2(s_k + 1)) bits can tell
+            apart. "nearest", "up" and "down" round s_k itself; "nearest" diverged in the paper's setting.
+
     >>> rule = AdaQuant(s0=2)
-    >>> state = rule.plan(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1)
-    >>> state.s
-    2
-    >>> rule.plan(state, bits=1600, dimension=100, loss=0.023, eta=0.1).s
-    20
+    >>> state, plan = rule.plan(rule.init(), Seen(bits=0, dimension=100, loss=2.3, eta=0.1))
+    >>> plan.levels, plan.loss_due
+    (3, 1600.0)
+    >>> rule.plan(state, Seen(bits=1600, dimension=100, loss=0.023, eta=0.1))[1].levels
+    31
     """
 
     s0: int = 2
@@ -47,6 +48,7 @@ class AdaQuant(Rule):
     guard: bool = True
     rounding: str = "power"
     name = "adaquant"
+    needs = frozenset({Need.LOSS})
 
     def __post_init__(self) -> None:
         if isinstance(self.s0, bool) or not isinstance(self.s0, int) or not 1 <= self.s0 <= MAX_LEVELS:
@@ -56,47 +58,33 @@ class AdaQuant(Rule):
         if self.rounding not in ROUNDINGS:
             raise RuleError(unknown("rounding", self.rounding, ROUNDINGS))
 
-    def init(self) -> RuleState:
-        return RuleState(s=ROUNDINGS[self.rounding](self.s0))
+    def init(self) -> State:
+        return {"s": ROUNDINGS[self.rounding](self.s0), "f0": None, "eta0": None, "boundary": 0.0}
 
-    def wants_loss(self, state: RuleState, bits: float) -> bool:
-        return bits >= state.boundary
-
-    def plan(
-        self,
-        state: RuleState,
-        *,
-        bits: float,
-        dimension: int,
-        loss: float | None,
-        eta: float,
-        survey: Survey | None = None,
-    ) -> RuleState:
-        if not (math.isfinite(eta) and eta > 0 and math.isfinite(bits) and dimension >= 1):
+    def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
+        if not (math.isfinite(seen.eta) and seen.eta > 0 and math.isfinite(seen.bits) and seen.dimension >= 1):
             raise RuleError(
-                f"eta = {eta!r}, bits = {bits!r}, dimension = {dimension!r}: expected a learning rate above 0, "
-                "finite bits and a dimension of at least 1."
+                f"eta = {seen.eta!r}, bits = {seen.bits!r}, dimension = {seen.dimension!r}: expected a learning rate "
+                "above 0, finite bits and a dimension of at least 1."
             )
-        state = replace(state, eta0=eta) if state.eta0 is None else state
-        if state.f0 is None and loss is not None:
-            state = replace(state, f0=check_loss(loss))
-        if bits < state.boundary:
-            return state
-        size = self.interval * dimension
-        state = replace(state, boundary=(bits // size + 1.0) * size)
-        if loss is None or state.f0 is None:  # `loss = "round"` knows nothing before the first round has ended
-            return state
-        return replace(state, s=self._levels(state, loss, eta))
+        f0, eta0 = state["f0"], state["eta0"] or seen.eta
+        if f0 is None and seen.loss is not None:
+            f0 = check_loss(seen.loss)
+        state = {**state, "f0": f0, "eta0": eta0}
+        if seen.bits >= state["boundary"]:
+            size = self.interval * seen.dimension
+            state["boundary"] = (seen.bits // size + 1.0) * size
+            if seen.loss is not None and f0 is not None:  # `loss = "round"` knows nothing before the first round
+                state["s"] = self._levels(state, seen.loss, seen.eta)
+        return state, Plan(levels=state["s"], loss_due=state["boundary"])
 
-    def _levels(self, state: RuleState, loss: float, eta: float) -> float | None:
-        assert state.f0 is not None
-        assert state.eta0 is not None
+    def _levels(self, state: State, loss: float, eta: float) -> int:
         if loss < 0:
             raise RuleError(f"f(w_k) = {loss:g} is negative; the rule takes a loss whose minimum is 0 (f* = 0).")
         if not math.isfinite(loss):
-            return state.s
+            return int(state["s"])
         if loss == 0:
             return MAX_LEVELS
-        fk = min(loss, state.f0) if self.guard else loss
-        exact = adaptive_levels(self.s0, f0=state.f0, fk=fk, eta0=state.eta0, etak=eta)
+        fk = min(loss, state["f0"]) if self.guard else loss
+        exact = adaptive_levels(self.s0, f0=state["f0"], fk=fk, eta0=state["eta0"], etak=eta)
         return MAX_LEVELS if exact >= MAX_LEVELS else max(1, ROUNDINGS[self.rounding](exact))

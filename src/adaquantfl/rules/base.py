@@ -1,65 +1,51 @@
-"""What a rule is: settings and pure methods. What changes lives in a state that is passed in and returned.
+"""What a rule is: settings and pure functions. What changes lives in a state that is passed in and returned.
 
-A rule plans (how many levels for this round) and judges (does this round's update count). Where it asks for them, the
-clients send surveys: what other numbers of levels would have done to their updates.
+A rule plans a round (how many levels, and what else the clients are told) and judges it when it is over. Whatever
+differs between rules is data in the `Plan` that they return, so that servers and clients need not know any rule.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    from ..quantizers.base import Quantizer
 
-from ..errors import RuleError
+State = dict[str, Any]  # text, numbers, lists and dictionaries of these: it can be written down
 
 
-@dataclass(frozen=True)
-class RuleState:
-    """Where a rule stands: all it needs to continue after a restart.
-
-    - `s`: the levels to use now, which need not be whole; None is float32, not quantized.
-    - `f0`, `eta0`: the start, as first seen.
-    - `boundary`: how many paper bits one client must have sent before the rule chooses s again.
-    - `memory`: what else a rule keeps.
-    - `later`: the share of an update's energy that clients send in later rounds, instead of sending all of it with
-      noise. Each client then chooses the coarsest levels of `fitted` that leave out no more, and s does not count. 0 is
-      the uplink as it is set.
+class Need(Enum):
+    """What has to be measured, or kept, for a rule.
 
     >>> from adaquantfl import AdaQuant
-    >>> AdaQuant(s0=2).plan(RuleState(s=2), bits=0, dimension=100, loss=2.3, eta=0.1)
-    RuleState(s=2, f0=2.3, eta0=0.1, boundary=1600.0, memory={}, later=0.0)
+    >>> AdaQuant().needs
+    frozenset({<Need.LOSS: 'loss'>})
     """
 
-    s: float | None
-    f0: float | None = None
-    eta0: float | None = None
-    boundary: float = 0.0
-    memory: dict[str, Any] = field(default_factory=dict)
-    later: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON.
-
-        >>> RuleState(**RuleState(3).to_dict()) == RuleState(3)
-        True
-        """
-        return asdict(self)
+    LOSS = "loss"  # f(w_k), at the start of the rounds for which `Plan.loss_due` asks for it
+    ROUND_LOSS = "round loss"  # the mean mini-batch loss of the last round instead, which is free
+    SURVEY = "survey"  # what the levels of `Plan.survey` would have done to the clients' updates
+    ENERGIES = "energies"  # the squared norms of the updates, in rounds whose noise averages out
+    EARLIER = "earlier"  # the model before the present one is kept, because `judge` may return ROLL_BACK
 
 
 @dataclass(frozen=True)
 class Survey:
     """What several numbers of levels would have done to a round's updates.
 
-    errors: the quantizer's variance as a share of the update's squared norm. costs: what the round would have cost.
-    loss: on a sample of the clients' data, at the model that the round began with. harm: how much the noise of the
-    levels that were in use raises it. participation: the share of all clients that were asked. It is 0 where the server
-    does not average: each update then has to be right by itself.
+    Attributes:
+        levels: the numbers of levels.
+        errors: the quantizer's variance for each, as a share of the update's squared norm.
+        costs: what the round would have cost with each.
+        loss: on a sample of the clients' data, at the model that the round began with.
+        harm: how much the noise of the levels in use raises that loss.
+        participation: the share of all clients that were asked; 0 where the server does not average, because each
+            update then has to be right by itself.
 
     >>> survey = Survey(levels=(1, 2, 4), errors=(9.0, 3.0, 0.8), costs=(100, 180, 350), loss=1.2, harm=0.01)
     >>> dict(zip(survey.levels, survey.costs))
@@ -78,8 +64,11 @@ class Survey:
 class Energies:
     """The squared norms of a round's updates, as the server decoded them.
 
-    step: of the weighted sum of the updates, their noise included. mean: of the clients' own updates without noise,
-    weighted. noise: what the clients' noise is in `step`, on average. weights_squared: the sum of p_i^2.
+    Attributes:
+        step: of the weighted sum of the updates, their noise included.
+        mean: of the clients' own updates without noise, weighted.
+        noise: the part of `step` that is the clients' noise, on average.
+        weights_squared: the sum of p_i^2.
 
     >>> Energies(step=0.6, mean=1.0, noise=0.1, weights_squared=0.25).step
     0.6
@@ -92,21 +81,100 @@ class Energies:
 
 
 @dataclass(frozen=True)
-class Mixing:
-    """What becomes of the clients' errors. weights_squared: the sum of p_i^2 over a round's clients. averages: whether
-    the new model is a mean over the clients. feedback: whether clients send what they left out later. participation:
-    the share of the clients that take part in a round. gain: the share of what the model lacks that the next update
-    asks for; None where it is not measured.
+class Seen:
+    """What a rule sees when it plans a round.
 
-    >>> Mixing(weights_squared=0.25).feedback
-    False
+    Attributes:
+        bits: the paper bits that one client has sent so far.
+        dimension: d, the number of quantized elements.
+        loss: f(w_k), or the last round's loss; None if neither is known.
+        eta: the learning rate of the round.
+        survey: of the last round, where it had one.
+        weights: p_i of every client that is known.
+        weights_squared: the sum of p_i^2 over the clients of a round.
+        participation: the share of the clients that take part in the round.
+        averages: whether the new model is a mean over the clients, in which their noise averages out.
+        gain: the fraction of undelivered change that the next update requests again; None if it is not measured.
+        quantizer: the one that the user has set; None leaves it to the rule.
+        feedback: whether clients keep what they left out, as the user has set it; None leaves it to the rule.
+
+    >>> Seen(bits=0, dimension=100, loss=2.3, eta=0.1).averages
+    True
     """
 
+    bits: float
+    dimension: int
+    loss: float | None = None
+    eta: float = 1.0
+    survey: Survey | None = None
+    weights: Mapping[int, float] = field(default_factory=dict)
     weights_squared: float = 1.0
-    averages: bool = True
-    feedback: bool = False
     participation: float = 1.0
+    averages: bool = True
     gain: float | None = None
+    quantizer: Quantizer | None = None
+    feedback: bool | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a round is told. Set `levels`, or `max_error`, or `resolution`; nothing set is float32.
+
+    Attributes:
+        levels: s for all clients, or for each; it need not be whole. None: not quantized.
+        max_error: each client takes the coarsest levels whose error is at most this share of its update's energy.
+        resolution: each client takes the bits that the range of its update needs at this distance of two levels.
+        quantizer: the name of the quantizer; "" is the user's, or the paper's.
+        balanced: small tensors get more levels, where each has its own norm and the quantizer can.
+        feedback: clients keep what they left out and add it to their next update; None: as the quantizer is meant.
+        downlink: the name of the downlink that suits the rule, where the user has set none; read before round 1.
+        downlink_error: the share of the model's change that the downlink `late` may leave for later rounds; None: its
+            own choice.
+        survey: the numbers of levels that the clients look at.
+        loss_due: the paper bits of one client from which on the next plan needs a new f(w_k).
+
+    >>> Plan(levels=3).quantized, Plan().quantized
+    (True, False)
+    """
+
+    levels: float | Mapping[int, float] | None = None
+    max_error: float | None = None
+    resolution: float | None = None
+    quantizer: str = ""
+    balanced: bool = False
+    feedback: bool | None = None
+    downlink: str = ""
+    downlink_error: float | None = None
+    survey: tuple[float, ...] = ()
+    loss_due: float = 0.0
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the round is quantized at all."""
+        return not (self.levels is None and self.max_error is None and self.resolution is None)
+
+    @property
+    def clients_differ(self) -> bool:
+        """Whether each client may have levels of its own."""
+        return self.max_error is not None or self.resolution is not None or isinstance(self.levels, Mapping)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rule is told of a round that is over.
+
+    Attributes:
+        loss: the mean mini-batch loss of its clients; infinite where training has diverged on too many of them.
+        survey: what the clients measured, where the plan asked for it.
+        energies: of the updates, where the rule needs them and they were measured.
+
+    >>> Report(loss=2.3).survey is None
+    True
+    """
+
+    loss: float
+    survey: Survey | None = None
+    energies: Energies | None = None
 
 
 class Verdict(Enum):
@@ -115,8 +183,7 @@ class Verdict(Enum):
     ROLL_BACK is for a round whose clients already trained on a model that noise had ruined.
 
     >>> from adaquantfl import AdaQuant
-    >>> rule = AdaQuant(s0=2)
-    >>> rule.judge(rule.init(), round_loss=2.3)[1]
+    >>> AdaQuant().judge({}, Report(loss=2.3))[1]
     <Verdict.KEEP: 0>
     """
 
@@ -126,103 +193,30 @@ class Verdict(Enum):
 
 
 class Rule(ABC):
-    """Chooses s for each round. A rule of your own has `init`, and `plan` where s changes:
+    """Chooses the levels of each round. A rule of your own has a `plan`:
 
     >>> class Doubling(Rule):
     ...     def init(self):
-    ...         return RuleState(s=1)
-    ...     def plan(self, state, **_):
-    ...         return RuleState(s=2 * state.s)
+    ...         return {"s": 1}
+    ...     def plan(self, state, seen):
+    ...         return {"s": 2 * state["s"]}, Plan(levels=state["s"])
     >>> rule = Doubling()
-    >>> rule.plan(rule.init(), bits=0, dimension=100, loss=2.3, eta=0.1).s
+    >>> state, plan = rule.plan(rule.init(), Seen(bits=0, dimension=100))
+    >>> rule.plan(state, Seen(bits=400, dimension=100))[1].levels
     2
     """
 
     name: ClassVar[str] = ""  # by which a written-down state finds the rule again
-    balanced = False  # whether small tensors get more levels, where the scope is "tensor" and the quantizer can
-    rolls_back = False  # whether it may take rounds back, for which the server keeps the state before the present one
-    negative_loss = False  # whether a loss below 0 makes sense to it; otherwise such a reply is refused
-    usual_quantizer: ClassVar[str] = "uniform"  # where none is named
-    may_be_late = False  # whether clients may have to keep a part of an update for later rounds: `RuleState.later`
-    round_loss = False  # whether it takes the last round's mean mini-batch loss, which is free, whatever f(w_k) is
+    needs: ClassVar[frozenset[Need]] = frozenset()
 
-    @property
-    def client_choice(self) -> tuple[str, float] | None:
-        """Where each client chooses s from its own update: the rule's name and a number; see `choose_levels`."""
-        return None
-
-    @staticmethod
-    def choose_levels(number: float, update: npt.NDArray[np.float32]) -> float:
-        """A client's s for its update, for rules with a `client_choice`, whose number is passed in."""
-        raise RuleError("This rule leaves the choice of levels to the server.")
-
-    @property
-    def chooses_by_error(self) -> bool:
-        """Whether clients choose by the error of their updates, for which a quantizer must have levels to choose."""
-        return type(self).choose.__func__ is not Rule.choose.__func__  # type: ignore[attr-defined]
-
-    def client_number(self, state: RuleState, mixing: Mixing) -> float:
-        """The number of a `client_choice` in this round."""
-        assert self.client_choice is not None
-        return self.client_choice[1]
-
-    @classmethod
-    def choose(cls, number: float, update: npt.NDArray[np.float32], coarsest: Callable[[float], float]) -> float:
-        """A client's s for its update. coarsest: the fewest levels whose error is at most this share of its energy."""
-        return cls.choose_levels(number, update)
-
-    @classmethod
-    def of_config(cls, config: Any) -> Rule:
-        """The rule for a run's configuration; a rule of your own may read its keys here."""
-        return cls()
+    def init(self) -> State:
+        """Return the state before the first round."""
+        return {}
 
     @abstractmethod
-    def init(self) -> RuleState:
-        """The state before the first round."""
+    def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
+        """Return the next state and the plan of the round that begins."""
 
-    def wants_loss(self, state: RuleState, bits: float) -> bool:
-        """Whether `plan` at this many paper bits per client would use the global loss."""
-        return False
-
-    def wants_survey(self, state: RuleState) -> bool:
-        """Whether the clients of the round that this state is for are to send a survey."""
-        return False
-
-    def plan(
-        self,
-        state: RuleState,
-        *,
-        bits: float,
-        dimension: int,
-        loss: float | None,
-        eta: float,
-        survey: Survey | None = None,
-    ) -> RuleState:
-        """The state for the next round, given the paper bits that one client has sent, f(w_k) and the rate.
-
-        survey: of the last round, where it was wanted. A rule that looks at nothing leaves the state as it is.
-        """
-        return state
-
-    def judge(self, state: RuleState, round_loss: float, survey: Survey | None = None) -> tuple[RuleState, Verdict]:
-        """The state after a round with this mean mini-batch loss and this survey, and whether its update counts.
-
-        The loss is infinite where training has diverged on too many clients for the round to count without them.
-        """
+    def judge(self, state: State, report: Report) -> tuple[State, Verdict]:
+        """Return the state after a round, and whether its update counts."""
         return state, Verdict.KEEP
-
-    def wants_energies(self, state: RuleState, mixing: Mixing) -> bool:
-        """Whether the server is to measure the energies of the round that this state is for."""
-        return False
-
-    def learn(self, state: RuleState, energies: Energies) -> RuleState:
-        """The state after a round that counts, with the energies of its updates."""
-        return state
-
-    def candidates(self, s: float) -> tuple[float, ...]:
-        """The numbers of levels that a survey looks at when s is in use."""
-        return ()
-
-    def levels_by_weight(self, s: float, weights: Mapping[int, float]) -> dict[int, float] | None:
-        """The levels of each client where they depend on its weight p_i; None where all have s."""
-        return None

@@ -13,25 +13,25 @@ shows its relation to eq. 13.
 
 Where training bears little noise, the best error q is small. A client that sends a part of its update now and the rest
 later needs no noise. At equal bytes its update arrives at most q rounds late. That is the better choice if q rounds are
-a small share of the training, and the rule then changes to it (`RuleState.later`).
+a small share of the training, and the rule then changes to error feedback.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import RuleError
 from ..theory import MAX_LEVELS, adaptive_levels
-from .base import Rule, RuleState, Survey, Verdict
+from .auto import OWN_QUANTIZER
+from .base import Need, Plan, Report, Rule, Seen, State, Survey, Verdict
 from .checks import check_start
-from .undo import WATCHED, relaxed, watched
+from .watch import WATCHED, relaxed, watched
 
 SURVEY_STEPS = (-2.0, 0.0, 2.0)  # powers of 2: s / 4, s and 4 s are looked at
 LEAST_LEVELS = 1 / 64
@@ -51,27 +51,28 @@ MOST_DRIFT = 1.5  # the loss at a round's start over that in local training: abo
 class CostAware(Rule):
     """The cost-aware rule. It has nothing to set: s0 is only where the first round looks, and is soon forgotten.
 
-    - `s0`: levels of the first round, not necessarily whole. It is an average: small tensors get more levels and large
-      ones fewer (`quantizers.balanced`).
-    - `every`: rounds from one survey to the next; sooner while s moves far.
-    - `repair`: T, the rounds in which training repairs noise.
-    - `harm`: the most that a round's noise may add to the loss, as a share of it. A first round that would do more is
-      undone, and tried with finer levels.
-    - `delay`: the share of the rounds so far that updates may arrive late. 0: they are never late.
-    - `undo`: a round is undone when its clients saw this many times the usual loss, or a loss that is not a number. The
-      round before it is undone too, since they trained on its noise. s doubles then, and this caution decays over the
-      next twenty rounds.
+    Attributes:
+        s0: levels of the first round, not necessarily whole. It is an average: small tensors get more levels and large
+            ones fewer (`quantizers.balanced`).
+        every: rounds from one survey to the next; sooner while s moves far.
+        repair: T, the rounds in which training repairs noise.
+        harm: the most that a round's noise may add to the loss, as a share of it. A first round that would do more is
+            undone, and tried with finer levels.
+        undo: a round is undone when its clients saw this many times the usual loss, or a loss that is not a number. The
+            round before it is undone too, since they trained on its noise. s doubles then, and this caution decays over
+            the next twenty rounds.
+        delay: the share of the rounds so far that updates may arrive late. 0: they are never late.
 
     A survey says what other levels would do:
 
     >>> rule = CostAware(s0=1)
-    >>> state = rule.plan(rule.init(), bits=0, dimension=100, loss=None, eta=0.1)
-    >>> levels = rule.candidates(state.s)
+    >>> state, plan = rule.plan(rule.init(), Seen(bits=0, dimension=100, eta=0.1))
+    >>> levels = plan.survey
     >>> survey = Survey(levels, tuple(9 / s for s in levels), tuple(100 * s for s in levels), loss=2.0, harm=0.01)
-    >>> round(rule.plan(state, bits=300, dimension=100, loss=None, eta=0.1, survey=survey).s, 2)
+    >>> round(rule.plan(state, Seen(bits=300, dimension=100, eta=0.1, survey=survey))[1].levels, 2)
     0.73
     >>> sharper = Survey(levels, survey.errors, survey.costs, loss=1.0, harm=0.01)
-    >>> round(rule.plan(state, bits=300, dimension=100, loss=None, eta=0.1, survey=sharper).s, 2)
+    >>> round(rule.plan(state, Seen(bits=300, dimension=100, eta=0.1, survey=sharper))[1].levels, 2)
     1.45
     """
 
@@ -82,8 +83,7 @@ class CostAware(Rule):
     undo: float = 5.0
     delay: float = 0.5
     name = "cost-aware"
-    balanced = True
-    rolls_back = True
+    needs = frozenset({Need.SURVEY, Need.EARLIER})
 
     def __post_init__(self) -> None:
         check_start(self.s0)
@@ -93,12 +93,12 @@ class CostAware(Rule):
                 f"delay = {self.delay}: expected at least 1, above 0, above 0, above 1, and from 0 to 1."
             )
 
-    @property
-    def may_be_late(self) -> bool:  # type: ignore[override]  # a fact of the settings here
-        return self.delay > 0
-
-    def init(self) -> RuleState:
-        memory = {
+    def init(self) -> State:
+        return {
+            "s": self.s0,
+            "f0": None,
+            "eta0": None,
+            "later": 0.0,  # the share of an update that is sent later; 0: all of it is sent, with noise
             "round": 0,
             "started": False,
             "recent": [],  # from the last surveys: the share of the loss that noise adds, per unit of error
@@ -108,83 +108,64 @@ class CostAware(Rule):
             "drifts": [],  # from the last surveys
             "late_failed": False,  # late updates ruined the training once: never again
         }
-        return RuleState(s=self.s0, memory=memory)
 
-    def wants_survey(self, state: RuleState) -> bool:
-        if state.later:
-            return False
-        round = state.memory["round"]  # counted by `plan`: 1 is the first
-        return bool(round <= FIRST_ROUNDS or round % self.every == 0 or state.memory["pressed"])
+    def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
+        caution = relaxed(state["caution"])
+        state = {**state, "round": state["round"] + 1, "caution": caution, "eta0": state["eta0"] or seen.eta}
+        if state["later"]:
+            state["later"] = self._later(state["round"])
+        elif seen.survey is not None:
+            self._choose(state, seen, seen.survey)
+        if state["later"]:
+            return state, Plan(max_error=state["later"], quantizer=OWN_QUANTIZER, balanced=True, feedback=True)
+        looks = state["round"] <= FIRST_ROUNDS or state["round"] % self.every == 0 or state["pressed"]
+        return state, Plan(levels=state["s"], balanced=True, survey=_candidates(state["s"]) if looks else ())
 
-    def candidates(self, s: float) -> tuple[float, ...]:
-        return tuple(float(min(max(s * 2.0**step, LEAST_LEVELS), MAX_LEVELS)) for step in SURVEY_STEPS)
-
-    def plan(
-        self,
-        state: RuleState,
-        *,
-        bits: float,
-        dimension: int,
-        loss: float | None,
-        eta: float,
-        survey: Survey | None = None,
-    ) -> RuleState:
-        memory = self._memory(state)
-        memory["round"] += 1
-        memory["caution"] = relaxed(memory["caution"])
-        state = replace(state, memory=memory, eta0=state.eta0 or eta)
-        if state.later:
-            return replace(state, later=self._later(memory["round"]))
-        if survey is None or state.eta0 is None:
-            return state
+    def _choose(self, state: State, seen: Seen, survey: Survey) -> None:
+        """Put s, or the share that is sent later, into the state, by what the last round's clients measured."""
         curve = Curve.of(survey)
-        if survey.harm == 0 and not memory["recent"]:  # nobody measures it
-            s = self._unmeasured(state, eta)
+        if survey.harm == 0 and not state["recent"]:  # nobody measures it
+            s = self._unmeasured(state, seen.eta)
         elif self._refuses(state, survey):
-            s = curve.least(HARM_TARGET_SHARE * self.harm / self._measured(survey))
-            return replace(state, s=s, memory={**memory, "pressed": True})
+            state |= {"s": curve.least(HARM_TARGET_SHARE * self.harm / self._measured(survey)), "pressed": True}
+            return
         else:
             # The size: where noise lowered the loss by luck, the next noise may raise it. The median: bursts are noise
             # along the steepest directions, which the next round repairs.
-            memory["recent"] = [*memory["recent"], abs(self._measured(survey))][-RECENT:]
-            sharpness = median(memory["recent"]) * memory["caution"]
-            best = curve.best(self.repair * sharpness / Trend(memory["trend"]).power)
+            state["recent"] = [*state["recent"], abs(self._measured(survey))][-RECENT:]
+            sharpness = median(state["recent"]) * state["caution"]
+            best = curve.best(self.repair * sharpness / Trend(state["trend"]).power)
             s = max(best, curve.least(self.harm / sharpness) if sharpness else 0.0)
-            if self._better_late(memory, survey, curve.error(s)):
-                return replace(state, s=s, later=self._later(memory["round"]))
-        memory["started"] = True
-        memory["pressed"] = not 0.51 < s / survey.levels[len(survey.levels) // 2] < 1.96  # look again at once
-        return replace(state, s=s)
+            if seen.feedback is not False and self._better_late(state, survey, curve.error(s)):
+                state |= {"s": s, "later": self._later(state["round"])}
+                return
+        pressed = not 0.51 < s / survey.levels[len(survey.levels) // 2] < 1.96  # look again at once
+        state |= {"s": s, "started": True, "pressed": pressed}
 
-    def judge(self, state: RuleState, round_loss: float, survey: Survey | None = None) -> tuple[RuleState, Verdict]:
-        memory, taken_back = watched(self._memory(state), round_loss, self.undo)
-        if taken_back:
-            assert state.s is not None
-            memory["pressed"] = True  # survey at once whether that number of levels is right
-            memory["late_failed"] = memory["late_failed"] or state.later > 0
-            return replace(state, s=min(2 * state.s, MAX_LEVELS), memory=memory, later=0.0), Verdict.ROLL_BACK
+    def judge(self, state: State, report: Report) -> tuple[State, Verdict]:
+        survey, later = report.survey, state["later"] > 0
+        state, undone = watched(state, report.loss, self.undo)
+        if undone:
+            # Survey at once whether that number of levels is right.
+            state |= {"s": min(2 * state["s"], MAX_LEVELS), "pressed": True, "later": 0.0}
+            return {**state, "late_failed": state["late_failed"] or later}, Verdict.ROLL_BACK
         if self._refuses(state, survey):
-            return replace(state, memory=memory), Verdict.REJECT
-        if 0 < round_loss < math.inf:
-            memory["trend"] = Trend(memory["trend"]).then(round_loss).sums
+            return state, Verdict.REJECT
+        if 0 < report.loss < math.inf:
+            state["trend"] = list(Trend(state["trend"]).then(report.loss).sums)
             if survey is not None and math.isfinite(survey.loss):
-                memory["drifts"] = [*memory["drifts"], survey.loss / round_loss][-RECENT:]
-            state = replace(state, f0=state.f0 or round_loss)
-        return replace(state, memory=memory), Verdict.KEEP
+                state["drifts"] = [*state["drifts"], survey.loss / report.loss][-RECENT:]
+            state["f0"] = state["f0"] or report.loss
+        return state, Verdict.KEEP
 
-    def _memory(self, state: RuleState) -> dict[str, Any]:
-        """A state of an earlier version has fewer keys, and a shorter trend, which starts again."""
-        memory = {**self.init().memory, **state.memory}
-        return memory if len(memory["trend"]) == len(Trend().sums) else {**memory, "trend": list(Trend().sums)}
-
-    def _refuses(self, state: RuleState, survey: Survey | None) -> bool:
+    def _refuses(self, state: State, survey: Survey | None) -> bool:
         """Whether the noise of these levels would do harm from the start: the model is not to suffer it."""
-        if survey is None or state.memory.get("started", True):
+        if survey is None or state["started"]:
             return False
         more_would_help = survey.errors[-1] < 0.9 * survey.errors[len(survey.errors) // 2]
         return more_would_help and not survey.harm <= self.harm * survey.loss
 
-    def _better_late(self, memory: dict[str, Any], survey: Survey, error: float) -> bool:
+    def _better_late(self, memory: State, survey: Survey, error: float) -> bool:
         """Whether updates are better sent late than with noise of this error.
 
         Clients that fit their own data ask again in each round for what has not arrived, and training swings.
@@ -210,15 +191,19 @@ class CostAware(Rule):
             return 2 * self.harm / error
         return survey.harm / survey.loss / error
 
-    def _unmeasured(self, state: RuleState, eta: float) -> float:
+    def _unmeasured(self, state: State, eta: float) -> float:
         """Eq. 13 with the usual loss of a round for f(w_k)."""
-        assert state.eta0 is not None
-        f0, fk = state.f0, state.memory["usual"]
+        f0, fk = state["f0"], state["usual"]
         start = max(self.s0, UNMEASURED_START)
         if not f0 or not fk or fk <= 0:
             return start
-        exact = adaptive_levels(1, f0=f0, fk=min(fk, f0), eta0=state.eta0, etak=eta)
-        return float(min(start * exact * state.memory["caution"], MAX_LEVELS))
+        exact = adaptive_levels(1, f0=f0, fk=min(fk, f0), eta0=state["eta0"], etak=eta)
+        return float(min(start * exact * state["caution"], MAX_LEVELS))
+
+
+def _candidates(s: float) -> tuple[float, ...]:
+    """The numbers of levels that a survey looks at when s is in use."""
+    return tuple(float(min(max(s * 2.0**step, LEAST_LEVELS), MAX_LEVELS)) for step in SURVEY_STEPS)
 
 
 @dataclass(frozen=True)

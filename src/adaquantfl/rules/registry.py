@@ -1,121 +1,115 @@
-"""The rules by name: how a configuration makes one, where each comes from, and how a written-down one is read back.
+"""The rules by name, and how a written-down one is read back.
 
 Another package brings a rule, a subclass of `Rule` with a name, by an entry point of the group `adaquantfl.rules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from .. import open_registry
 from ..errors import RuleError
+from ..names import unknown
 from ..open_registry import Registry, named_class
 from .adaquant import AdaQuant
 from .auto import Auto
 from .base import Rule
-from .cosine import Cosine
 from .cost_aware import CostAware
-from .dadaquant import DAdaQuant
 from .fixed import Fixed, FullPrecision
-from .resolution import FedDQ, FixedStep
-from .undo import Undo
+from .rivals import DAdaQuant, FedDQ
 
+_QSGD = "Alistarh et al.: QSGD, NeurIPS 2017"
 _HONIG = "Honig, Zhao, Mullins: DAdaQuant, ICML 2022"
-_JHUNJHUNWALA = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021"
 
 
 @dataclass(frozen=True)
 class RuleEntry:
-    """A rule that the key `method` may name. build: from the configuration. line, reference: for people. quantizer: the
-    usual one."""
+    """A rule that a run may name.
 
-    build: Callable[[Any], Rule]
+    Attributes:
+        rule: its class.
+        line: what it does, for people.
+        reference: where it comes from.
+        settings: what the name stands for.
+    """
+
+    rule: type[Rule]
     line: str
     reference: str
-    quantizer: str = Rule.usual_quantizer
-
-
-def _fixed(bits: int) -> RuleEntry:
-    # Not a lambda in a loop: each has its own bits.
-    return RuleEntry(lambda c: Fixed(bits), f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017")
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 BASELINES = {f"{bits}bit": bits for bits in range(1, 17)}
 _METHODS: dict[str, RuleEntry] = {
-    "auto": RuleEntry(
-        Auto.of_config,
-        "ours: the coarsest levels whose noise training does not notice",
-        "docs/theory.md",
-        Auto.usual_quantizer,
-    ),
+    "auto": RuleEntry(Auto, "ours: the coarsest levels whose noise training does not notice", "docs/theory.md"),
     "adaquant": RuleEntry(
-        lambda c: AdaQuant(c.s0, c.interval, c.guard, c.rounding),
+        AdaQuant,
         "the paper's: s grows with the square root of how far the loss has fallen",
-        _JHUNJHUNWALA,
+        "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021",
     ),
     "cost-aware": RuleEntry(
-        lambda c: CostAware(
-            c.rule_s0 or CostAware.s0,
-            c.survey_every,
-            c.repair,
-            c.harm,
-            c.undo,
-            c.delay,
-        ),
-        "ours: the most progress per byte, from what a round really costs and harms",
-        "docs/theory.md",
+        CostAware, "ours: the most progress per byte, from what a round really costs and harms", "docs/theory.md"
     ),
-    "dadaquant": RuleEntry(
-        lambda c: DAdaQuant(c.rule_s0 or 1, c.patience), "s doubles on a plateau, and follows the clients' data", _HONIG
-    ),
-    "dadaquant-time": RuleEntry(
-        lambda c: DAdaQuant(c.rule_s0 or 1, c.patience, clients=False), "s doubles on a plateau of the loss", _HONIG
-    ),
+    "dadaquant": RuleEntry(DAdaQuant, "s doubles on a plateau, and follows the clients' data", _HONIG),
+    "dadaquant-time": RuleEntry(DAdaQuant, "s doubles on a plateau of the loss", _HONIG, {"clients": False}),
     "dadaquant-clients": RuleEntry(
-        lambda c: DAdaQuant(c.rule_s0 or 1, c.patience, time=False),
-        "the same s in every round, more for clients with more data",
-        _HONIG,
+        DAdaQuant, "the same s in every round, more for clients with more data", _HONIG, {"time": False}
     ),
     "feddq": RuleEntry(
-        lambda c: FedDQ(c.resolution),
+        FedDQ,
         "each client takes the bits that its update's range needs; for norm = linf",
         "Qu, Song, Tsui: FedDQ, 2022",
     ),
-    "fixed-step": RuleEntry(
-        lambda c: FixedStep(c.resolution), "levels lie equally far apart in every round", "a baseline of ours"
-    ),
-    "constant": RuleEntry(
-        lambda c: Cosine(c.rule_s0 or 1, c.rule_s0 or 1, c.rounds), "s = rule_s0 in every round", "a baseline of ours"
-    ),
-    "cosine": RuleEntry(
-        lambda c: Cosine(c.rule_s0 or 1, c.s_end, c.rounds), "s rises along half a cosine", "a baseline of ours"
-    ),
-    **{name: _fixed(bits) for name, bits in BASELINES.items()},
-    "fp32": RuleEntry(lambda c: FullPrecision(), "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
+    "fixed": RuleEntry(Fixed, "the same number of levels in every round", _QSGD),
+    **{
+        name: RuleEntry(
+            Fixed, f"s = {2**bits - 1} in every round", "Alistarh et al.: QSGD, NeurIPS 2017", {"bits": bits}
+        )
+        for name, bits in BASELINES.items()
+    },
+    "fp32": RuleEntry(FullPrecision, "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
-_OURS = (AdaQuant, Auto, Cosine, CostAware, DAdaQuant, FedDQ, Fixed, FixedStep, FullPrecision, Undo)
+_OURS = (AdaQuant, Auto, CostAware, DAdaQuant, FedDQ, Fixed, FullPrecision)
 RULES: Registry[type[Rule]] = Registry(
     "rule", "adaquantfl.rules", lambda: _OURS, named_class(Rule, RuleError), RuleError
 )
 
 
 def methods() -> Mapping[str, RuleEntry]:
-    """Every method by name: ours first, then the rules of other packages, which are made without settings."""
+    """Return every rule by name: ours first, then those of other packages."""
     found, ours = dict(_METHODS), {rule.name for rule in _OURS}
     for name in RULES.names():
         if name not in ours and name not in found:
             rule = RULES.find(name)
             line = (rule.__doc__ or "").strip().partition("\n")[0]
-            found[name] = RuleEntry(
-                rule.of_config, line, f"{rule.__module__}.{rule.__qualname__}", rule.usual_quantizer
-            )
+            found[name] = RuleEntry(rule, line, f"{rule.__module__}.{rule.__qualname__}")
     return found
 
 
+def make(name: str, settings: Mapping[str, Any] | None = None) -> Rule:
+    """Return the rule of this name with these settings, which are the fields of its class.
+
+    >>> make("adaquant", {"s0": 4})
+    AdaQuant(s0=4, interval=16.0, guard=True, rounding='power')
+    >>> make("4bit")
+    Fixed(bits=4, s=None)
+    """
+    known = methods()
+    if name not in known:
+        raise RuleError(RULES.broken(name) or unknown("rule", name, known))
+    entry = known[name]
+    given = {**entry.settings, **(settings or {})}
+    valid: list[str] = [one.name for one in fields(entry.rule)] if is_dataclass(entry.rule) else []
+    for key in given:
+        if key not in valid:
+            raise RuleError(unknown(f"setting of the rule {name!r}", key, valid))
+    return entry.rule(**given)
+
+
 def find(name: str) -> type[Rule]:
-    """The class of a rule by its own name, as `describe` writes it down.
+    """Return the class of a rule by its own name, as `describe` writes it down.
 
     >>> find("adaquant").__name__
     'AdaQuant'
@@ -124,7 +118,7 @@ def find(name: str) -> type[Rule]:
 
 
 def register(rule: type[Rule]) -> type[Rule]:
-    """Make a rule of your own known by its name: states that name it can be read back, and clients can choose by it.
+    """Make a rule of your own known by its name, so that states that name it can be read back.
 
     >>> class Often(AdaQuant):
     ...     name = "often"
@@ -135,24 +129,18 @@ def register(rule: type[Rule]) -> type[Rule]:
 
 
 def describe(rule: Rule) -> dict[str, Any]:
-    """A rule as plain values: its name and its settings.
+    """Return a rule as plain values: its name and its settings.
 
     >>> describe(AdaQuant(s0=4))
-    {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'nearest'}}
+    {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'power'}}
     """
-    if isinstance(rule, Undo):
-        return {"name": rule.name, "settings": {"rule": describe(rule.rule), "times": rule.times}}
     return open_registry.describe(RULES, rule)
 
 
 def from_description(description: Mapping[str, Any]) -> Rule:
-    """The way back.
+    """Restore a rule from `describe`.
 
     >>> from_description(describe(Fixed(bits=3)))
-    Fixed(bits=3)
-    >>> from_description(describe(Undo(Fixed(bits=3)))).rule
-    Fixed(bits=3)
+    Fixed(bits=3, s=None)
     """
-    if description["name"] == Undo.name:
-        return Undo(from_description(description["settings"]["rule"]), description["settings"]["times"])
     return open_registry.rebuild(RULES, description, "rule")

@@ -12,10 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, RuleError
 from ..protocol.cohort import Cohort
-from ..protocol.stages import Stages
-from ..rules import Rule, Undo
+from ..protocol.stages import Stages, first_plan
+from ..protocol.uplink import Uplink
+from ..rules import Plan, Rule
 from ..training.methods import KINDS, as_table, build, complete
 from ..training.own_files import names_task, settled
 from ..training.settings import Settings
@@ -66,8 +67,8 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         self._complete("rule", lambda: "auto" if self.task else "adaquant")
-        self._complete("quantizer", lambda: self.make_rule().usual_quantizer)
-        self._complete("downlink", lambda: "late" if self.method == "auto" else "exact")
+        self._complete("quantizer", lambda: self._first_plan().quantizer or "uniform")
+        self._complete("downlink", lambda: self._first_plan().downlink or "exact")
         self._complete("step", lambda: "sum")
         check(self)
 
@@ -91,7 +92,14 @@ class Config(Settings):
     def make_rule(self) -> Rule:
         """The rule of the table [rule]."""
         rule: Rule = build("rule", self.rule)
-        return Undo(rule, self.undo) if self.undo and not rule.rolls_back else rule
+        return rule
+
+    def _first_plan(self) -> Plan:
+        """What the rule names where the user does not."""
+        try:
+            return first_plan(self.make_rule(), Uplink(), averages=True)
+        except RuleError as error:
+            raise ConfigError(str(error)) from error
 
     def stages(self, examples: tuple[int, ...] = ()) -> Stages:
         """What a server of this run is put together from. examples: of each client."""
@@ -109,13 +117,9 @@ class Config(Settings):
             max_update_norm=self.max_update_norm,
             norm_action=self.norm_action,
             loss_smoothing=self.loss_smoothing,
+            undo=self.undo,
             cost=self.cost,
         )
-
-    @property
-    def feedback(self) -> bool:
-        """Whether clients keep what they left out of an update and add it to the next, in all rounds or in some."""
-        return (self.kind.feedback and self.method != "fp32") or self.make_rule().may_be_late
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""

@@ -80,8 +80,8 @@ class Run:
             began = time.perf_counter()
             self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
             first = engine.evaluate(self.server)
-            s, took = self.server.current.rule.s, time.perf_counter() - began
-            self.state = RunState(0, s, Ledger(), first, first, 0, first.loss, took).validated(first)
+            took = time.perf_counter() - began
+            self.state = RunState(0, None, Ledger(), first, first, 0, first.loss, took).validated(first)
         else:
             self.server = Server.restore(saved["server"], stages=stages, secrets=engine.secrets)
             self.state = RunState.of(saved["run"])
@@ -159,7 +159,7 @@ class Run:
         state = self.state
         current = server.current
         self.state = replace(
-            state, round=current.round, s=current.rule.s, ledger=current.ledger,
+            state, round=current.round, s=line["s"], ledger=current.ledger,
             seconds=state.seconds + ended - began,
         )  # fmt: skip
         seconds = {
@@ -284,7 +284,7 @@ def resume(
         if done is not None and state is not None and finished(state, config):
             return done
         tracking.check(config)
-        _check_feedback(saved, config)
+        _check_feedback(saved)
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:
             run = Run(config, engine, saved)
@@ -320,9 +320,9 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
     return summary
 
 
-def _check_feedback(saved: Mapping[str, Any] | None, config: Config) -> None:
+def _check_feedback(saved: Mapping[str, Any] | None) -> None:
     """Say so where what clients kept from round to round is gone: the model will not be the same bit for bit."""
-    if not config.feedback or saved is None or not saved["server"]["asked"]:  # nothing was left out so far
+    if saved is None or not saved["server"]["asked"]:  # nothing was left out so far
         return
     lost = [client for client, state in saved["clients"].items() if state is None]
     if lost or not saved["clients"]:

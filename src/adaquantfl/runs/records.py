@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, TaskError
+from ..errors import ConfigError, DataError, RuleError, TaskError
+from ..protocol.stages import first_plan
+from ..protocol.uplink import Uplink
 from ..training import own_files
 from ..training.methods import KINDS, build, defaults_of
 from .columns import COLUMNS, FORMULA
@@ -182,8 +184,8 @@ def _with_notes(name: str, notes: Sequence[str]) -> str:
 
 def _usual_quantizer(method: str) -> str:
     try:
-        return str(build("rule", {"name": method}).usual_quantizer)
-    except (ConfigError, DataError, TaskError):
+        return first_plan(build("rule", {"name": method}), Uplink(), averages=True).quantizer or "uniform"
+    except (ConfigError, DataError, RuleError, TaskError):
         return "uniform"
 
 

@@ -76,7 +76,10 @@ def complete(key: str, value: Any) -> Table:
 
 
 def _asdict(method: Any) -> Table:
-    return asdict(method) if is_dataclass(method) and not isinstance(method, type) else {}
+    """The settings of a method that are set; TOML has no word for None."""
+    if not is_dataclass(method) or isinstance(method, type):
+        return {}
+    return {name: value for name, value in asdict(method).items() if value is not None}
 
 
 def build(key: str, table: Table) -> Any:
@@ -150,14 +153,12 @@ _OTHER_RULES = {
 
 
 def _rule(name: str) -> tuple[Any, Table]:
-    preset = _NAMED_RULES.get(name)
-    if preset is not None:
-        return rules.find(preset[0]), preset[1]
     if name not in rules.methods():
         if answer := _OTHER_RULES.get(name.lower()):
             raise ConfigError(f"There is no rule named {name!r}. {answer} `adaquantfl methods` lists all.")
         raise ConfigError(rules.RULES.broken(name) or unknown("rule", name, rules.methods()))
-    return rules.find(name), {}
+    entry = rules.methods()[name]
+    return entry.rule, dict(entry.settings)
 
 
 def register(key: str, method: Any) -> None:
@@ -242,11 +243,3 @@ def check_type(key: str, value: Any, declared: str) -> None:
 
 def _type(declared: Any) -> str:
     return declared if isinstance(declared, str) else getattr(declared, "__name__", str(declared))
-
-
-_NAMED_RULES: dict[str, tuple[str, Table]] = {
-    **{f"{bits}bit": ("fixed", {"bits": bits}) for bits in range(1, 17)},
-    "dadaquant-time": ("dadaquant", {"clients": False}),
-    "dadaquant-clients": ("dadaquant", {"time": False}),
-    "constant": ("cosine", {}),
-}

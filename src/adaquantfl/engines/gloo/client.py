@@ -10,6 +10,7 @@ from torch.distributed import Store
 
 from ... import checkpoint
 from ...errors import EngineError, reason_of
+from ...protocol.messages import LEVELS
 from ...threads import set_threads
 from ...training.settings import Settings
 from ...training.task import Task
@@ -69,8 +70,8 @@ def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, c
 def _log_round(player: Player, client: int, received: int, trained: Trained) -> None:
     order = player.clients[client].order
     levels = "float32" if order.s is None else f"s = {order.s:g}"
-    if order.choice:  # the order then has the rule's number, and the client finds s from its update
-        levels = f"s chosen here by the rule {order.choice}"
+    if order.target != LEVELS:  # the client finds s from its update
+        levels = f"s chosen here by {order.target} {order.s:g}"
     _log.info(
         f"Client {client}: round {order.round + 1}, {levels}, {received:,} B received, {len(trained.reply):,} B sent, "
         f"trained in {trained.train_seconds:.1f} s."
