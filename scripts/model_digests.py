@@ -130,7 +130,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "4bit undo exact": {"rule": "2bit", "undo": 1.01, "eta": 1.5, "downlink": "exact"},
     "auto undo late": {"rule": "auto", "undo": 1.01, "eta": 1.5, "downlink": "late"},
     "cost-aware late": {"source": "task", "rule": "cost-aware", "rounds": 16, "downlink": "exact"},
-    "constant": {"rule": "constant", "rule.s0": 0.25},
+    "constant": {"rule": "fixed", "rule.s": 0.25},
     "momentum": {"step": "momentum", "step.eta": 0.7},
     "nesterov": {"step": "nesterov", "downlink": "exact"},
     "adam": {"step": "adam", "step.eta": 0.01},

@@ -19,7 +19,7 @@ from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
 from adaquantfl.rules.cost_aware import SURVEY_STEPS
 from adaquantfl.rules.registry import BASELINES, methods
-from adaquantfl.runs.config import Config
+from adaquantfl.runs.config import Config, load_config
 from support.rounds import EXAMPLES, federation, reply_of
 
 LENGTHS = (3000, 1000)
@@ -259,7 +259,7 @@ def test_what_is_left_out_is_kept_and_comes_with_the_next_update(quantizer: str)
 )
 def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says: str) -> None:
     with pytest.raises(aq.ConfigError, match=says):
-        Config(**keys)  # type: ignore[arg-type]
+        load_config("demo", keys)
 
 
 @pytest.mark.parametrize(

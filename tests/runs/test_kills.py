@@ -106,7 +106,7 @@ def test_a_folder_without_a_checkpoint_has_none(tmp_path: Path) -> None:
 def test_a_checkpoint_of_an_older_version_is_named(finished: Path) -> None:
     path, history = finished / "checkpoint" / "state.npz", (finished / "history.jsonl").read_bytes()
     np.savez(path, meta=np.array(json.dumps({"format": 1, "round": 6})), weights=np.zeros(3, dtype=np.float32))
-    with pytest.raises(aq.CheckpointError, match=r"format 1; this version reads 2\. Resume it with the version"):
+    with pytest.raises(aq.CheckpointError, match=r"format 1; this version reads 3\. Resume it with the version"):
         loop.resume(finished, {"rounds": 8})
     assert (finished / "history.jsonl").read_bytes() == history
     assert (finished / "summary.json").is_file()

@@ -20,7 +20,7 @@ VALUES = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def setting(value: float) -> Setting:
-    return Setting(f"s = {value:g}", {"rule": "constant", **CENTROID, "rule.s0": value})
+    return Setting(f"s = {value:g}", {"rule": "fixed", **CENTROID, "rule.s": value})
 
 
 def run(names: Sequence[str], seeds: Sequence[int], floor: Path, folder: Path) -> None:

@@ -61,7 +61,7 @@ METHODS: dict[str, tuple[Setting, ...]] = {
         )
         for eta in OUTER_STEPS
     ),
-    CONSTANT: _rules((0.25, 0.5, 1.0, 2.0), {"rule": "constant", **CENTROID}),
+    CONSTANT: tuple(Setting(f"s0 = {s:g}", {"rule": "fixed", **CENTROID, "rule.s": s}) for s in (0.25, 0.5, 1.0, 2.0)),
     "AdaQuantFL": _rules((1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "power"}),
     # The same paper bits with fewer levels, so fewer bytes per round on this wire.
     "AdaQuantFL (nearest)": _rules((1, 2, 4, 8), {"rule": "adaquant", "rule.rounding": "nearest"}),
