@@ -54,13 +54,21 @@ class Calls:
         where = f"{PACKAGE}/{folder}"
         return sum(n for code, n in self.calls.items() if code.co_filename.startswith(where) and code.co_name in names)
 
+    @property
+    def functions(self) -> int:
+        """How many functions with a name were called."""
+        return sum(not code.co_name.startswith("<") for code in self.calls)
+
+    @property
+    def files(self) -> int:
+        """In how many files they are."""
+        return len({code.co_filename for code in self.calls})
+
     def __str__(self) -> str:
-        named = [code for code in self.calls if not code.co_name.startswith("<")]
-        files = {code.co_filename for code in named}
-        unpacks = self.count("protocol", "unpack")
-        reads = self.count("codecs/frame.py", "read_frame", "read_short")
+        unpacks, reads = self.count("protocol", "unpack"), self.count("codecs/frame.py", "read_frame")
         return (
-            f"{len(named)} functions {len(files)} files ({unpacks} unpacks, {reads} frame reads, {self.hashes} digests)"
+            f"{self.functions} functions {self.files} files ({unpacks} unpacks, {reads} frame reads, "
+            f"{self.hashes} digests)"
         )
 
 

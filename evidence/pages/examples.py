@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adaquantfl.report.tables import significant
+from adaquantfl.report.tables import amount, significant
 from evidence.pages.marked import RECORDS, read
 from evidence.studies import diloco as training
 from evidence.studies import traces
@@ -76,3 +76,29 @@ def patches() -> str:
             cells = f"{found['bits']:.1f} | {found['diff']:.2f} | {found['patch']:.2f}"
             rows.append(f"| {row['share']:.0%} | {name} | {cells} |")
     return "\n".join(rows)
+
+
+def outer_step() -> str:
+    """Return loss and bytes of one process for each `noise`."""
+    record = read("benchmarks/outer_step")
+    whole = amount(record["float32_bytes"], "B")
+    rows = [
+        f"| `noise` | loss after 8 rounds | after 16 | bytes, where float32 has {whole} |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
+    for row in record["rows"]:
+        cells = f"{row['loss_8']:.3f} | {row['loss_16']:.3f} | {amount(row['bytes'], 'B')}"
+        rows.append(f"| {row['noise']:g}{', the default' if row['noise'] == 1 else ''} | {cells} |")
+    return "\n".join(rows)
+
+
+def flower_share() -> str:
+    """Return what the mod and the strategy take of a round's time."""
+    short, long = read("benchmarks/flower_share")["runs"]
+    return (
+        f"For this app's {short['dimension']:,} parameters the mod takes {1000 * short['mod_seconds']:.0f} ms per "
+        f"message, on one core. The strategy takes {1000 * short['server_seconds']:.0f} ms per round of four clients. That is "
+        f"{short['share']:.0%} of a round with the example's {short['steps']} local steps, and {long['share']:.1%} with "
+        f"an epoch of {long['steps']} steps. If the clients train at the same time on cores of their own, it is "
+        f"{short['share_in_parallel']:.0%} and {long['share_in_parallel']:.1%}."
+    )

@@ -70,6 +70,8 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "gloo-time": ("docs/how-to/hosts.md", engines.time),
     "flower-example": ("docs/flower.md", examples.flower),
     "flower-example-readme": ("examples/flower/README.md", examples.flower),
+    "flower-share": ("docs/flower.md", examples.flower_share),
+    "outer-step": ("docs/how-to/pytorch.md", examples.outer_step),
     "diloco-small": ("docs/how-to/pytorch.md", examples.diloco),
     "flower-lora": ("docs/how-to/pytorch.md", examples.lora),
     "flower-lora-readme": ("examples/flower_lora/README.md", examples.lora),
