@@ -95,10 +95,11 @@ def outer_step() -> str:
 def flower_share() -> str:
     """Return what the mod and the strategy take of a round's time."""
     short, long = read("benchmarks/flower_share")["runs"]
+    mod, server = (f"{1000 * short[f'{who}_seconds']:.0f} ms" for who in ("mod", "server"))
     return (
-        f"For this app's {short['dimension']:,} parameters the mod takes {1000 * short['mod_seconds']:.0f} ms per "
-        f"message, on one core. The strategy takes {1000 * short['server_seconds']:.0f} ms per round of four clients. That is "
-        f"{short['share']:.0%} of a round with the example's {short['steps']} local steps, and {long['share']:.1%} with "
-        f"an epoch of {long['steps']} steps. If the clients train at the same time on cores of their own, it is "
+        f"For this app's {short['dimension']:,} parameters the mod takes {mod} per message, on one core. The strategy "
+        f"takes {server} per round of four clients. That is {short['share']:.0%} of a round with the example's "
+        f"{short['steps']} local steps, and {long['share']:.1%} with an epoch of {long['steps']} steps. If the clients "
+        "train at the same time on cores of their own, it is "
         f"{short['share_in_parallel']:.0%} and {long['share_in_parallel']:.1%}."
     )
