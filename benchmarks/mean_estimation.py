@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.quantizers.base import whole_levels
+from adaquantfl.quantizers.base import norms_of, whole_levels
 from adaquantfl.quantizers.registry import find, names
 from common import cnn_updates, options, record
 
@@ -32,7 +32,7 @@ ROUNDS = (0, 20)
 CLOSE = 0.002  # of the bits that are asked for
 NEAR = 0.03
 TRIES = 24
-SEARCHED = [(name, norm) for name in names() if name != "eden" for norm in find(name).norms or (None,)]
+SEARCHED = [(name, norm) for name in names() if name != "eden" for norm in norms_of(find(name)) or (None,)]
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class Curve:
     def matches(self, target: float, biased: bool, limit: float = math.inf, guess: float = 0.0) -> list[Match]:
         """The fewest levels that meet the target, with the smallest code, and the fixed one if it may fit `limit`."""
         kind = find(self.choice.extra["quantizer"])
-        if not biased and not kind.unbiased:
+        if not biased and not kind.traits.unbiased:
             return []
         first = [min(guess * step, FINEST) for step in (0.99, 1.01) if guess > 0]
         s = coarsest(lambda s: self.look(s, biased).error, target, [*self._seen, *first])
@@ -130,7 +130,7 @@ class Curve:
         if len(self.x) * (width + 1) > 8 * limit:
             return [small]
         # The fixed code has room for 2^width - 1 of uniform's levels; fewer take as many bytes.
-        fixed = self.look(2.0**width - 1 if kind.linear else s, biased, "fixed")
+        fixed = self.look(2.0**width - 1 if kind.traits.linear else s, biased, "fixed")
         return [small, fixed if fixed.error <= target else self.look(s, biased, "fixed")]
 
 

@@ -24,9 +24,9 @@ import adaquantfl.codecs.kernels.fixed
 import adaquantfl.codecs.kernels.nonzeros
 import adaquantfl.codecs.kernels.sparse
 import adaquantfl.quantizers.centroid
-import adaquantfl.quantizers.eden
+import adaquantfl.quantizers.fitted
 import adaquantfl.quantizers.lattice
-import adaquantfl.quantizers.natural
+import adaquantfl.quantizers.rivals
 import adaquantfl.quantizers.rotation
 
 with atheris.instrument_imports(include=["adaquantfl"]):
@@ -89,7 +89,7 @@ def seeds(folder: Path) -> None:
                 for name, segments in (("whole", None), ("list", [1, d - 1] if d > 1 else [1])):
                     (folder / f"{codec}-{d}-{s}-{name}").write_bytes(aq.compress(x, s, 1, codec, segments))
         for name in names():
-            frame = aq.compress(x, min(find(name).most, 3), 1, quantizer=name)
+            frame = aq.compress(x, min(find(name).traits.most, 3), 1, quantizer=name)
             (folder / f"{name}-{d}").write_bytes(frame)
         (folder / f"float32-{d}").write_bytes(aq.encode_float32(x))
     wide = np.zeros(150_000, dtype=np.float32)

@@ -17,8 +17,8 @@ from support.frames import dense_body, framed
 
 FIXED_PART = struct.Struct("<4sBBBBIIQQ")
 CODECS = ("fixed", "sparse", "dense")
-TAGS_OF_LEVELS = (0, 1, 2, 3, *range(6, 16))
-TAGS = (*range(17), 127, 128, 254, 255)
+TAGS_OF_LEVELS = range(14)
+TAGS = (*range(15), 127, 128, 254, 255)
 LEVELS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 126, 127, 128, 255, 256, 32767, 32768, 65534, 65535, 65536, 2**32 - 1)
 SIZES = (
     0,
@@ -103,14 +103,15 @@ def take_apart(frame: bytes) -> Parts:
     kind = None if quantizer == 255 else by_tag(quantizer)[0]
     lengths, scales = frame[start:place], frame[place : place + 4 * count]
     place += 4 * count
-    more = _number_size(kind) * kind.numbers(count) if kind else 0
-    numbers, key = frame[place : place + more], frame[place + more : place + more + 8] if kind and kind.keyed else b""
+    more = _number_size(kind) if kind else 0
+    keyed = kind is not None and kind.traits.keyed
+    numbers, key = frame[place : place + more], frame[place + more : place + more + 8 * keyed]
     body = frame[len(frame) - 4 - size : -4]
     return Parts(quantizer, codec, layout, s, count, d, lengths, scales, numbers, key, body, version)
 
 
 def _number_size(kind: Quantizer) -> int:
-    return np.dtype(kind.number.wire).itemsize if kind.number else 0
+    return 4 if kind.traits.number else 0
 
 
 def seeds() -> list[Parts]:
@@ -123,7 +124,7 @@ def seeds() -> list[Parts]:
         for name in names():
             kind = find(name)
             for norm in kind.tags:
-                for s in sorted({min(kind.most, s) for s in (1, 2, 7, 300, 65535)}):
+                for s in sorted({min(kind.traits.most, s) for s in (1, 2, 7, 300, 65535)}):
                     for codec in CODECS:
                         for scope in scopes:
                             frame = aq.compress(x, s, 1, codec, scope, quantizer=name, norm=norm or None)
@@ -278,9 +279,9 @@ def _repair(parts: Parts) -> None:
     wanted = parts.scales_count
     if wanted < 5000:
         parts.scales = (parts.scales or FLOATS[5])[: 4 * wanted].ljust(4 * wanted, b"\0")
-        size = _number_size(kind) * kind.numbers(wanted)
+        size = _number_size(kind)
         parts.numbers = (parts.numbers + FLOATS[5] * (size // 4 + 1))[:size]
-    parts.key = (parts.key or bytes(8)) if kind.keyed else b""
+    parts.key = (parts.key or bytes(8)) if kind.traits.keyed else b""
 
 
 def _edited(data: bytes, chance: Random) -> bytes:

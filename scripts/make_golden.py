@@ -96,7 +96,7 @@ def frames() -> dict[str, tuple[bytes, Entry]]:
             lengths,
             quantizer,
             norm,
-            KEY if find(quantizer).keyed else None,
+            KEY if find(quantizer).traits.keyed else None,
             None if numbers is None else np.array(numbers, dtype=np.float32),
         )
         further = {"quantizer": quantizer, "norm": norm, "key": levels.key, "numbers": numbers}

@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
+from adaquantfl.quantizers.base import norms_of
 from adaquantfl.quantizers.registry import find, names
 from adaquantfl.report.tables import markdown, significant
 from evidence.pages.marked import read, verdict
@@ -38,16 +39,17 @@ def kinds() -> list[str]:
 def quantizers() -> str:
     grid = [["name", "what it does", "who", "norms", "s", "unbiased", "s from a rule"], ["---"] * 7]
     for q in map(find, names()):
-        yes = ["yes" if answer else "no" for answer in (q.unbiased, q.follows_rule)]
+        yes = ["yes" if answer else "no" for answer in (q.traits.unbiased, q.traits.follows_rule)]
         yes[0] = "nearly" if q.name in NEARLY_UNBIASED else yes[0]
-        most = str(q.most) if q.most > 1 else ""
-        grid.append([f"`{q.name}`", q.about, q.reference, ", ".join(q.norms), f"1 to {most}" if most else "1", *yes])
+        most = str(q.traits.most) if q.traits.most > 1 else ""
+        facts = [f"`{q.name}`", q.traits.about, q.traits.reference, ", ".join(norms_of(q))]
+        grid.append([*facts, f"1 to {most}" if most else "1", *yes])
     return "\n".join(f"| {' | '.join(line)} |" for line in grid)
 
 
 def label(row: Row) -> str:
-    both = len(find(row["quantizer"]).norms) > 1
-    biased = "" if find(row["quantizer"]).unbiased else " (biased)"
+    both = len(norms_of(find(row["quantizer"]))) > 1
+    biased = "" if find(row["quantizer"]).traits.unbiased else " (biased)"
     return f"`{row['quantizer']}`{', ' + row['norm'] if both else ''}{biased}"
 
 
@@ -56,7 +58,7 @@ def errors(kind: str, found: list[Row]) -> str:
     mine = [row for row in found if row["kind"] == kind and row["wanted"] and "beside" not in row]
     columns = sorted({row["wanted"] for row in mine})
     cells = {(label(row), row["wanted"]): row for row in mine}
-    fair = [row for row in mine if find(row["quantizer"]).unbiased]
+    fair = [row for row in mine if find(row["quantizer"]).traits.unbiased]
     best = {bits: min(row["error"] for row in fair if row["wanted"] == bits) for bits in columns}
     grid = [[kind, *(f"{bits:g} bit{'s' if bits > 1 else ''}" for bits in columns)]]
     for name in dict.fromkeys(label(row) for row in mine):
@@ -157,7 +159,7 @@ def beside(found: list[Row], one: str, other: str) -> list[tuple[Row, Row]]:
     place = {
         (row["quantizer"], row["kind"], row["wanted"]): row
         for row in found
-        if row["norm"] == (*find(row["quantizer"]).norms, None)[0]
+        if row["norm"] == (*norms_of(find(row["quantizer"])), None)[0]
     }
     keys = [(kind, bits) for name, kind, bits in place if name == one and (other, kind, bits) in place]
     return [(place[one, *key], place[other, *key]) for key in keys]

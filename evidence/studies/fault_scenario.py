@@ -68,8 +68,8 @@ class Scenario:
         """The scenario of a seed."""
         draw = random.Random(seed)
         clients, rule, quantizer = draw.randint(1, 4), draw.choice(list(RULES)), draw.choice(QUANTIZERS)
-        if (rule == "cost-aware" and not find(quantizer).unbiased) or (
-            rule == "feddq" and not find(quantizer).follows_rule
+        if (rule == "cost-aware" and not find(quantizer).traits.unbiased) or (
+            rule == "feddq" and not find(quantizer).traits.follows_rule
         ):
             quantizer = "uniform"  # the rule takes unbiased quantizers
         return Scenario(

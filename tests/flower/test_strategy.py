@@ -177,7 +177,9 @@ def test_with_the_default_settings_a_strategy_gets_what_the_protocol_decodes(nam
         assert np.array_equal(array, expected[key].astype("f4")), key  # float64 is kept in float32
 
 
-@pytest.mark.parametrize("quantizer", [name for name in names() if find(name).follows_rule and not find(name).feedback])
+@pytest.mark.parametrize(
+    "quantizer", [name for name in names() if find(name).traits.follows_rule and not find(name).traits.feedback]
+)
 @pytest.mark.parametrize("s0", [2, 0.4])
 def test_the_mean_is_the_one_that_the_accumulator_computes(quantizer: str, s0: float) -> None:
     strategy = paper_strategy(FedAvg(), rule=aq.Fixed(s=s0), quantizer=quantizer, seed=5)

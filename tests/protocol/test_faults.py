@@ -13,6 +13,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.uplink import levels_for
+from adaquantfl.quantizers.base import Count
 from adaquantfl.quantizers.registry import find, names
 from support.rounds import EXAMPLES, Change, federation, reply_of
 
@@ -116,7 +117,7 @@ def test_float32_is_not_taken_for_levels_nor_levels_for_float32() -> None:
     assert "float32" in run.play()["missing"][1]
 
 
-LEVELS = [name for name in names() if find(name).follows_rule]
+LEVELS = [name for name in names() if find(name).traits.follows_rule]
 
 
 @pytest.mark.parametrize("quantizer", LEVELS)
@@ -125,13 +126,13 @@ def test_the_s_of_every_quantizers_frame_is_checked(quantizer: str, s: int) -> N
     def change(round: int, client: int, reply: Reply) -> Reply:
         levels = aq.decode(reply.frame)
         other = aq.compress(
-            levels.dequantize(), s, 1, segments=None if find(quantizer).rotates else [D], quantizer=quantizer
+            levels.dequantize(), s, 1, segments=None if find(quantizer).traits.rotates else [D], quantizer=quantizer
         )
         assert aq.decode(other).s == s != levels.s
         return replace(reply, frame=other)
 
     run = federation(D, only_for_client_1(change), min_clients=2, rule=aq.Fixed(bits=2), quantizer=quantizer)
-    expected = levels_for(find(quantizer), Order(0, 3, 0.1, 0), 3, (D,), None)[0]  # not 3 for all of them
+    expected = levels_for(find(quantizer), Order(0, 3, 0.1, 0), Count(3), (D,), None)[0]  # not 3 for all of them
     assert f"It has s = {s}, but the round's plan says s = {expected}." in run.play()["missing"][1]
 
 

@@ -15,6 +15,7 @@ from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.uplink import levels_for
 from adaquantfl.quantizers.balanced import balanced_stretch
+from adaquantfl.quantizers.base import Count, norm_of
 from adaquantfl.quantizers.registry import find
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
 from adaquantfl.rules.cost_aware import SURVEY_STEPS
@@ -35,7 +36,7 @@ def update(rng: np.random.Generator) -> np.ndarray:
 
 def order(candidates: tuple[float, ...], quantizer: str = "uniform", balanced: bool = False) -> Order:
     kind = find(quantizer)
-    return Order(0, 1, 0.1, 5, quantizer=kind.tags[kind.norm(None)], balanced=balanced, candidates=candidates)
+    return Order(0, 1, 0.1, 5, quantizer=kind.tags[norm_of(kind, None)], balanced=balanced, candidates=candidates)
 
 
 WRITTEN = 0.0004  # how far a number in a survey may be off, as a share of it: half of 1/1024 of a binary logarithm
@@ -56,7 +57,7 @@ def test_a_survey_has_the_exact_variance_and_the_size_of_the_very_frame(
     """A false alarm beyond 5 standard errors of 200 draws has probability below 1e-5."""
     asked = order((s,), balanced=balanced)
     error, size = entry(update, asked)
-    whole, stretch = levels_for(find("uniform"), asked, s, LENGTHS, update)
+    whole, stretch = levels_for(find("uniform"), asked, Count(s), LENGTHS, update)
     assert whole is not None
     frame = aq.compress(update, whole, 5, "auto", LENGTHS, stretch, known=asked.known(LENGTHS))
     assert size == pytest.approx(len(frame), rel=WRITTEN)
@@ -74,7 +75,7 @@ def test_a_survey_of_another_quantizer_is_of_its_own_frames(update: np.ndarray, 
     asked = order((2.0,), quantizer)
     error, size = entry(update, asked)
     kind = find(quantizer)
-    s, stretch = kind.levels_for(2.0, np.array(LENGTHS), update, False)
+    s, stretch = kind.levels_for(Count(2.0), np.array(LENGTHS), update)
     levels = aq.quantize(update, s, 5, LENGTHS, stretch, kind)
     true = np.sum((levels.dequantize() - update.astype(np.float64)) ** 2) / np.sum(update.astype(np.float64) ** 2)
     frame = aq.encode(levels, known=asked.known(LENGTHS))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.quantizers.base import whole_levels
+from adaquantfl.quantizers.base import Count, whole_levels
 from adaquantfl.quantizers.gaussian import cell_mean, lloyd_max, step_means
 from adaquantfl.quantizers.registry import find
 
@@ -118,7 +118,7 @@ def test_eden_has_no_level_zero(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("s", [0.2, 1.0, 20.0, 500.0])
 def test_by_a_rule_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: float, rng: np.random.Generator) -> None:
     x = rng.standard_normal(1 << 17).astype(np.float32)
-    whole, stretch = find("centroid").levels_for(s, np.array([len(x)]))
+    whole, stretch = find("centroid").levels_for(Count(s), np.array([len(x)]))
     theirs, factor = whole_levels(s)
     ours = aq.quantize(x, whole, 1, stretch=stretch, quantizer="centroid")
     expected = int(np.count_nonzero(aq.quantize(x, theirs, 1, stretch=factor).values))
@@ -131,7 +131,7 @@ def test_balanced_levels_give_small_segments_a_larger_share(rng: np.random.Gener
     x = rng.standard_normal(lengths.sum()).astype(np.float32)
     share = {}
     for balanced in (False, True):
-        s, stretch = find("centroid").levels_for(2.0, lengths, balanced=balanced)
+        s, stretch = find("centroid").levels_for(Count(2.0), lengths, balanced=balanced)
         sent = aq.quantize(x, s, 1, lengths, stretch, "centroid").values != 0
         share[balanced] = sent[lengths[0] :].sum() / sent.sum()
     assert share[True] > 3 * share[False]

@@ -5,7 +5,9 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.quantizers import find
-from adaquantfl.quantizers.choice import levels_for_error
+from adaquantfl.quantizers.base import Count, MaxError
+from adaquantfl.quantizers.choice import drawn_error
+from adaquantfl.quantizers.fitted import _drawn_error
 
 
 def vector(count: int, seed: int = 0, heavy: bool = False) -> np.ndarray:
@@ -30,7 +32,7 @@ def test_its_error_is_known_without_decoding_and_below_one() -> None:
     for s in (1, 3, 100):
         levels = aq.quantize(x, s, 0, quantizer="fitted")
         measured = np.square(levels.dequantize() - x, dtype=np.float64).sum() / np.square(x, dtype=np.float64).sum()
-        assert find("fitted").drawn_error(x, levels) == pytest.approx(measured, abs=1e-6)
+        assert _drawn_error(x, levels) == pytest.approx(measured, abs=1e-6)
         assert measured < 1
 
 
@@ -70,7 +72,7 @@ def test_balanced_segments_have_one_step() -> None:
     x, lengths = uneven()
     largest = [np.abs(part).max() for part in np.split(x, np.cumsum(lengths)[:-1])]
     for s in (0.6, 1.0, 7.5):
-        whole, stretch = find("fitted").levels_for(s, lengths, x, balanced=True)
+        whole, stretch = find("fitted").levels_for(Count(s), lengths, x, balanced=True)
         assert largest * stretch / whole == pytest.approx(np.full(3, max(largest) / s), rel=1e-6)
 
 
@@ -79,10 +81,9 @@ def test_one_step_takes_fewer_bytes_than_a_norm_per_segment_at_equal_error(error
     x, lengths = uneven()
     sizes = []
     for balanced in (True, False):
-        s = levels_for_error(find("fitted"), x, error, 0, lengths, "linf", balanced)
-        whole, stretch = find("fitted").levels_for(s, lengths, x, balanced)
+        whole, stretch = find("fitted").levels_for(MaxError(error), lengths, x, balanced, norm="linf")
         levels = aq.quantize(x, whole, 0, lengths, stretch, "fitted")
-        assert find("fitted").drawn_error(x, levels) <= error
+        assert drawn_error(x, levels) <= error * (1 + 1e-6)
         sizes.append(len(aq.encode(levels)))
     assert sizes[0] < 0.8 * sizes[1]
 
@@ -90,7 +91,7 @@ def test_one_step_takes_fewer_bytes_than_a_norm_per_segment_at_equal_error(error
 @pytest.mark.parametrize("balanced", [True, False])
 def test_something_is_sent_however_few_levels_a_rule_asks_for(balanced: bool) -> None:
     x, lengths = uneven()
-    whole, stretch = find("fitted").levels_for(1e-9, lengths, x, balanced)
+    whole, stretch = find("fitted").levels_for(Count(1e-9), lengths, x, balanced)
     levels = aq.quantize(x, whole, 0, lengths, stretch, "fitted")
     assert np.count_nonzero(levels.values) >= 1
-    assert find("fitted").drawn_error(x, levels) < 1
+    assert drawn_error(x, levels) < 1

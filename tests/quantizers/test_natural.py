@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.quantizers.rivals import clipped
 from adaquantfl.quantizers.segments import Segments
-from adaquantfl.quantizers.terngrad import clipped
 
 
 def drawn(x: np.ndarray, s: int, name: str, draws: int, norm: str | None = None) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.quantizers.base import Count
 from adaquantfl.quantizers.registry import find
 
 
@@ -70,6 +71,6 @@ def test_the_key_changes_nothing_but_has_to_be_one(rng: np.random.Generator) -> 
 @pytest.mark.parametrize("s", [0.01, 0.5, 1.0, 1.01, 1.99, 7.3])
 def test_a_rule_never_drives_it_to_send_nothing(s: float, rng: np.random.Generator) -> None:
     x = rng.standard_normal(5000).astype(np.float32)
-    whole, stretch = find("nearest").levels_for(s, np.array([5000]))
+    whole, stretch = find("nearest").levels_for(Count(s), np.array([5000]))
     assert aq.quantize(x, whole, 0, stretch=stretch, quantizer="nearest").values.any()
-    assert not find("nearest").takes_balanced
+    assert not find("nearest").traits.balanced

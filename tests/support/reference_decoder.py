@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 HEADER = struct.Struct("<4s4B2I2Q")
 UNIFORM, FLOAT32 = 0, 255
-CENTROID, STC = 9, 13
+CENTROID, STC = 7, 11
 FIXED, SPARSE, DENSE = 0, 1, 2
 WHOLE, BUCKETS, LIST = 0, 1, 2
 
@@ -37,14 +37,14 @@ class Kind:
 _NORMED = {
     (0, 1): Kind("uniform"),
     (2, 3): Kind("rotated", keyed=True, rotated=True),
-    (6, 7): Kind("lattice", keyed=True),
-    (8,): Kind("eden", most=16, keyed=True, rotated=True),
+    (4, 5): Kind("lattice", keyed=True),
+    (6,): Kind("eden", most=16, keyed=True, rotated=True),
     (CENTROID,): Kind("centroid", keyed=True, rotated=True, numbers=1),
-    (10,): Kind("terngrad", most=1),
-    (11, 12): Kind("natural", most=127),
+    (8,): Kind("terngrad", most=1),
+    (9, 10): Kind("natural", most=127),
     (STC,): Kind("stc"),
-    (14,): Kind("nearest"),
-    (15,): Kind("fitted"),
+    (12,): Kind("nearest"),
+    (13,): Kind("fitted"),
 }
 QUANTIZERS = {tag: kind for tags, kind in _NORMED.items() for tag in tags}
 
@@ -141,7 +141,7 @@ def _further(source: _Bytes, quantizer: int, segments: list[int]) -> tuple[tuple
 def _top(quantizer: int, s: int, numbers: tuple[float, ...]) -> int:
     if quantizer == CENTROID:
         return math.ceil(16 * s / numbers[0])
-    return {6: 2 * s + 2, 7: 2 * s + 2, STC: 1}.get(quantizer, s)
+    return {4: 2 * s + 2, 5: 2 * s + 2, STC: 1}.get(quantizer, s)
 
 
 def _bound(frame: _Frame) -> float:

@@ -111,7 +111,7 @@ def methods(options: argparse.Namespace) -> int:
     print("Rules (`rule`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
     print(lines("rule", ((name, rule.line, rule.reference) for name, rule in shown.items())))
     print("\nQuantizers (`quantizer`; `quantizer.norm` is l2 or linf where both are known):")
-    print(lines("quantizer", ((one.name, one.about, one.reference) for one in map(find, names()))))
+    print(lines("quantizer", ((one.name, one.traits.about, one.traits.reference) for one in map(find, names()))))
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")

@@ -221,7 +221,7 @@ class Checked:
     @property
     def linear(self) -> bool:
         """Whether an element is a step of its segment times what the body holds."""
-        return self.s is None or self.frame.header.kind.linear
+        return self.s is None or self.frame.header.kind.traits.linear
 
     @property
     def nbytes(self) -> int:
@@ -279,9 +279,9 @@ def _steps(header: Header, weight: float, largest: float) -> npt.NDArray[np.floa
     """What each level of a segment is multiplied by; FrameError where an element could then leave float32."""
     if abs(weight) * largest > LARGEST_FLOAT:
         raise FrameError(f"Values up to {largest:g} with weight {weight:g} are beyond float32.")
-    if header.quantizer == FLOAT32 or not header.kind.linear:
+    if header.quantizer == FLOAT32 or not header.kind.traits.linear:
         return np.array([weight], dtype=np.float32)
-    parts = header.s if header.kind.divides else 1
+    parts = header.s if header.kind.traits.divides else 1
     if len(header.scales) == 1:  # without arrays on the way, which a short vector would wait for
         return np.array([float(weight) * float(header.scales[0]) / parts], dtype=np.float32)
     return (weight * header.scales.astype(np.float64) / parts).astype(np.float32)

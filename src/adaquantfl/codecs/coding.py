@@ -9,11 +9,12 @@ import numpy as np
 from ..errors import FrameError
 from ..memory import Block, Memory
 from ..open_registry import OUTSIDE_TAGS
-from ..quantizers.base import Lengths, Quantizer
+from ..quantizers.base import Lengths, MaxError, Quantizer, Vector, norm_of
 from ..quantizers.levels import Levels, level_dtype, quantize
 from ..quantizers.registry import find
 from ..quantizers.segments import Segments
 from ..quantizers.streams import split_key
+from ..quantizers.uniform import Prepared
 from ..quantizers.vectors import FloatVector, Stretch, check_levels
 from . import raw
 from .frame import FLOAT32, Bytes, Frame, Header, Known, read_frame
@@ -57,14 +58,42 @@ def compress(
     True
     """
     kind, writer = find(quantizer), find_codec(codec)
-    ready = kind.prepare(x, s, segments, stretch, kind.norm(norm))
-    if ready is None:
+    if not kind.traits.from_paper:
         levels = quantize(x, s, key, segments, stretch, kind, norm)
         outside = any(tag in OUTSIDE_TAGS for tag in kind.tags.values())  # kernels do not look at what they are given
         return writer.encode(_checked(levels) if outside else levels, known)
+    ready = Prepared.of(x, s, segments, stretch, norm_of(kind, norm))
     low, high = split_key(key)
     lengths = None if segments is None else ready.segments.lengths
     return writer.compress(ready, int(s), low, high, lengths, known)
+
+
+def compress_within(
+    x: Vector,
+    error: float,
+    key: int = 0,
+    segments: Lengths | None = None,
+    quantizer: str | Quantizer = "fitted",
+    balanced: bool | None = None,
+    codec: str | Writer = "auto",
+    feedback: bool = True,
+) -> tuple[bytes, Vector]:
+    """The coarsest frame whose squared error is at most `error` times the vector's energy, and what it leaves out of x.
+
+    - `balanced`: each segment with its own number of levels; None: where the quantizer can.
+    - `feedback`: whether what is left out is wanted, which takes some time; it is empty otherwise.
+
+    >>> x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    >>> frame, left_out = compress_within(x, 0.3)
+    >>> bool(0.2 < np.sum(left_out**2) / np.sum(x**2) <= 0.3)
+    True
+    """
+    kind = find(quantizer)
+    norm, lengths = norm_of(kind, None), np.array([len(x)] if segments is None else segments, dtype=np.int64)
+    spread = kind.traits.balanced if balanced is None else balanced
+    s, stretch = kind.levels_for(MaxError(error), lengths, x, spread, key, norm)
+    levels = quantize(x, s, key, segments, stretch, kind)
+    return encode(levels, codec), levels.remainder(x) if feedback else np.empty(0, dtype=np.float32)
 
 
 class Encoder:
@@ -142,7 +171,7 @@ def levels_of(header: Header, body: Body) -> Levels:
 
 def _checked(levels: Levels) -> Levels:
     """Refuse Levels that were put together by hand and do not hold together; plain arrays for the kernels otherwise."""
-    check_levels(levels.s, find(levels.quantizer).most)
+    check_levels(levels.s, find(levels.quantizer).traits.most)
     values, scales = np.asarray(levels.values), levels.scales
     if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.signedinteger):
         raise FrameError(f"Levels need a 1-D array of signed integers, got {values.dtype} of shape {values.shape}.")

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer, are_blocks
+from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Quantizer, Traits, are_blocks, top
 from ..quantizers.levels import Levels
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import Segments, bucket_lengths
@@ -76,12 +76,12 @@ class Header:
     @property
     def top(self) -> int:
         """The largest magnitude of a level."""
-        return self.kind.top(self.s, self.numbers)
+        return top(self.kind.traits, self.s, self.numbers)
 
     @cached_property
     def bound(self) -> float:
         """What no element of a frame of levels can exceed in size."""
-        return self.kind.bound(self.s, self.scales, self.numbers, self.segments, self.dimension)
+        return self.kind.bound(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Known:
 
     def way_to(self, header: Header) -> int:
         """How to say the segments of a header: the first way that gives them."""
-        for way in (_AS_KNOWN, _SMALL_BLOCKS, _LARGE_BLOCKS) if header.kind.rotates else (_AS_KNOWN,):
+        for way in (_AS_KNOWN, _SMALL_BLOCKS, _LARGE_BLOCKS) if header.kind.traits.rotates else (_AS_KNOWN,):
             lengths = self.cut(way)
             if lengths is None or header.segments is None:
                 if lengths is header.segments:
@@ -179,20 +179,20 @@ def body_size_in(view: memoryview) -> int:
 def read_whole(view: memoryview, dimension: int | None) -> tuple[Header, int]:
     """A header that says everything, and where the body starts. dimension: what the receiver expects."""
     _, _, quantizer, codec, layout, s, scales, size, _ = _FIXED_PART.unpack_from(view)
-    kind = None if quantizer == FLOAT32 else by_tag(quantizer)[0]
+    traits = None if quantizer == FLOAT32 else by_tag(quantizer)[0].traits
     if dimension is not None and size != dimension:
         raise FrameError(
             f"The frame has dimension {size:,}, expected {dimension:,}: sender and receiver differ in model."
         )
     if not 1 <= size <= MAX_DIMENSION:
         raise FrameError(f"Dimension {size:,} is outside 1 to 2^32.")
-    if not kind and (codec, layout, s, scales) != (FLOAT32, _WHOLE, 0, 0):
+    if not traits and (codec, layout, s, scales) != (FLOAT32, _WHOLE, 0, 0):
         raise FrameError("A frame of float32 values has codec 255, layout 0, s = 0 and no scales; this one has not.")
-    if kind and scales == 0:
+    if traits and scales == 0:
         raise FrameError("The frame has 0 scales; levels need at least one.")
     segments, position = _read_segments(view, layout, scales, size)
     header = Header(quantizer, codec, s, size, segments, _NONE)
-    header, position = _read_tail(view, position, header, kind, scales, None)
+    header, position = _read_tail(view, position, header, traits, scales, None)
     start = _aligned(position)
     if any(view[position:start]):
         raise FrameError("The padding behind the header is not zero.")
@@ -205,7 +205,8 @@ def read_short(view: memoryview, known: Known) -> tuple[Header, int]:
         raise FrameError("A short frame has at least three bytes, and levels.")
     flags, codec, (s, position) = view[0], view[1], read_varint(view, 2)
     way, kind, keyed = flags & _LISTED, by_tag(known.quantizer)[0], bool(flags & _OTHER_KEY)
-    if (way in (_SMALL_BLOCKS, _LARGE_BLOCKS) and not kind.rotates) or (keyed and not kind.keyed):
+    traits = kind.traits
+    if (way in (_SMALL_BLOCKS, _LARGE_BLOCKS) and not traits.rotates) or (keyed and not traits.keyed):
         raise FrameError(f"A short frame of {kind.name} cannot begin with {flags}.")
     segments = None if way == _LISTED else known.cut(way)
     if way == _LISTED:
@@ -213,33 +214,32 @@ def read_short(view: memoryview, known: Known) -> tuple[Header, int]:
         if not 1 <= count <= len(view):
             raise FrameError(f"{count:,} segments do not fit a short frame of {len(view):,} bytes.")
         segments, position = _read_list(view, position, count, known.dimension)
-    if kind.keyed and not keyed and known.key is None:
+    if traits.keyed and not keyed and known.key is None:
         raise FrameError(f"A short frame of {kind.name} lacks its key.")
     header = Header(known.quantizer, codec, s, known.dimension, segments, _NONE)
     scales = 1 if segments is None else len(segments)
-    return _read_tail(view, position, header, kind, scales, None if keyed else known.key)
+    return _read_tail(view, position, header, traits, scales, None if keyed else known.key)
 
 
 _NONE = np.empty(0, dtype=np.float32)
 
 
 def _read_tail(
-    view: memoryview, position: int, header: Header, kind: Quantizer | None, scales: int, key: int | None
+    view: memoryview, position: int, header: Header, traits: Traits | None, scales: int, key: int | None
 ) -> tuple[Header, int]:
     """The header with its scales, further numbers and key, checked, and the position behind them. key: if known."""
     values, position = _read_floats(view, position, scales), position + 4 * scales
     numbers = None
-    if kind and kind.number:
-        count = kind.numbers(scales)
-        numbers, position = _read_floats(view, position, count), position + 4 * count
-    if kind and not kind.keyed:
+    if traits and traits.number:
+        numbers, position = _read_floats(view, position, 1), position + 4
+    if traits and not traits.keyed:
         key = None
-    elif kind and key is None:
+    elif traits and key is None:
         if position + _KEY.size > len(view):
             raise FrameError("Truncated: the header ends before its key.")
         (key,), position = _KEY.unpack_from(view, position), position + _KEY.size
-    if kind and not 1 <= header.s <= kind.most:
-        raise FrameError(f"s = {header.s} is outside 1 to {kind.most}.")
+    if traits and not 1 <= header.s <= traits.most:
+        raise FrameError(f"s = {header.s} is outside 1 to {traits.most}.")
     found = replace(header, scales=values, numbers=numbers, key=key)
     check(found)
     return found, position
@@ -252,19 +252,17 @@ def check(header: Header) -> None:
         raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
     if header.quantizer == FLOAT32:
         return
-    kind = header.kind
-    if (header.key is not None) != kind.keyed or (header.key is not None and not 0 <= header.key < 2**64):
-        raise FrameError(f"The key is {header.key}; {kind.name} {'needs 64 bits' if kind.keyed else 'has none'}.")
-    if (0 if numbers is None else len(numbers)) != kind.numbers(len(scales)):
-        raise FrameError(f"{kind.name} has {kind.numbers(len(scales))} further numbers for {len(scales)} scales.")
-    if kind.number and numbers is not None:
-        least, most = kind.number.least, kind.number.most
-        if not ((numbers >= least) & (numbers <= most)).all():
-            raise FrameError(f"A {kind.number.name} is outside {least:g} to {most:g}.")
-    if kind.rotates:
+    name, traits = header.kind.name, header.kind.traits
+    if (header.key is not None) != traits.keyed or (header.key is not None and not 0 <= header.key < 2**64):
+        raise FrameError(f"The key is {header.key}; {name} {'needs 64 bits' if traits.keyed else 'has none'}.")
+    if (0 if numbers is None else len(numbers)) != bool(traits.number):
+        raise FrameError(f"{name} has {int(bool(traits.number))} further numbers.")
+    if traits.number and numbers is not None and not traits.number.least <= numbers[0] <= traits.number.most:
+        raise FrameError(f"The {traits.number.name} is outside {traits.number.least:g} to {traits.number.most:g}.")
+    if traits.rotates:
         lengths = np.array([header.dimension]) if header.segments is None else header.segments
         if not are_blocks(lengths):
-            raise FrameError(f"Every segment of {kind.name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
+            raise FrameError(f"Every segment of {name} has 2^k elements, {MOST_BLOCK:,} at most; these have not.")
     if header.bound > LARGEST_FLOAT:
         raise FrameError(
             f"With a scale of {scales.max():g}, an element could decode to {header.bound:g}, beyond {LARGEST_FLOAT:g}."

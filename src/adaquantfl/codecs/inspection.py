@@ -46,7 +46,7 @@ def describe(data: Bytes) -> str:
                 ", ".join(f"{codec.NAME} {len(codec.encode(levels)):,}" for codec in all_codecs()) + " bytes",
             ),
         ]
-        if header.kind.from_paper:
+        if header.kind.traits.from_paper:
             formula = paper_bits(header.dimension, header.s, len(header.scales))
             facts.append(("paper's C_s", f"{formula:,} bits; the frame has {8 * frame.size / formula:.4f} of it"))
     return "\n".join(f"{name:12} {value}" for name, value in facts)
@@ -65,8 +65,9 @@ def _span(numbers: npt.NDArray[np.float32]) -> str:
 def _further(header: Header) -> list[tuple[str, str]]:
     """What some quantizers send in addition to the scales."""
     facts = []
-    if header.kind.number and header.numbers is not None:
-        facts.append((header.kind.number.name, _span(header.numbers)))
+    number = header.kind.traits.number
+    if number and header.numbers is not None:
+        facts.append((number.name, _span(header.numbers)))
     if header.key is not None:
         facts.append(("stream key", f"{header.key:#018x}"))
     if header.top != header.s:

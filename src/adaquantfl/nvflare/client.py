@@ -6,20 +6,17 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey
 from nvflare.apis.dxo_filter import DXOFilter
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 
-from ..codecs.coding import encode
+from ..codecs.coding import compress_within
 from ..errors import ConfigError, QuantizeError
 from ..protocol.arrays import EXACT_NAMES, Layout, Vector
 from ..protocol.feedback import Remainder
 from ..quantizers import registry as quantizers
-from ..quantizers.choice import levels_for_error
-from ..quantizers.levels import Levels, quantize
 from ..quantizers.streams import stream_key
 from ..rules.auto import Auto
 from ..rules.late import error_after
@@ -52,9 +49,9 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
     ) -> None:
         super().__init__([DataKind.WEIGHTS, DataKind.WEIGHT_DIFF], [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
         kind = quantizers.find(quantizer)
-        if not kind.follows_rule:
+        if not kind.traits.follows_rule:
             raise ConfigError(f"quantizer = {quantizer!r} has no number of levels to choose: use 'fitted'.")
-        keeps = kind.feedback if feedback is None else feedback
+        keeps = kind.traits.feedback if feedback is None else feedback
         if error is not None and not error > 0:
             raise ConfigError(f"error = {error}: it must be above 0; 1 means as much noise as update.")
         if error is not None and keeps and not error < 1:
@@ -93,7 +90,7 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         try:
             if not layout.is_finite(model):
                 raise QuantizeError("The update has NaN or infinite values: training has diverged.")
-            frame = encode(self._levels(model.weights, layout, round, site))
+            frame = self._frame(model.weights, layout, round, site)
         except QuantizeError as error:
             self.log_error(fl_ctx, f"QuantizeFilter: nothing is sent in round {round}. {error}")
             return DXO(dxo.data_kind, {}, dxo.meta)
@@ -101,20 +98,16 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         packed.set_meta_prop(MetaKey.PROCESSED_ALGORITHM, NAME)
         return packed
 
-    def _levels(self, update: Vector, layout: Layout, round: int, site: str) -> Levels:
+    def _frame(self, update: Vector, layout: Layout, round: int, site: str) -> bytes:
         """The coarsest levels whose error is allowed; with feedback, of the update and what was left out before."""
         before = self._remainders.get((site, layout), Remainder()).before_round(round)
         whole = before.added_to(update) if self._keeps else update
-        kind, norm = self._kind, self._kind.norm(None)
-        key = stream_key(self.seed, round, _number(site))
-        segments, balanced = np.array(layout.lengths, dtype=np.int64), self._kind.takes_balanced
-        number = levels_for_error(kind, whole, self._allowed(site, layout, round), key, segments, norm, balanced)
-        s, stretch = kind.levels_for(number, segments, whole, balanced)
-        levels = quantize(whole, s, key, segments, stretch, kind, norm or None)
+        key, error = stream_key(self.seed, round, _number(site)), self._allowed(site, layout, round)
+        frame, left_out = compress_within(whole, error, key, layout.lengths, self._kind, feedback=self._keeps)
         if self._keeps:
-            self._remainders[site, layout] = before.after(round, levels.remainder(whole))
+            self._remainders[site, layout] = before.after(round, left_out)
         self._rounds[site, layout].add(round)
-        return levels
+        return frame
 
     def _allowed(self, site: str, layout: Layout, round: int) -> float:
         """The error of this round's message. A round that is asked for again counts once."""

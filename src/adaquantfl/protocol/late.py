@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..codecs.coding import compress
+from ..codecs.coding import compress_within
 from ..codecs.frame import read_frame
 from ..errors import ConfigError
-from ..quantizers.choice import levels_for_error
-from ..quantizers.registry import find
 from ..rules.late import error_after
 from . import gain
 from .arrays import Model
@@ -49,14 +47,11 @@ class Late(Exact):
         return gain.of(state)
 
     def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        total, quantizer, segments = change.update + state["remainder"], find("fitted"), np.array(change.lengths)
-        norm, error = quantizer.norm(None), change.error
+        total, error = change.update + state["remainder"], change.error
         if error is None:
             error = error_after(change.round + 1, self.error, self.gain(state))
-        s, stretch = quantizer.levels_for(
-            levels_for_error(quantizer, total, error, 0, segments, norm, balanced=True), segments, total, balanced=True
-        )
-        relay = Relay([(read_frame(compress(total, s, 0, "auto", segments, stretch, quantizer, norm)), 1.0)])
+        frame = read_frame(compress_within(total, error, segments=change.lengths, feedback=False)[0])
+        s, relay = frame.header.s, Relay([(frame, 1.0)])
         weights = add_up(old.weights, relay)
         sent = weights - old.weights
         after = {"remainder": total - sent, **gain.after(state, change.update, state["remainder"], sent)}

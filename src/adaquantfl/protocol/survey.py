@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from ..codecs.coding import compress, encode
 from ..errors import FrameError
+from ..quantizers.base import Count
+from ..quantizers.choice import exact_error
 from ..quantizers.levels import quantize
 from ..quantizers.registry import by_tag
 from ..rules import Survey
@@ -51,9 +53,9 @@ def take(update: Vector, order: Order, layout: Layout, loss: float, harm: float)
     segments = order.segments(lengths)
     measured, known = [], order.known(lengths)
     for candidate in order.candidates:
-        s, stretch = levels_for(quantizer, order, candidate, lengths, update)
+        s, stretch = levels_for(quantizer, order, Count(candidate), lengths, update)
         assert s is not None
-        error = quantizer.error_share(update, s, order.key, stretch, segments, norm)
+        error = exact_error(quantizer, update, s, stretch, segments, norm)
         if error is not None:
             frame = compress(update, s, order.key, order.codec, segments, stretch, quantizer, norm or None, known)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,17 @@ from ..codecs.raw import encode_float32
 from ..errors import ConfigError, FrameError
 from ..quantizers import registry as quantizers
 from ..quantizers.balanced import balanced_range
-from ..quantizers.base import Quantizer, whole_levels
-from ..quantizers.choice import levels_for_error, levels_for_resolution
+from ..quantizers.base import (
+    Count,
+    MaxError,
+    Quantizer,
+    Resolution,
+    Target,
+    can_send,
+    norm_of,
+    norms_of,
+    whole_levels,
+)
 from ..quantizers.levels import Levels, quantize
 from ..quantizers.segments import scope_segments
 from ..rules import Plan
@@ -25,6 +34,7 @@ from ..theory import MAX_LEVELS
 from .arrays import Layout, Vector
 from .messages import ERROR, LEVELS, RESOLUTION, Order
 
+_TARGETS: Mapping[str, Callable[[float], Target]] = {LEVELS: Count, ERROR: MaxError, RESOLUTION: Resolution}
 MOST_UPDATE_NORM = 2.0**96  # that a client sends
 MOST_VALUE = 2.0**112  # that a frame may decode to: sums of any number of such updates are finite
 
@@ -58,23 +68,23 @@ class Uplink:
         """The quantizer of a round and its norm. The user's norm is for the user's quantizer."""
         if not plan.quantizer:
             kind = self.quantizer or quantizers.find("uniform")
-            return kind, kind.norm(self.norm or None)
+            return kind, norm_of(kind, self.norm or None)
         kind = quantizers.find(plan.quantizer)
-        return kind, kind.norm(self.norm if self.quantizer is None and self.norm in kind.norms else None)
+        return kind, norm_of(kind, self.norm if self.quantizer is None and self.norm in norms_of(kind) else None)
 
     def check(self, plan: Plan, rule: str) -> None:
         """Refuse a quantizer that does not go with what the rule plans. ConfigError."""
         kind, _ = self.kind(plan)
-        if self.norm and self.norm not in kind.norms:
-            kind.norm(self.norm)  # says which ones there are
-        if self.scope == "balanced" and not kind.takes_balanced:
+        if self.norm and self.norm not in norms_of(kind):
+            norm_of(kind, self.norm)  # says which ones there are
+        if self.scope == "balanced" and not kind.traits.balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
-        if plan.survey and not kind.unbiased:
+        if plan.survey and not kind.traits.unbiased:
             raise ConfigError(
                 f"quantizer = {kind.name!r} does not go with rule = {rule!r}, which measures noise that averages out "
                 "over the clients: choose one that is unbiased."
             )
-        if (plan.max_error or plan.resolution) and not kind.follows_rule:
+        if (plan.max_error or plan.resolution) and not kind.traits.follows_rule:
             raise ConfigError(
                 f"quantizer = {kind.name!r} has no levels that a client could choose by {rule!r}: use it with "
                 "Fixed(bits=1), or choose another quantizer."
@@ -83,8 +93,8 @@ class Uplink:
     def order(self, plan: Plan) -> dict[str, Any]:
         """What an order says of the uplink, except for the number of levels."""
         kind, norm = self.kind(plan)
-        feedback = next(one for one in (plan.feedback, self.feedback, kind.feedback) if one is not None)
-        balanced = self.scope == "balanced" or (plan.balanced and self.scope == "tensor" and kind.takes_balanced)
+        feedback = next(one for one in (plan.feedback, self.feedback, kind.traits.feedback) if one is not None)
+        balanced = self.scope == "balanced" or (plan.balanced and self.scope == "tensor" and kind.traits.balanced)
         return {
             "quantizer": kind.tags[norm],
             "codec": self.codec,
@@ -101,8 +111,8 @@ class Uplink:
             return plan.resolution, RESOLUTION
         s = plan.levels[client] if isinstance(plan.levels, Mapping) else plan.levels
         kind, _ = self.kind(plan)
-        if s is not None and not kind.follows_rule:
-            return (self.own_levels if kind.own_levels else 1), LEVELS
+        if s is not None and not kind.traits.follows_rule:
+            return (self.own_levels if kind.traits.own_levels else 1), LEVELS
         return (s if s is None or caution == 1 else min(s * caution, float(MAX_LEVELS))), LEVELS
 
     def scales(self, lengths: tuple[int, ...]) -> int:
@@ -136,27 +146,33 @@ def _check_header(header: Header, order: Order, lengths: tuple[int, ...]) -> Non
         if not least <= header.s <= most:
             asked = f"s = {least}" if least == most else f"s from {least} to {most}"
             raise FrameError(f"It has s = {header.s}, but the round's plan says {asked}.")
-    if not quantizer.can_send(header.segments, order.segments(lengths), header.dimension):
+    if not can_send(quantizer.traits, header.segments, order.segments(lengths), header.dimension):
         raise FrameError("Its segments are not those of the round's plan.")
 
 
 def _levels(quantizer: Quantizer, order: Order, planned: float, lengths: tuple[int, ...]) -> tuple[int, int]:
     """The least and the most s that a frame of the round can have; balanced levels depend on the update."""
-    if quantizer.feedback:  # balanced or not, s is the same
+    if quantizer.traits.feedback:  # balanced or not, s is the same
         order = replace(order, balanced=False)
-    s, _ = levels_for(quantizer, order, planned, lengths, None)
-    return (s, s) if s is not None else balanced_range(planned, max(lengths), quantizer.most)
+    s, _ = levels_for(quantizer, order, Count(planned), lengths, None)
+    return (s, s) if s is not None else balanced_range(planned, max(lengths), quantizer.traits.most)
 
 
 def levels_for(
-    quantizer: Quantizer, order: Order, s: float, lengths: tuple[int, ...], update: Vector | None
+    quantizer: Quantizer,
+    order: Order,
+    target: Target,
+    lengths: tuple[int, ...],
+    update: Vector | None,
+    key: int = 0,
+    norm: str = "",
 ) -> tuple[int | None, Any]:
-    """A number of levels, whole or not, as `compress` takes it: s and stretch. None where the update decides s."""
+    """A target as `compress` takes it: s and stretch. None where the update decides s."""
     segments = order.segments(lengths)
-    if order.balanced and quantizer.balanced_by_update and update is None:
+    if order.balanced and quantizer.traits.balanced_by_update and update is None:
         return None, 1.0
     runs = np.array([sum(lengths)]) if segments is None else segments
-    return quantizer.levels_for(s, runs, update, order.balanced and segments is not None)
+    return quantizer.levels_for(target, runs, update, order.balanced and segments is not None, key, norm)
 
 
 @dataclass(frozen=True)
@@ -176,13 +192,8 @@ def send(update: Vector, order: Order, layout: Layout, keep_levels: bool, key: i
         return Sent(encode_float32(update), None)
     (quantizer, norm), lengths = quantizers.by_tag(order.quantizer), layout.lengths
     segments = order.segments(lengths)
-    number = order.s
-    if order.target == ERROR:
-        balanced = order.balanced and segments is not None
-        number = levels_for_error(quantizer, update, order.s, key, segments, norm, balanced)
-    elif order.target == RESOLUTION:
-        number = levels_for_resolution(update, order.s)
-    s, stretch = levels_for(quantizer, order, number, lengths, update)
+    target = _TARGETS[order.target](order.s)
+    s, stretch = levels_for(quantizer, order, target, lengths, update, key, norm)
     assert s is not None
     if not keep_levels:
         frame = compress(update, s, key, order.codec, segments, stretch, quantizer, norm or None, order.known(lengths))

@@ -27,14 +27,28 @@ from ..errors import QuantizeError
 from ..jit import reduction
 from ..threads import over_ranges
 from .balanced import balanced_levels
-from .base import MOST_BLOCK, NO_NORM, Lengths, Number, Quantizer
+from .base import (
+    MOST_BLOCK,
+    NO_NORM,
+    Count,
+    Facts,
+    Lengths,
+    Number,
+    Quantizer,
+    Target,
+    Traits,
+    Vector,
+    top,
+    within_scales,
+)
+from .choice import levels_within
 from .gaussian import step_error, step_means
 from .levels import Levels, level_dtype
 from .rotation import LARGEST_BLOCK, Turned, rotate_back
 from .segments import Segments
 from .vectors import FloatVector, Stretch, check_stretch
 
-STRETCH = Number("stretch", per_segment=False, least=1.0, most=2.0**20)
+STRETCH = Number("stretch", least=1.0, most=2.0**20)
 CLIP = 16.0  # rms: where rotated coordinates are cut off
 _COARSEST = 16.0  # rms: beyond the largest of 2^20 Gaussian elements
 _COARSE = 5.0  # rms: from here on at most one element in 80 is sent, and scales cost more than a slower rotation
@@ -45,42 +59,46 @@ class Centroid(Quantizer):
     """The nearest multiple of a step for each rotated coordinate, put back at its cell's mean."""
 
     name = "centroid"
-    about = "ours: rotated, to the nearest multiple of a step, put back at the mean of a Gaussian in its cell"
-    reference = "this software; EDEN's scale, an entropy coder's levels"
-    tags: ClassVar = {NO_NORM: 9}
-    keyed = True
-    number = STRETCH
-    rotates = True
-    takes_balanced = True  # although it rotates: a block has its segment's step
-    balanced_by_update = False
+    tags: ClassVar = {NO_NORM: 7}
+    traits = Traits(
+        about="ours: rotated, to the nearest multiple of a step, put back at the mean of a Gaussian in its cell",
+        reference="this software; EDEN's scale, an entropy coder's levels",
+        balanced=True,  # although it rotates: a block has its segment's step
+        balanced_by_update=False,
+        keyed=True,
+        rotates=True,
+        number=STRETCH,
+        clip=CLIP,
+    )
 
     def levels_for(
         self,
-        s: float,
-        lengths: npt.NDArray[np.int64],
-        update: npt.NDArray[np.float32] | None = None,
+        target: Target,
+        segments: npt.NDArray[np.int64],
+        x: Vector | None = None,
         balanced: bool = False,
+        key: int = 0,
+        norm: str = "",
     ) -> tuple[int, Stretch]:
-        """s and stretch with which as many levels are not 0 as with s levels of the l2 norm, rounded at random.
+        """For a count: as many levels are not 0 as with s levels of the l2 norm, rounded at random.
 
         A rule that counts levels as the paper does can then drive this quantizer: it sends about as much, and errs
         less. Elements count as Gaussian, of which E min(1, |y| / step) are not 0 with steps of sqrt(length) / s rms.
         With many levels both quantizers' steps are equal. Unless balanced, all segments have the longest one's step.
 
-        >>> QUANTIZER.levels_for(2000.0, np.array([1_000_000]))
+        >>> Centroid().levels_for(Count(2000.0), np.array([1_000_000]))
         (3, 1.484...)
         """
-        if not balanced:
-            lengths = lengths.max(keepdims=True)
-        levels = balanced_levels(s, np.sqrt(2 / np.pi * lengths))
+        if not isinstance(target, Count):
+            return levels_within(
+                self, target, segments, x, balanced, key, norm, drawn=_drawn_error, expected=_expected_error
+            )
+        lengths = segments if balanced else segments.max(keepdims=True)
+        levels = balanced_levels(target.s, np.sqrt(2 / np.pi * lengths))
         steps = np.array([_same_share(math.sqrt(n) / each) for n, each in zip(lengths, levels, strict=True)])
-        whole = min(max(1, math.ceil(1 / steps.min())), self.most)
+        whole = min(max(1, math.ceil(1 / steps.min())), self.traits.most)
         stretch = np.maximum(whole * steps, 1.0)
         return whole, stretch if balanced else float(stretch[0])
-
-    def top(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> int:
-        """That of a coordinate of 16 rms."""
-        return s if numbers is None else math.ceil(CLIP * s / float(numbers[0]))
 
     def quantize(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
@@ -93,44 +111,24 @@ class Centroid(Quantizer):
         """
         cut = Segments.of(segments, len(x))
         numbers = _checked_stretch(stretch, cut.count)
-        top = self.top(s, numbers)
+        most = top(self.traits, s, numbers)
         turned = Turned.of(x, segments, key, MOST_BLOCK if np.max(stretch) > _COARSE * s else LARGEST_BLOCK)
         parts = turned.parts
         steps = _each(stretch, cut, parts) / s
-        centres, offsets, inverse = step_means(_step(numbers, s), top), parts.offsets, turned.inverse
+        centres, offsets, inverse = step_means(_step(numbers, s), most), parts.offsets, turned.inverse
         values, dots = np.empty(len(turned.y), dtype=np.int32), np.empty(parts.count)
 
         def work(first: int, last: int) -> None:
-            nearest_steps(turned.y, offsets, inverse, steps, top, centres, values, dots, first, last)
+            nearest_steps(turned.y, offsets, inverse, steps, most, centres, values, dots, first, last)
 
         over_ranges(work, parts.count, smallest=2)
-        small = values.astype(level_dtype(top))  # one kernel for all types
+        small = values.astype(level_dtype(most))  # one kernel for all types
         return Levels(small, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
 
-    def drawn_error(self, x: npt.NDArray[np.float32], levels: Levels) -> float:
-        """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
-        assert levels.numbers is not None
-        squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
-        energy = float(np.sum(np.square(x, dtype=np.float64)))
-        total = 0.0
-        for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
-            counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
-            total += scale * scale * float(np.dot(counts, squares))
-        return max(total / energy - 1.0, 0.0) if energy else 0.0
-
-    def expected_error(self, s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
-        """That of Gaussian elements.
-
-        >>> round(QUANTIZER.expected_error(1, 1.0, np.ones(1)), 3)  # steps of one rms
-        0.08...
-        """
-        steps = np.broadcast_to(np.asarray(stretch, dtype=np.float64) / s, len(energies)).tolist()
-        return float(np.dot(energies, [step_error(step) for step in steps]) / energies.sum())
-
-    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
-        """The largest level's centre, in units of the rms; it lies within a step of the level."""
-        step = 1.0 if numbers is None else _step(numbers, s)
-        return (self.top(s, numbers) + 1) * step
+    def bound(self, header: Facts) -> float:
+        """The largest level's centre, in units of the rms, lies within a step of the level."""
+        step = 1.0 if header.numbers is None else _step(header.numbers, header.s)
+        return within_scales(self.traits, header, (top(self.traits, header.s, header.numbers) + 1) * step)
 
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """scale D H c(level)."""
@@ -142,7 +140,29 @@ class Centroid(Quantizer):
         return rotate_back(turned, levels.offsets, levels.key or 0)
 
 
-QUANTIZER = Centroid()
+QUANTIZERS = (Centroid(),)
+
+
+def _drawn_error(x: Vector, levels: Levels) -> float:
+    """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
+    assert levels.numbers is not None
+    squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
+    energy = float(np.sum(np.square(x, dtype=np.float64)))
+    total = 0.0
+    for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
+        counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
+        total += scale * scale * float(np.dot(counts, squares))
+    return max(total / energy - 1.0, 0.0) if energy else 0.0
+
+
+def _expected_error(s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
+    """That of Gaussian elements.
+
+    >>> round(_expected_error(1, 1.0, np.ones(1)), 3)  # steps of one rms
+    0.08...
+    """
+    steps = np.broadcast_to(np.asarray(stretch, dtype=np.float64) / s, len(energies)).tolist()
+    return float(np.dot(energies, [step_error(step) for step in steps]) / energies.sum())
 
 
 def _same_share(step: float) -> float:

@@ -1,6 +1,6 @@
-"""The coarsest levels with an error that is allowed: found from the update itself, by measuring.
+"""Levels chosen from a vector itself: the coarsest within an error, or those of a resolution.
 
-The error is E||Q(x) - x||^2 / ||x||^2, the noise as a share of the update's energy. It falls as s grows, between s^-1
+The error is E||Q(x) - x||^2 / ||x||^2, the noise as a share of the vector's energy. It falls as s grows, between s^-1
 and s^-2, so that a few steps of a secant search in the logarithms find s. With error feedback an error D is a delay of
 D / (1 - D) rounds. The search is then for that delay: errors of 0.8 and 0.9 are far apart.
 """
@@ -13,90 +13,104 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import QuantizeError
 from ..theory import MAX_LEVELS
-from .base import LINF, Quantizer
-from .levels import quantize
+from .base import L2, LINF, Count, MaxError, Quantizer, Resolution, Vector
+from .levels import Levels, quantize
 from .segments import Segments
 from .vectors import Stretch, square_sums
 
 LEAST_LEVELS = 2.0**-20
 CLOSE = 0.85  # of the error that is allowed: near enough, a finer search saves little
 
+Drawn = Callable[[Vector, Levels], float]  # the error of these levels of the vector
+Expected = Callable[[int, Stretch, npt.NDArray[np.float64]], float]  # of s, stretch and the energies of the segments
 
-def error_share(
-    quantizer: Quantizer,
-    x: npt.NDArray[np.float32],
-    s: int,
-    stretch: Stretch,
-    key: int,
-    segments: npt.NDArray[np.int64] | None,
-    norm: str,
-) -> float:
-    """The quantizer's error as a share of ||x||^2: exact where there is a closed form, else that of this draw.
+
+def exact_error(
+    quantizer: Quantizer, x: Vector, s: int, stretch: Stretch, segments: npt.NDArray[np.int64] | None, norm: str
+) -> float | None:
+    """The expected error as a share of ||x||^2 where there is a closed form, for the paper's quantizer; None elsewhere.
 
     >>> from adaquantfl.quantizers import find
-    >>> error_share(find("uniform"), np.array([3, 4], dtype=np.float32), 5, 1.0, 0, None, "l2")
+    >>> exact_error(find("uniform"), np.array([3, 4], dtype=np.float32), 5, 1.0, None, "l2")
     0.0
     """
-    exact = quantizer.error_share(x, s, key, stretch, segments, norm)
-    if exact is not None:
-        return exact
-    return quantizer.drawn_error(x, quantize(x, s, key, segments, stretch, quantizer, norm or None))
+    if not quantizer.traits.from_paper or norm != L2:
+        return None
+    from .uniform import expected_error
+
+    return expected_error(x, s, stretch, segments)
 
 
-def levels_for_error(
+def drawn_error(x: Vector, levels: Levels) -> float:
+    """||Q(x) - x||^2 / ||x||^2 of these levels; 0 where x is 0."""
+    energy = float(np.sum(np.square(x, dtype=np.float64)))
+    error = float(np.sum(np.square(levels.dequantize() - x, dtype=np.float64)))
+    return error / energy if energy else 0.0
+
+
+def levels_within(
     quantizer: Quantizer,
-    x: npt.NDArray[np.float32],
-    allowed: float,
+    target: MaxError | Resolution,
+    segments: npt.NDArray[np.int64],
+    x: Vector | None,
+    balanced: bool,
     key: int,
-    segments: npt.NDArray[np.int64] | None = None,
-    norm: str = "",
-    balanced: bool = False,
-) -> float:
-    """The coarsest number of levels, not necessarily whole, whose error is at most `allowed`; see `levels_for`.
+    norm: str,
+    drawn: Drawn = drawn_error,
+    expected: Expected | None = None,
+) -> tuple[int, Stretch]:
+    """What `Quantizer.levels_for` returns for a target that depends on the vector.
+
+    drawn: measures one draw's error. expected: the error without a look at the elements, to start the search from.
 
     >>> from adaquantfl.quantizers import find
     >>> x = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
-    >>> s = levels_for_error(find("uniform"), x, 0.5, key=0, norm="l2")
-    >>> error = error_share(find("uniform"), x, *find("uniform").levels_for(s, np.array([10_000])), 0, None, "l2")
-    >>> 0.4 <= error <= 0.5
+    >>> s, stretch = find("uniform").levels_for(MaxError(0.5), np.array([10_000]), x, norm="l2")
+    >>> 0.4 <= exact_error(find("uniform"), x, s, stretch, None, "l2") <= 0.5
     True
     """
-    runs = np.array([len(x)]) if segments is None else segments
-    energies = square_sums(x, Segments.of(segments, len(x)))
-    if not energies.any():
-        return 1.0
+    if x is None:
+        raise QuantizeError(f"{target} depends on the vector: pass it as x.")
 
     def levels(s: float) -> tuple[int, Stretch]:
-        return quantizer.levels_for(s, runs, x, balanced)
+        return quantizer.levels_for(Count(s), segments, x, balanced)
+
+    if isinstance(target, Resolution):
+        return levels(levels_for_resolution(x, target.step))
+    energies, traits = square_sums(x, Segments.of(segments, len(x))), quantizer.traits
+    if not energies.any():
+        return levels(1.0)
 
     def measure(s: float) -> float:
-        error = error_share(quantizer, x, *levels(s), key, segments, norm)
-        return delay(error) if quantizer.feedback else error
+        whole, stretch = levels(s)
+        error = exact_error(quantizer, x, whole, stretch, segments, norm)
+        if error is None:
+            error = drawn(x, quantize(x, whole, key, segments, stretch, quantizer, norm or None))
+        return delay(error) if traits.feedback else error
 
-    def expect(s: float) -> float:
-        return quantizer.expected_error(*levels(s), energies)
-
-    # Steps of sqrt(12 allowed) rms have that error, if they are small.
+    # Steps of sqrt(12 error) rms have that error, if they are small.
+    allowed = target.error
     largest = float(np.abs(x).max()) if norm == LINF else math.sqrt(energies.sum())
     rms = math.sqrt(energies.sum() / len(x))
     first = largest / rms / min(math.sqrt(12 * allowed), 3.0)
-    least = quantizer.least if quantizer.feedback else LEAST_LEVELS
-    if not math.isnan(expect(first)):
-        first = _coarsest(expect, allowed, first, least, trials=30)
-    return _coarsest(measure, delay(allowed) if quantizer.feedback else allowed, first, least, trials=8)
+    least = traits.least if traits.feedback else LEAST_LEVELS
+    if expected is not None:
+        first = _coarsest(lambda s: expected(*levels(s), energies), allowed, first, least, trials=30)
+    return levels(_coarsest(measure, delay(allowed) if traits.feedback else allowed, first, least, trials=8))
 
 
-def levels_for_resolution(x: npt.NDArray[np.float32], resolution: float) -> int:
-    """FedDQ's levels: the range of x divided by the resolution, rounded up to whole bits.
+def levels_for_resolution(x: Vector, step: float) -> float:
+    """FedDQ's number of levels: the bits that the range of the elements takes in steps of this size, rounded up.
 
     >>> levels_for_resolution(np.array([-3, 1], dtype=np.float32), 0.5)  # 8 steps: 3 bits
     6
     """
     span = float(x.max()) - float(x.min())
-    bits = math.ceil(math.log2(max(span / resolution, 2.0)))
-    step = span / (2**bits - 1)
-    return min(max(1, math.ceil(float(np.abs(x).max()) / step)), MAX_LEVELS) if step else 1
+    bits = math.ceil(math.log2(max(span / step, 2.0)))
+    each = span / (2**bits - 1)
+    return min(max(1, math.ceil(float(np.abs(x).max()) / each)), MAX_LEVELS) if each else 1
 
 
 def delay(error: float) -> float:

@@ -8,8 +8,13 @@ they left out to their next update, and need that. The coarser the levels, the m
 Balanced, all segments have one step, and so one threshold below which elements wait for a later round. With an ideal
 code no other division of the levels among the segments leaves out less at equal bytes (reverse water-filling). Each has
 a fitted step of its own.
+
+`nearest`, which it is made of, is plain rounding: nothing is random, and no error is above half a step. It is biased:
+what is below half a step would be lost in every round without error feedback. The norm is the largest magnitude. So
+something is always sent, as long as a step is less than twice that.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from dataclasses import replace
@@ -18,42 +23,83 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .base import LINF, Lengths, whole_levels
-from .levels import Levels
-from .nearest import Nearest
+from ..jit import kernel
+from ..threads import over_ranges
+from .base import LINF, Count, Lengths, Quantizer, Target, Traits, Vector, whole_levels
+from .choice import levels_within
+from .levels import Levels, level_dtype
 from .segments import Segments
+from .streams import split_key
+from .uniform import Prepared
 from .vectors import FloatVector, Stretch, float32_vector, largest
 
 _TILE = 1 << 16  # elements that are summed at a time
+
+
+class Nearest(Quantizer):
+    """Rounding to the nearest level."""
+
+    name = "nearest"
+    tags: ClassVar = {LINF: 12}
+    traits = Traits(
+        about="uniform's steps, rounded to the nearest: no random numbers (biased; with error feedback)",
+        reference="plain rounding, what int8 casts and group-wise quantizers do",
+        unbiased=False,
+        feedback=True,
+        linear=True,
+    )
+
+    def quantize(
+        self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
+    ) -> Levels:
+        """Levels -s to s of the norm; the key is checked and not used."""
+        split_key(key)
+        ready = Prepared.of(x, s, segments, stretch, norm)
+        bounds, owner = ready.segments.pieces
+        inverse, values = ready.inverse.astype(np.float32), np.empty(len(ready.x), dtype=level_dtype(s))
+
+        def work(first: int, last: int) -> None:
+            round_pieces(ready.x, bounds, owner, inverse, np.float32(s), values, first, last)
+
+        over_ranges(work, len(owner), smallest=4)
+        levels = ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
+        return replace(levels, quantizer=self.name)
 
 
 class Fitted(Nearest):
     """Nearest levels; the step is fitted to them."""
 
     name = "fitted"
-    about = "ours: rounded to the nearest, the step fitted by least squares (biased; with error feedback)"
-    reference = "this software; least squares, as in the scale of 1-bit SGD with error feedback"
-    tags: ClassVar = {LINF: 15}
-    takes_balanced = True
-    least = 0.51  # half a step is then a little below the largest magnitude, so that something is always sent
+    tags: ClassVar = {LINF: 13}
+    traits = replace(
+        Nearest.traits,
+        about="ours: rounded to the nearest, the step fitted by least squares (biased; with error feedback)",
+        reference="this software; least squares, as in the scale of 1-bit SGD with error feedback",
+        balanced=True,
+        least=0.51,  # half a step is then a little below the largest magnitude, so that something is always sent
+    )
 
     def levels_for(
         self,
-        s: float,
-        lengths: npt.NDArray[np.int64],
-        update: npt.NDArray[np.float32] | None = None,
+        target: Target,
+        segments: npt.NDArray[np.int64],
+        x: Vector | None = None,
         balanced: bool = False,
+        key: int = 0,
+        norm: str = "",
     ) -> tuple[int, Stretch]:
         """Balanced: s levels for the segment with the largest magnitude, and its step for all segments.
 
-        >>> s, stretch = QUANTIZER.levels_for(2.0, np.array([2, 1]), np.array([1, 4, 2], dtype=np.float32), True)
+        >>> s, stretch = Fitted().levels_for(Count(2.0), np.array([2, 1]), np.array([1, 4, 2], dtype=np.float32), True)
         >>> (s / stretch).tolist()  # levels of each segment
         [2.0, 1.0]
         """
-        if not balanced or update is None:
-            return super().levels_for(s, lengths, update, balanced)
-        whole, wide = whole_levels(max(s, self.least), self.most)
-        sizes = largest(update, Segments.of(lengths, len(update))).astype(np.float64)
+        if not isinstance(target, Count):
+            return levels_within(self, target, segments, x, balanced, key, norm, drawn=_drawn_error)
+        if not balanced or x is None:
+            return super().levels_for(target, segments, x, balanced)
+        whole, wide = whole_levels(max(target.s, self.traits.least), self.traits.most)
+        sizes = largest(x, Segments.of(segments, len(x))).astype(np.float64)
         return whole, wide * np.divide(sizes.max(), sizes, out=np.ones_like(sizes), where=sizes > 0)
 
     def quantize(
@@ -71,15 +117,16 @@ class Fitted(Nearest):
         scales = (s * np.divide(dots, squares, out=np.zeros_like(dots), where=squares > 0)).astype(np.float32)
         return replace(levels, scale=scales[0] if levels.segments is None else scales)
 
-    def drawn_error(self, x: npt.NDArray[np.float32], levels: Levels) -> float:
-        """1 - ||Q(x)||^2 / ||x||^2."""
-        energy = float(np.sum(np.square(x, dtype=np.float64)))
-        steps = levels.scales.astype(np.float64) / levels.s
-        _, squares = _sums(None, levels)
-        return max(1.0 - float(np.dot(steps**2, squares)) / energy, 0.0) if energy else 0.0
+
+QUANTIZERS = (Nearest(), Fitted())
 
 
-QUANTIZER = Fitted()
+def _drawn_error(x: Vector, levels: Levels) -> float:
+    """1 - ||Q(x)||^2 / ||x||^2."""
+    energy = float(np.sum(np.square(x, dtype=np.float64)))
+    steps = levels.scales.astype(np.float64) / levels.s
+    _, squares = _sums(None, levels)
+    return max(1.0 - float(np.dot(steps**2, squares)) / energy, 0.0) if energy else 0.0
 
 
 def _sums(x: npt.NDArray[np.float32] | None, levels: Levels) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -93,3 +140,14 @@ def _sums(x: npt.NDArray[np.float32] | None, levels: Levels) -> tuple[npt.NDArra
             if x is not None:
                 dots[place] += float(np.sum(k * x[start : min(start + _TILE, last)], dtype=np.float64))
     return dots, squares
+
+
+@kernel
+def round_pieces(x, bounds, owner, inverse, top, values, first, last):
+    """values = the levels of the pieces first to last."""
+    for piece in range(first, last):
+        inv = inverse[owner[piece]]
+        source, out = x[bounds[piece] : bounds[piece + 1]], values[bounds[piece] : bounds[piece + 1]]
+        for j in range(len(source)):
+            t = min(max(np.float32(source[j] * inv), -top), top)
+            out[j] = np.int32(np.rint(t))

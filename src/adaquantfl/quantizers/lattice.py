@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..jit import inline, kernel
 from ..threads import over_ranges
-from .base import L2, LINF, Lengths, Quantizer
+from .base import L2, LINF, Facts, Lengths, Quantizer, Traits, top, within_scales
 from .kernels import UNIT, WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
 from .segments import Segments
@@ -33,11 +33,14 @@ class Lattice(Quantizer):
     """Pairs of elements on a hexagonal lattice."""
 
     name = "lattice"
-    about = "pairs of elements on a hexagonal lattice, subtractive dither"
-    reference = "Shlezinger, Chen, Eldar, Poor, Cui 2020, UVeQFed"
-    tags: ClassVar = {L2: 6, LINF: 7}
-    keyed = True
-    reach = (2, 2)
+    tags: ClassVar = {L2: 4, LINF: 5}
+    traits = Traits(
+        about="pairs of elements on a hexagonal lattice, subtractive dither",
+        reference="Shlezinger, Chen, Eldar, Poor, Cui 2020, UVeQFed",
+        balanced=True,
+        keyed=True,
+        reach=(2, 2),
+    )
 
     def quantize(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
@@ -54,7 +57,7 @@ class Lattice(Quantizer):
         over_ranges(work, len(owner), smallest=4)
         whole = segments is None
         return Levels(
-            values.astype(level_dtype(self.top(s))),
+            values.astype(level_dtype(top(self.traits, s))),
             scales[0] if whole else scales,
             s,
             None if whole else parts.lengths,
@@ -63,9 +66,9 @@ class Lattice(Quantizer):
             int(key),
         )
 
-    def growth(self, s: int, numbers: npt.NDArray[np.float32] | None = None) -> float:
+    def bound(self, header: Facts) -> float:
         """A point of an odd row lies half a step further, and the dither is less than a step."""
-        return (self.top(s) + 1.5) / s
+        return within_scales(self.traits, header, (top(self.traits, header.s) + 1.5) / header.s)
 
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """step (point - z)."""
@@ -80,7 +83,7 @@ class Lattice(Quantizer):
         return out
 
 
-QUANTIZER = Lattice()
+QUANTIZERS = (Lattice(),)
 
 
 @inline

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import QuantizeError
-from .base import L2, LARGEST_FLOAT, Lengths, Quantizer
+from ..errors import ConfigError, QuantizeError, place_of
+from .base import L2, LARGEST_FLOAT, Lengths, Quantizer, norm_of, top
 from .registry import find
 from .segments import Segments
 
@@ -73,7 +73,7 @@ class Levels:
         >>> quantize(np.array([3.0, -4.0]), s=5, key=0).top
         5
         """
-        return find(self.quantizer).top(self.s, self.numbers)
+        return top(find(self.quantizer).traits, self.s, self.numbers)
 
     @property
     def bound(self) -> float:
@@ -82,7 +82,7 @@ class Levels:
         >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).bound
         5.0
         """
-        return find(self.quantizer).bound(self.s, self.scales, self.numbers, self.segments, self.dimension)
+        return find(self.quantizer).bound(self)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
         """The float32 vector that a receiver works with.
@@ -90,7 +90,12 @@ class Levels:
         >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).dequantize()
         array([ 3., -4.], dtype=float32)
         """
-        return find(self.quantizer).dequantize(self)
+        kind = find(self.quantizer)
+        floats = kind.dequantize(self)
+        if isinstance(floats, np.ndarray) and floats.dtype == np.float32 and floats.shape == (self.dimension,):
+            return floats
+        where = f"The quantizer {kind.name!r}: dequantize{place_of(kind.dequantize)} returned {_shown(floats)}"
+        raise ConfigError(f"{where}, expected float32 of shape ({self.dimension:,},).")
 
     def remainder(self, x: FloatVector) -> npt.NDArray[np.float32]:
         """What quantizing left out of x: error feedback adds it to the next vector.
@@ -168,13 +173,34 @@ def quantize(
     from .vectors import check_levels  # with it come the kernels
 
     kind = find(quantizer)
-    check_levels(s, kind.most)
-    if not kind.stretches and np.any(np.asarray(stretch) != 1.0):
+    check_levels(s, kind.traits.most)
+    if not kind.traits.stretches and np.any(np.asarray(stretch) != 1.0):
         raise QuantizeError(f"stretch={stretch!r}: {kind.name} has no steps to stretch; leave it at 1.")
-    levels = kind.quantize(x, int(s), key, segments, stretch, kind.norm(norm))
+    levels = _made(kind, kind.quantize(x, int(s), key, segments, stretch, norm_of(kind, norm)), len(x))
     if levels.bound > LARGEST_FLOAT:
         raise QuantizeError(
             f"With a scale of {levels.scales.max():g}, an element could decode to {levels.bound:g}, which is beyond "
             f"{LARGEST_FLOAT:g}. Scale the vector down first."
         )
     return levels
+
+
+def _made(kind: Quantizer, levels: Any, dimension: int) -> Levels:
+    """What `quantize` made, checked, because a quantizer may be the user's own. ConfigError has its file and line."""
+    where = f"The quantizer {kind.name!r}: quantize{place_of(kind.quantize)} returned"
+    if not isinstance(levels, Levels):
+        raise ConfigError(f"{where} {_shown(levels)}, expected aq.Levels(values, scale, s, segments, name, norm).")
+    values, scales = levels.values, levels.scale
+    if not (isinstance(values, np.ndarray) and values.dtype.kind == "i" and values.shape == (dimension,)):
+        raise ConfigError(f"{where} levels of {_shown(values)}, expected signed integers of shape ({dimension:,},).")
+    if not isinstance(scales, np.floating) and not (isinstance(scales, np.ndarray) and scales.dtype.kind == "f"):
+        raise ConfigError(f"{where} a scale of {_shown(scales)}, expected a float32, or an array of them.")
+    if isinstance(levels.s, bool) or not isinstance(levels.s, int | np.integer) or levels.quantizer != kind.name:
+        raise ConfigError(
+            f"{where} s = {levels.s!r} of {levels.quantizer!r}, expected a whole number and its own name."
+        )
+    return levels
+
+
+def _shown(value: object) -> str:
+    return f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__

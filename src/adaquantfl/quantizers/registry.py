@@ -9,9 +9,7 @@ from ..errors import FrameError, QuantizeError
 from ..open_registry import OUTSIDE_TAGS, Registry
 from .base import Quantizer
 
-BUILT_IN = (
-    "uniform", "rotated", "lattice", "eden", "centroid", "terngrad", "natural", "stc", "nearest", "fitted",
-)  # fmt: skip
+BUILT_IN = ("uniform", "rotated", "lattice", "centroid", "fitted", "rivals")  # the files of this package's
 GROUP = "adaquantfl.quantizers"  # of the entry points of other packages
 FLOAT32_TAG = 255  # values that are not quantized
 
@@ -26,7 +24,7 @@ def _facts(quantizer: object) -> tuple[str, Mapping[int, str]]:
 
 def _table() -> Registry[Quantizer]:
     def built_in() -> Iterable[Quantizer]:
-        return (import_module(f"{__package__}.{name}").QUANTIZER for name in BUILT_IN)
+        return (each for name in BUILT_IN for each in import_module(f"{__package__}.{name}").QUANTIZERS)
 
     return Registry("quantizer", GROUP, built_in, _facts, QuantizeError)
 
@@ -39,7 +37,7 @@ def find(quantizer: str | Quantizer) -> Quantizer:
 
     QuantizeError with the nearest name where there is none.
 
-    >>> find("eden").most
+    >>> find("eden").traits.most
     16
     """
     return _TABLE.find(quantizer)

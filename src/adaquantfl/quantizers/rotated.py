@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .base import L2, LINF, Lengths, Quantizer
+from .base import L2, LINF, Lengths, Quantizer, Traits
 from .levels import Levels
 from .rotation import Turned, rotate_back
 from .uniform import QUANTIZER as UNIFORM
@@ -24,11 +24,13 @@ class Rotated(Quantizer):
     """The uniform quantizer, after a random rotation."""
 
     name = "rotated"
-    about = "uniform after a random rotation"
-    reference = "Suresh, Yu, Kumar, McMahan 2017"
     tags: ClassVar = {LINF: 2, L2: 3}
-    keyed = True
-    rotates = True
+    traits = Traits(
+        about="uniform after a random rotation",
+        reference="Suresh, Yu, Kumar, McMahan 2017",
+        keyed=True,
+        rotates=True,
+    )
 
     def quantize(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
@@ -43,4 +45,4 @@ class Rotated(Quantizer):
         return rotate_back(UNIFORM.dequantize(levels), levels.offsets, levels.key or 0)
 
 
-QUANTIZER = Rotated()
+QUANTIZERS = (Rotated(),)

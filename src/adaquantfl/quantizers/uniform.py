@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..memory import empty
 from ..threads import over_ranges
 from . import kernels
-from .base import L2, LINF, Lengths, Quantizer
+from .base import L2, LINF, Lengths, Quantizer, Traits
 from .levels import Levels, level_dtype
 from .segments import Segments
 from .streams import split_key
@@ -30,11 +30,14 @@ class Uniform(Quantizer):
     """Q_s, the paper's."""
 
     name = "uniform"
-    about = "the paper's: s equal steps of the norm, rounded at random"
-    reference = "Jhunjhunwala et al. 2021, eq. 4 (Alistarh et al. 2017, QSGD)"
     tags: ClassVar = {L2: 0, LINF: 1}
-    linear = True
-    from_paper = True
+    traits = Traits(
+        about="the paper's: s equal steps of the norm, rounded at random",
+        reference="Jhunjhunwala et al. 2021, eq. 4 (Alistarh et al. 2017, QSGD)",
+        balanced=True,
+        linear=True,
+        from_paper=True,
+    )
 
     def quantize(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
@@ -45,40 +48,30 @@ class Uniform(Quantizer):
         values = ready.levels(0, ready.segments.dimension, s, low, high)
         return ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
 
-    def prepare(self, x: FloatVector, s: int, segments: Lengths | None, stretch: Stretch, norm: str) -> Prepared:
-        """The norms, and what the codecs' kernels quantize with."""
-        return Prepared.of(x, s, segments, stretch, norm)
-
-    def error_share(
-        self,
-        x: npt.NDArray[np.float32],
-        s: int,
-        key: int,
-        stretch: Stretch,
-        segments: npt.NDArray[np.int64] | None,
-        norm: str,
-    ) -> float | None:
-        """With the l2 norm: an element adds its step squared times p (1 - p).
-
-        >>> QUANTIZER.error_share(np.array([3.0, 4.0], dtype=np.float32), 5, 0, 1.0, None, "l2")
-        0.0
-        """
-        if norm != L2:
-            return None
-        total = energy = 0.0
-        parts = np.split(x, Segments.of(segments, len(x)).offsets[1:-1])
-        for part, factor in zip(parts, np.broadcast_to(stretch, len(parts)), strict=True):
-            square = float(np.dot(part.astype(np.float64), part))
-            if square > 0.0:
-                step = factor * np.sqrt(square) / s
-                p = np.abs(part) * np.float32(1 / step)
-                p -= np.floor(p)
-                total += step**2 * float(np.sum(p * (1 - p), dtype=np.float64))
-                energy += square
-        return float(total / energy) if energy else 0.0
-
 
 QUANTIZER = Uniform()
+QUANTIZERS = (QUANTIZER,)
+
+
+def expected_error(
+    x: npt.NDArray[np.float32], s: int, stretch: Stretch, segments: npt.NDArray[np.int64] | None
+) -> float:
+    """E||Q(x) - x||^2 / ||x||^2 with the l2 norm: an element adds its step squared times p (1 - p).
+
+    >>> expected_error(np.array([3.0, 4.0], dtype=np.float32), 5, 1.0, None)
+    0.0
+    """
+    total = energy = 0.0
+    parts = np.split(x, Segments.of(segments, len(x)).offsets[1:-1])
+    for part, factor in zip(parts, np.broadcast_to(stretch, len(parts)), strict=True):
+        square = float(np.dot(part.astype(np.float64), part))
+        if square > 0.0:
+            step = factor * np.sqrt(square) / s
+            p = np.abs(part) * np.float32(1 / step)
+            p -= np.floor(p)
+            total += step**2 * float(np.sum(p * (1 - p), dtype=np.float64))
+            energy += square
+    return float(total / energy) if energy else 0.0
 
 
 @dataclass(frozen=True)

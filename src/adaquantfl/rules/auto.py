@@ -75,7 +75,7 @@ class Auto(Rule):
         state = {**state, "round": state["round"] + 1}
         feedback = seen.feedback
         if feedback is None:
-            feedback = seen.quantizer is None or seen.quantizer.feedback
+            feedback = seen.quantizer is None or seen.quantizer.traits.feedback
         if not seen.averages:
             error = self.alone
         elif feedback:

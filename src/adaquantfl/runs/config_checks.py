@@ -110,7 +110,7 @@ def _check_methods(config: Config) -> None:
     if isinstance(config.scope, int) and config.scope < 1:
         raise ConfigError(f"scope = {config.scope}: a bucket has at least 1 element.")
     kind = config.kind
-    if not kind.follows_rule and config.method not in ("1bit", "fp32"):
+    if not kind.traits.follows_rule and config.method not in ("1bit", "fp32"):
         raise ConfigError(
             f"quantizer = {kind.name!r} has no levels that a rule could choose: use it with rule = '1bit'."
         )

@@ -5,16 +5,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..codecs.coding import encode
+from ..codecs.coding import compress_within
 from ..errors import ConfigError
 from ..protocol.arrays import Vector
-from ..quantizers.choice import levels_for_error
-from ..quantizers.levels import quantize
-from ..quantizers.registry import find
 from .exchange import check_group, is_number, mean
-
-QUANTIZER = find("fitted")  # nearest levels with a least-squares step: made for error feedback
-NO_KEY = 0  # it draws nothing at random
 
 
 class GradientHook:
@@ -51,15 +45,12 @@ class GradientHook:
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             if p in self._left_out:
                 vector[start:stop] += self._left_out[p]
-        segments, left_out = np.array(lengths), vector
+        left_out = vector
 
         def frame() -> bytes:
             nonlocal left_out
-            s = levels_for_error(QUANTIZER, vector, self._error, NO_KEY, segments)
-            whole, stretch = QUANTIZER.levels_for(s, segments)
-            levels = quantize(vector, whole, NO_KEY, segments, stretch, QUANTIZER)
-            left_out = levels.remainder(vector)
-            return encode(levels)
+            data, left_out = compress_within(vector, self._error, segments=lengths, balanced=False)
+            return data
 
         average, size = mean(frame, len(vector), self._group)
         self.bytes_sent += size

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..codecs.coding import encode
+from ..codecs.coding import compress_within, encode
 from ..errors import ConfigError
 from ..protocol.arrays import Vector
-from ..quantizers.choice import LEAST_LEVELS, levels_for_error
+from ..quantizers.base import Count
+from ..quantizers.choice import LEAST_LEVELS
 from ..quantizers.levels import quantize
 from ..quantizers.registry import find
 from ..theory import MAX_LEVELS
@@ -35,8 +36,7 @@ def within_noise(vector: Vector, lengths: Sequence[int], noise: float, key: int)
     >>> bool(3.0 < np.sum((y - x) ** 2) / np.sum(x**2) < 4.1)
     True
     """
-    segments = np.asarray(lengths, dtype=np.int64)
-    return _frame(vector, segments, levels_for_error(QUANTIZER, vector, noise, key, segments, balanced=True), key)
+    return compress_within(vector, noise, key, lengths, QUANTIZER, feedback=False)[0]
 
 
 def within_bits(vector: Vector, lengths: Sequence[int], bits: float, key: int) -> bytes:
@@ -75,5 +75,5 @@ def within_bits(vector: Vector, lengths: Sequence[int], bits: float, key: int) -
 
 
 def _frame(vector: Vector, segments: np.ndarray, s: float, key: int) -> bytes:
-    whole, stretch = QUANTIZER.levels_for(s, segments, vector, balanced=True)
+    whole, stretch = QUANTIZER.levels_for(Count(s), segments, vector, balanced=True)
     return encode(quantize(vector, whole, key, segments, stretch, QUANTIZER))
