@@ -106,7 +106,7 @@ def compare(
 
     Args:
         source: As in `aq.run`.
-        methods: Names separated by commas, each RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]], or a list of them.
+        methods: Names separated by commas, each `RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]`, or a list of them.
         out: The comparison's folder. By default runs/compare-SOURCE.
         seeds: Seeds 0 to seeds - 1 of each method.
         settings: Keys of docs/configuration.md for all runs, such as {"rounds": 20, "rule.s0": 4}.
