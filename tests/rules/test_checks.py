@@ -52,12 +52,15 @@ def test_levels_that_are_none_name_the_line_and_what_is_expected(levels: Any) ->
         (({"a": [np.zeros(2)]}, aq.Plan()), r"state\['a'\]\[0\] = array"),
         (({}, aq.Plan(levels=3, max_error=0.5)), "only one of levels, max_error and resolution"),
         (({}, aq.Plan(max_error=-1.0)), "as max_error -1.0; expected a number above 0"),
+        (({}, aq.Plan(levels={3: 4})), "expected levels for every client of the round; client 0 has none"),
+        (({}, aq.Plan(levels=3, survey=3)), "as survey 3; expected a tuple"),
+        (({}, aq.Plan(levels=3, quantizer="unifrom")), "as quantizer 'unifrom'; expected one of uniform, rotated"),
         (lambda: 1 / 0, r"Mine.plan raised ZeroDivisionError: division by zero \(test_checks.py, line \d+\)"),
     ],
 )
 def test_a_plan_that_is_none_is_refused_before_anything_is_sent(returned: Any, words: str) -> None:
     with pytest.raises(aq.RuleError, match=words):
-        planned(Mine(returned), {}, SEEN)
+        planned(Mine(returned), {}, SEEN, clients=[0])
 
 
 @pytest.mark.parametrize("verdict", [None, aq.Verdict.KEEP, ({}, "keep"), (set(), aq.Verdict.KEEP)])

@@ -13,7 +13,7 @@ from ..quantizers import registry as quantizers
 from ..quantizers.base import Quantizer
 from ..rules import Need, Plan, Rule, Seen, State, Survey
 from ..rules import registry as rules
-from ..rules.checks import planned
+from ..rules.checks import planned, wrong
 from .cohort import Cohort
 from .downlink import DOWNLINKS, Whole
 from .limits import REFUSE, ExamplesLimit, NormLimit
@@ -87,6 +87,8 @@ class Stages:
         averages = made.averages if averages is None else averages
         plan = first_plan(rule, uplink, averages)
         uplink.check(plan, rule.name)
+        if plan.downlink and plan.downlink not in DOWNLINKS.names():
+            raise wrong(rule.plan, plan.downlink, f"one of {', '.join(DOWNLINKS.names())}", "as downlink ")
         stages = Stages(
             rule,
             uplink,
@@ -168,7 +170,7 @@ class Stages:
             quantizer=self.uplink.quantizer,
             feedback=self.uplink.feedback,
         )
-        return planned(self.rule, rule, seen)
+        return planned(self.rule, rule, seen, clients)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as a plain tree."""

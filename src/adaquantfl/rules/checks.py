@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import AdaQuantError, RuleError, own_place
+from ..errors import AdaQuantError, RuleError, own_place, place_of
+from ..quantizers import registry as quantizers
 from ..theory import MAX_LEVELS
 from .base import Plan, Report, Rule, Seen, State, Verdict
 
@@ -32,27 +31,46 @@ def check_loss(loss: float) -> float:
     return loss
 
 
-def planned(rule: Rule, state: State, seen: Seen) -> tuple[State, Plan]:
-    """Return what `rule.plan` returns, with plain numbers; RuleError with the rule's file and line otherwise."""
+def planned(rule: Rule, state: State, seen: Seen, clients: Collection[int] = ()) -> tuple[State, Plan]:
+    """Return what `rule.plan` returns, with plain numbers; RuleError with the rule's file and line otherwise.
+
+    clients: those of the round, each of which needs levels.
+    """
     returned = _called(rule, rule.plan, state, seen)
     match returned:
         case (dict() as after, Plan() as plan):
             pass
         case _:
-            raise _wrong(rule.plan, returned, "a state and a plan: return state, aq.Plan(levels=...)")
-    numbers = {name: getattr(plan, name) for name in ("max_error", "resolution", "downlink_error", "loss_due")}
-    if isinstance(plan.levels, Mapping):
-        levels: Any = {int(client): _number(rule, "levels", s, MAX_LEVELS) for client, s in plan.levels.items()}
-    else:
-        levels = None if plan.levels is None else _number(rule, "levels", plan.levels, MAX_LEVELS)
+            raise wrong(rule.plan, returned, "a state and a plan: return state, aq.Plan(levels=...)")
+
+    def number(name: str, value: Any, most: float = math.inf, least: float = 0.0) -> Any:
+        value = value.item() if isinstance(value, np.integer | np.floating) else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least < value <= most:
+            raise wrong(rule.plan, value, f"a number above {least:g}, up to {most:g}", f"as {name} ")
+        return value
+
+    levels: Any = plan.levels
+    if isinstance(levels, Mapping):
+        levels = {client: number("levels", s, MAX_LEVELS) for client, s in levels.items()}
+        if missing := [client for client in clients if client not in levels]:
+            raise wrong(rule.plan, plan.levels, f"levels for every client of the round; client {missing[0]} has none")
+    elif levels is not None:
+        levels = number("levels", levels, MAX_LEVELS)
     if sum(one is not None for one in (levels, plan.max_error, plan.resolution)) > 1:
-        raise _wrong(rule.plan, plan, "only one of levels, max_error and resolution")
-    plain: dict[str, Any] = {}
-    for name, value in numbers.items():
-        least = -math.inf if name == "loss_due" else 0.0
-        plain[name] = None if value is None else _number(rule, name, value, math.inf, least)
-    survey = tuple(_number(rule, "survey", s, MAX_LEVELS) for s in plan.survey)
-    return _plain(rule, rule.plan, after), replace(plan, levels=levels, survey=survey, **plain)
+        raise wrong(rule.plan, plan, "only one of levels, max_error and resolution")
+    for name, kind in (("quantizer", str), ("downlink", str), ("balanced", bool), ("survey", tuple)):
+        if not isinstance(value := getattr(plan, name), kind):
+            raise wrong(rule.plan, value, f"a {kind.__name__}", f"as {name} ")
+    if plan.quantizer and plan.quantizer not in quantizers.names():
+        raise wrong(rule.plan, plan.quantizer, f"one of {', '.join(quantizers.names())}", "as quantizer ")
+    numbers: dict[str, Any] = {
+        name: None if (value := getattr(plan, name)) is None else number(name, value)
+        for name in ("max_error", "resolution", "downlink_error")
+    }
+    survey = tuple(number("survey", s, MAX_LEVELS) for s in plan.survey)
+    due = number("loss_due", plan.loss_due, least=-math.inf)
+    plain = replace(plan, levels=levels, survey=survey, loss_due=due, **numbers)
+    return _plain(rule.plan, after), plain
 
 
 def judged(rule: Rule, state: State, report: Report) -> tuple[State, Verdict]:
@@ -60,8 +78,15 @@ def judged(rule: Rule, state: State, report: Report) -> tuple[State, Verdict]:
     returned = _called(rule, rule.judge, state, report)
     match returned:
         case (dict() as after, Verdict() as verdict):
-            return _plain(rule, rule.judge, after), verdict
-    raise _wrong(rule.judge, returned, "a state and a verdict: return state, aq.Verdict.KEEP")
+            return _plain(rule.judge, after), verdict
+    raise wrong(rule.judge, returned, "a state and a verdict: return state, aq.Verdict.KEEP")
+
+
+def wrong(method: Callable[..., Any], returned: Any, expected: str, what: str = "") -> RuleError:
+    """Return the error for something that a method of a rule must not return."""
+    shown = repr(returned)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return RuleError(f"{method.__qualname__}{place_of(method)} returned {what}{shown}; expected {expected}.")
 
 
 def _called(rule: Rule, method: Callable[..., Any], *arguments: Any) -> Any:
@@ -70,22 +95,12 @@ def _called(rule: Rule, method: Callable[..., Any], *arguments: Any) -> Any:
     except AdaQuantError:
         raise
     except Exception as error:
-        where = own_place(error) or f" ({_place(method)})"
+        where = own_place(error) or place_of(method)
         name = f"{type(rule).__name__}.{method.__name__}"
         raise RuleError(f"{name} raised {type(error).__name__}: {error}{where}.") from error
 
 
-def _number(rule: Rule, name: str, value: Any, most: float, least: float = 0.0) -> float:
-    if isinstance(value, np.integer | np.floating):
-        value = value.item()
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and least < value <= most):
-        allowed = f"a number above {least:g}, up to {most:g}"
-        raise _wrong(rule.plan, value, allowed, f"as {name} ")
-    return value  # type: ignore[no-any-return]
-
-
-def _plain(rule: Rule, method: Callable[..., Any], state: State) -> State:
+def _plain(method: Callable[..., Any], state: State) -> State:
     """The state, if it can be written down and read back."""
 
     def walk(value: Any, at: str) -> Any:
@@ -98,23 +113,8 @@ def _plain(rule: Rule, method: Callable[..., Any], state: State) -> State:
                 return [walk(one, f"{at}[{place}]") for place, one in enumerate(value)]
             case dict() if all(isinstance(key, str) for key in value):
                 return {key: walk(one, f"{at}[{key!r}]") for key, one in value.items()}
-        raise _wrong(
-            method, value, "a state of numbers, text, lists, and dictionaries with text keys, which can be saved",
-            f"{at} = ",
-        )  # fmt: skip
+        raise wrong(
+            method, value, "numbers, text, lists, or dictionaries with text keys, which can be saved", f"{at} = "
+        )
 
     return {key: walk(value, f"state[{key!r}]") for key, value in state.items()}
-
-
-def _wrong(method: Callable[..., Any], returned: Any, expected: str, what: str = "") -> RuleError:
-    shown = repr(returned)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return RuleError(f"{method.__qualname__} ({_place(method)}) returned {what}{shown}; expected {expected}.")
-
-
-def _place(method: Callable[..., Any]) -> str:
-    """The file and the line in which a method is defined."""
-    try:
-        return f"{Path(inspect.getsourcefile(method) or '?').name}, line {inspect.getsourcelines(method)[1]}"
-    except (OSError, TypeError):  # defined in a console
-        return f"{method.__module__}"
