@@ -191,9 +191,8 @@ def test_a_terminal_sees_live_progress_and_a_pipe_does_not(tmp_path: Path, capfd
     except OSError:  # the other end closed
         pass
     assert process.wait() == 0
-    for word in (b"round 4/4", b"loss", b"sent", b"round 4/4"):
+    for word in (b"round 4/4", b"loss", b"sent"):
         assert word in seen
-    assert any(0x2801 <= ord(letter) <= 0x28FF for letter in seen.decode())  # the curve, in Braille dots
 
 
 def test_import_is_light() -> None:

@@ -108,43 +108,12 @@ def test_arrow_keys_read_exact_values(tab: Tab, page: Path) -> None:
     assert tab.do("document.querySelector('#plot-loss .tip').hidden")
 
 
-def test_the_pointer_reads_the_nearest_point(tab: Tab) -> None:
-    tab.do("document.querySelector('#plot-accuracy').scrollIntoView()")
-    place = tab.do(
-        "(() => { const box = document.querySelector('#plot-accuracy .method:nth-of-type(2) .marker')"
-        ".getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] })()"
-    )
-    tab.move(*place)
-    tip = tab.do(TIP.format("accuracy"))
-    assert tip.startswith("2-bit")
-    assert "%" in tip
-    tab.move(1, 1)
-    assert tab.do("document.querySelector('#plot-accuracy .tip').hidden")
-
-
 def box_of(tab: Tab, what: str) -> tuple[float, float, float, float]:
     """Where an element is in the window: left, top, width, height."""
     tab.do(f"document.querySelector('{what}').scrollIntoView({{block: 'center'}})")
     script = f"(() => {{ const box = document.querySelector('{what}').getBoundingClientRect();"
     left, top, width, height = tab.do(script + " return [box.x, box.y, box.width, box.height] })()")
     return left, top, width, height
-
-
-def test_a_point_shows_what_every_method_had_reached_by_then(tab: Tab, page: Path) -> None:
-    tab.do("document.querySelector('#plot-loss .canvas').focus()")
-    tab.press("ArrowDown", "Home", *["ArrowRight"] * 9)
-    rows = "[...document.querySelectorAll('#plot-loss .tip tbody tr')]"
-    texts = tab.do(f"{rows}.map(row => [...row.children].map(cell => cell.textContent))")
-    found = {label: (value, at) for label, value, at in texts}
-    assert set(found) == {"AdaQuantFL", "2-bit", "4-bit", "8-bit", "float32"}
-    runs = {method: [run for run in find_runs([page.parent]) if run.method == method] for method in ("2bit", "8bit")}
-    sent = runs["2bit"][0].history[19]["wire_bytes_up"]  # every other round is evaluated; the logarithm has no round 0
-    assert found["2-bit"][1] == "round 20"
-    measured = [line for line in runs["8bit"][0].history if line.get("loss") is not None]
-    last = [line for line in measured if line["wire_bytes_up"] <= sent][-1]
-    loss = np.mean([run.history[last["round"] - 1]["loss"] for run in runs["8bit"]])
-    assert found["8-bit"] == (f"{float(f'{loss:.4g}'):,}", f"round {last['round']}")
-    assert found["float32"] in (("—", "not yet"), ("2.3", "round 0"))
 
 
 def test_dragging_zooms_and_a_double_click_shows_everything(tab: Tab) -> None:
@@ -168,21 +137,6 @@ def test_dragging_zooms_and_a_double_click_shows_everything(tab: Tab) -> None:
     tab.do("document.querySelector('#plot-loss .reset').click()")
     assert tab.do(LINES.format("loss")) == before
     assert tab.complaints == []
-
-
-def test_the_keyboard_zooms_around_the_point_that_is_read(tab: Tab) -> None:
-    before = tab.do(LINES.format("loss"))
-    tab.do("document.querySelector('#plot-loss .canvas').focus()")
-    tab.press("Home", "ArrowRight", "ArrowRight", "+", "+")
-    assert tab.do(LINES.format("loss")) != before
-    inside = "((at, area) => at[0] >= area.left && at[0] <= area.right)(plots[0].cursorPlace(), plots[0].area())"
-    assert tab.do(inside)
-    tab.press("End")  # outside of what is shown: the view follows
-    assert tab.do(inside)
-    tab.press("-", "-", "-")
-    assert tab.do("plots[0].zoom.ranges") is None
-    tab.press("+", "0")
-    assert tab.do(LINES.format("loss")) == before
 
 
 def test_a_plot_is_saved_as_a_picture_and_as_numbers(tab: Tab, page: Path, tmp_path: Path) -> None:
@@ -211,13 +165,6 @@ def test_the_legend_hides_and_shows_a_method(tab: Tab) -> None:
     tab.press(" ")
     assert tab.do("document.activeElement.getAttribute('aria-pressed')") == "true"
     assert len(tab.do(LINES.format("loss"))) == 5
-
-
-def test_each_plot_has_its_values_as_a_table(tab: Tab) -> None:
-    tab.do("document.querySelector('#plot-levels summary').click()")
-    rows = "document.querySelectorAll('#plot-levels tbody tr').length"
-    tab.until(f"{rows} > 0")
-    assert tab.do(rows) == 4 * 60
 
 
 def test_everything_that_can_be_used_has_a_name(tab: Tab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,3 +63,24 @@ def test_different_tasks_are_not_compared_in_one_table(make_run: MakeRun, capsys
     assert str(other) in errors
     assert not (one.parent / "report.html").exists()
     assert main(["report", str(one)]) == 0
+
+
+def test_one_label_for_one_method_so_that_tables_join(make_run: MakeRun, tmp_path: Path) -> None:
+    made = [
+        make_run("a", losses=LOSSES),
+        make_run("b", losses=LOSSES, **{"rule.rounding": "nearest"}),
+        make_run("c", "2bit", losses=LOSSES),
+        make_run("d", "2bit", losses=LOSSES, quantizer="eden"),
+    ]
+    write_all(made, tmp_path / "out")
+    tables = {}
+    for name in ("history.csv", "table.csv"):
+        with (tmp_path / "out" / name).open() as file:
+            tables[name] = list(csv.DictReader(file))
+    labels = {"AdaQuantFL", "AdaQuantFL (nearest)", "2-bit", "2-bit + eden"}
+    assert {row["method"] for row in tables["history.csv"]} == labels
+    assert {row["method"] for row in tables["table.csv"] if row["measure"] == "wire_bytes_up"} == labels
+    # The paper's formula does not describe EDEN.
+    assert {row["method"] for row in tables["table.csv"] if row["measure"] == "paper_bits"} == labels - {"2-bit + eden"}
+    assert {row["paper_bits"] for row in tables["history.csv"] if row["method"] == "2-bit + eden"} == {""}
+    assert tables["table.csv"][0]["measure"] == "wire_bytes_up"

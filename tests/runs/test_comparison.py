@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,27 +41,6 @@ def test_progress_counts_runs_and_time(tmp_path: Path, capsys: pytest.CaptureFix
     )
     assert lines[-1] == "3 of 3 runs done"
     assert max(map(len, lines)) <= 60
-
-
-def test_a_terminal_of_60_columns_is_enough(tmp_path: Path) -> None:
-    command = ["compare", "demo", *small_runs.options(small_runs.TINY), "--methods", "1bit,2bit", "--out", "c"]
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "adaquantfl", *command],
-        stdout=theirs, stderr=theirs, cwd=tmp_path, env={**os.environ, "TERM": "xterm", "COLUMNS": "60"},
-    )  # fmt: skip
-    os.close(theirs)
-    seen = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            seen += chunk
-    except OSError:  # the other end closed
-        pass
-    assert process.wait() == 0, seen
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
-    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
-    assert max(map(len, lines)) <= 60, [line for line in lines if len(line) > 60]
-    assert "2bit seed 0: finished" in text
 
 
 @pytest.mark.slow  # two workers, which load PyTorch

@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
 from adaquantfl.engines.base import Engine
 from adaquantfl.engines.local import LocalEngine
-from adaquantfl.quantizers.levels import Levels
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
@@ -115,17 +113,6 @@ def stc(small: Config) -> Config:
     return replace(small, quantizer={"name": "stc", "sparsity": 50}, rule="1bit", rounds=4)
 
 
-def test_an_adaptive_rule_drives_plain_rounding_and_feedback_does_what_it_alone_does_not(
-    small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = {"name": "adaquant", "s0": 1, "rounding": "nearest", "interval": 4.0}
-    coarse = replace(small, quantizer="nearest", rule=rule, rounds=25)
-    kept = runner.run(coarse, tmp_path / "kept")
-    monkeypatch.setattr(Levels, "remainder", lambda levels, x: np.zeros_like(x))
-    lost = runner.run(coarse, tmp_path / "lost")
-    assert kept["final_loss"] < 0.9 * lost["final_loss"]
-
-
 def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of_a_round(
     stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,11 +143,6 @@ def test_a_run_whose_remainders_are_gone_is_resumed_and_says_so(
     assert runner.resume(tmp_path / "run", {"rounds": 4})["rounds"] == 4
     assert "error feedback" in caplog.text
     assert "all of them" in caplog.text
-
-
-def test_float32_leaves_nothing_out_and_is_resumed_with_any_quantizer(stc: Config, tmp_path: Path) -> None:
-    runner.run(replace(stc, rule="fp32", rounds=2), tmp_path / "run")
-    assert runner.resume(tmp_path / "run", {"rounds": 3})["rounds"] == 3
 
 
 def test_an_engine_without_its_clients_state_does_not_go_on_with_such_a_run(stc: Config, tmp_path: Path) -> None:
@@ -205,17 +187,6 @@ def test_a_run_cannot_be_made_shorter(finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="longer, not shorter"):
         runner.resume(finished, {"rounds": 5})
     assert load_config(finished / "config.toml").rounds == 6
-
-
-def test_a_run_that_goes_on_has_no_summary_until_its_end(small: Config, finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        runner.resume(finished, {"rounds": 30}, interrupt_after(8))
-    assert not (finished / "summary.json").exists()
-    # The budget may end on a round that was not evaluated: the summary is of that round all the same.
-    shorter = runner.resume(finished, {"rounds": 8})
-    clean = runner.run(replace(small, rounds=8), tmp_path / "clean")
-    for key in ("model_sha256", "final_loss", "final_accuracy", "rounds"):
-        assert shorter[key] == clean[key]
 
 
 def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,20 +86,6 @@ def test_the_rule_looks_more_often_but_levels_count_where_every_method_looks(sma
     assert played.states[1].rule_loss == played.lines[0]["rule_loss"]
     assert played.states[-1].targets["100"]["round"] == 3
     assert [loop.finished(state, config) for state in played.states] == [False, False, False, True, True, True]
-
-
-def test_the_run_ends_at_the_target_or_at_its_rounds(small: Config) -> None:
-    state = replace(Played(small, 1).states[-1], latest_round=1)
-
-    def ends(loss: float, **changes: Any) -> bool:
-        latest = replace(state.latest, loss=loss)
-        return loop.finished(replace(state, latest=latest), replace(small, **changes))
-
-    assert not ends(0.5, target_loss=0.4)
-    assert ends(0.5, target_loss=0.5)
-    assert not ends(0.5, target_loss=0.0)
-    assert ends(0.5, rounds=1)
-    assert not ends(math.nan, target_loss=9.0)
 
 
 # A round that does not end.
@@ -190,7 +175,3 @@ def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(sma
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(aq.ConfigError, match=words):
         partial(**changes)
-
-
-def test_a_sample_of_all_clients_can_measure_the_full_loss() -> None:
-    assert partial(clients_per_round=5, loss="full").loss == "full"

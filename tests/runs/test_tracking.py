@@ -43,18 +43,6 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
     return known
 
 
-def test_a_file_begins_with_its_version_and_keeps_names_steps_and_values(tmp_path: Path) -> None:
-    file = TensorBoard(CONFIG, tmp_path, first_step=3)
-    file.add(3, {"loss/train": 0.5, "traffic/paper_bits": 1.25e12})
-    file.add(300, {"loss/train": 1e300})  # beyond 32 bits
-    file.close()
-    (path,) = (tmp_path / tracking.FOLDER).iterdir()
-    assert "tfevents" in path.name
-    assert events(path)[0].file_version == "brain.Event:2"
-    expected = {("loss/train", 3): 0.5, ("traffic/paper_bits", 3): 1.25e12, ("loss/train", 300): float("inf")}
-    assert scalars(tmp_path / tracking.FOLDER) == pytest.approx(expected)
-
-
 def test_tensorboard_reads_the_file(tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for first in (1, 3):  # stopped after round 4, goes on from round 3
@@ -86,12 +74,6 @@ def test_a_tracked_run_is_the_same_run_and_goes_on_after_a_stop(tmp_path: Path) 
     assert sorted(step for name, step in found if name == "quantization/s") == [1, 2, 3, 4]
     assert found["loss/train", 4] == pytest.approx(summary["final_loss"])
     assert found["traffic/up_bytes", 4] == summary["wire_bytes_up"]
-
-
-def test_a_run_can_be_resumed_with_a_tracker(tmp_path: Path) -> None:
-    runner.run(load_config("demo", {**SMALL, "rounds": 2}), tmp_path / "run")
-    runner.resume(tmp_path / "run", {"rounds": 3, "tracking": "tensorboard"})
-    assert ("loss/round", 3) in scalars(tmp_path / "run" / tracking.FOLDER)
 
 
 def test_a_tracker_that_fails_does_not_stop_the_run(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -198,11 +195,6 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
 }
 
 
-def test_the_task_that_faults_are_put_into_is_good(tmp_path: Path) -> None:
-    task = Task.of(config_for(written(tmp_path, GOOD)))
-    assert task.test is None
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_in_the_file_gets_a_sentence(name: str, tmp_path: Path) -> None:
     old, new, words = FAULTS[name]
@@ -274,19 +266,3 @@ def test_pairs_data_sets_and_lists_are_the_same_examples() -> None:
         assert taken[0].tolist() == [[6, 7], [2, 3]]
         assert (taken[0].dtype, taken[1].dtype) == (torch.int64, torch.float32)
     assert both.batch(np.array([9, 1, 3, 7]))[0][:, 0].tolist() == [6, 2, 6, 2]
-
-
-def test_importing_the_protocol_does_not_import_torch() -> None:
-    code = "import sys; from adaquantfl import OwnTask; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert re.fullmatch(r"False\s*", done.stdout)
-
-
-def test_late_goes_with_auto_and_other_methods_send_the_whole_model(tmp_path: Path) -> None:
-    path = written(tmp_path, GOOD)
-    usual = config_for(path)
-    assert (usual.method, usual.quantizer, usual.downlink) == ("auto", "fitted", "late")
-    for method in ("adaquant", "4bit", "fp32"):  # float32 is plain FedAvg, and the paper's rule is the paper's
-        other = config_for(path, rule=method)
-        assert (other.quantizer, other.downlink) == ("uniform", "model")
-    assert config_for(path, rule="fp32", downlink="late").downlink == "late"
