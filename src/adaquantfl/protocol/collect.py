@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from .messages import Order, Reply, signed
 from .stages import Stages
 from .survey import ClientSurvey
 from .updates import Update, Updates
+
+_BY_CLIENT = ("missing", "norms", "order_bytes", "parcel_bytes")  # what is noted of each client
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,22 @@ class OpenRound:
     norms: dict[int, float] = field(default_factory=dict)
     refused_bytes: int = 0
     diverged: int = 0
+
+    def tree(self) -> dict[str, Any]:
+        """What was heard and counted so far, as a plain tree."""
+        return {
+            "replies": {str(client): one.data for client, one in self.heard.items()},
+            **{name: {str(client): value for client, value in getattr(self, name).items()} for name in _BY_CLIENT},
+            "refused_bytes": self.refused_bytes,
+            "diverged": self.diverged,
+        }
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Take over what `tree` counted, once the replies were received again."""
+        for name in _BY_CLIENT:
+            now = getattr(self, name) if name == "norms" else {}  # there may have been no limit before
+            setattr(self, name, {**now, **{int(client): value for client, value in tree[name].items()}})
+        self.refused_bytes, self.diverged = tree["refused_bytes"], tree["diverged"]
 
     @property
     def candidates(self) -> tuple[float, ...]:

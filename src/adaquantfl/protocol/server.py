@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any
@@ -29,11 +29,11 @@ from .collect import OpenRound
 from .downlink import Held, Log, Whole, digest_of
 from .limits import REFUSE
 from .messages import Order
+from .orders import Orders, Parcels
 from .stages import Price, Stages
 from .state import ServerState, Trajectory
 from .step import ServerStep
 
-_BY_CLIENT = ("missing", "norms", "order_bytes", "parcel_bytes")  # parts of an open round, in its state
 _EVALUATION = Order(round=0, s=None, eta=0.0, key=0, evaluate=True)
 
 
@@ -49,23 +49,6 @@ class Round:
     def weights(self) -> Weights:
         """The new model, in the form in which the server was given it."""
         return self.layout.join(self.model)
-
-
-class Orders(Mapping[int, bytes]):
-    """A round's orders by client. Each is put together when it is asked for, from one copy of the model's bytes."""
-
-    def __init__(self, parts: Mapping[int, tuple[Order, bytes]]) -> None:
-        self._parts = parts
-
-    def __getitem__(self, client: int) -> bytes:
-        order, parcel = self._parts[client]
-        return replace(order, parcel=parcel).pack()
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
 
 
 class Server:
@@ -157,7 +140,7 @@ class Server:
         self._round: OpenRound | None = None
         self._secrets = dict(secrets or {})
         self._asked: dict[str, Any] = {}
-        self._parcels: dict[tuple[int, int | None], bytes] = {}
+        self._parcels = Parcels()
 
     @property
     def weights(self) -> Weights:
@@ -247,13 +230,13 @@ class Server:
         elif holds:
             held = self._state.log.round_of(holds)
         if evaluate:
-            order, parcel = self._with_model(_EVALUATION, held)
+            order, parcel = self._parcels.add(_EVALUATION, self._state, held)
         elif client not in self._opened().orders:
             raise EngineError(f"Client {client} was not asked in this round.")
         elif held is None and known is not None:
             order, parcel = self._parts(client, None)
         else:
-            order, parcel = self._with_model(self._opened().orders[client], held)
+            order, parcel = self._parcels.add(self._opened().orders[client], self._state, held)
         return replace(order, parcel=parcel).pack()
 
     def whole_order(self, client: int) -> bytes:
@@ -371,13 +354,7 @@ class Server:
         base: ServerState = self._state if opened is None else asked["before"]
         tree = {"settings": self.stages.describe(), "signed": sorted(self._secrets), **base.tree()}
         if opened is not None:
-            tree["open"] = {
-                **{name: asked[name] for name in ("clients", "eta", "loss")},
-                "replies": {str(client): one.data for client, one in opened.heard.items()},
-                **{name: _with_text_keys(getattr(opened, name)) for name in _BY_CLIENT},
-                "refused_bytes": opened.refused_bytes,
-                "diverged": opened.diverged,
-            }
+            tree["open"] = {**{name: asked[name] for name in ("clients", "eta", "loss")}, **opened.tree()}
         return tree
 
     @staticmethod
@@ -400,17 +377,13 @@ class Server:
             )
         try:
             server.stages = stages or Stages.of_description(tree["settings"], objects)
-            server._state, server._round, server._asked, server._parcels = ServerState.of(tree), None, {}, {}
+            server._state, server._round, server._asked = ServerState.of(tree), None, {}
+            server._parcels = Parcels()
             if opened := tree.get("open"):
                 server.open(opened["clients"], opened["eta"], opened["loss"])
                 for client, reply in opened["replies"].items():
                     server.receive(int(client), reply)
-                round = server._opened()
-                norms = round.norms  # where there was no limit before
-                for name in _BY_CLIENT:
-                    setattr(round, name, {int(client): value for client, value in opened[name].items()})
-                round.norms = {**norms, **round.norms}
-                round.refused_bytes, round.diverged = opened["refused_bytes"], opened["diverged"]
+                server._opened().restore(opened)
         except (KeyError, TypeError, AttributeError, Refused) as error:
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
         return server
@@ -429,26 +402,11 @@ class Server:
     def _parts(self, client: int, held: int | None) -> tuple[Order, bytes]:
         """A client's order and the parcel that goes with it, counted."""
         opened = self._opened()
-        order, parcel = self._with_model(opened.orders[client], held)
+        order, parcel = self._parcels.add(opened.orders[client], self._state, held)
         size = len(order.head(len(parcel))) + len(parcel)
         opened.order_bytes[client] = opened.order_bytes.get(client, 0) + size
         opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + len(parcel)
         return order, parcel
-
-    def _with_model(self, order: Order, held: int | None) -> tuple[Order, bytes]:
-        state = self._state
-        layout = state.layout.to_json() if held is None else ""
-        return replace(order, layout=layout), self._parcel(held)
-
-    def _parcel(self, held: int | None) -> bytes:
-        """What leads to the present model; made once for all who hold the same one."""
-        log = self._state.log
-        key = log.round, held
-        if key not in (made := self._parcels):
-            if made and next(iter(made))[0] != log.round:
-                made.clear()
-            made[key] = log.parcel(key[1], self.model)
-        return made[key]
 
 
 def _numbers(clients: Sequence[int]) -> list[int]:
@@ -466,7 +424,3 @@ def _finite(layout: Layout, model: Model) -> Model:
     if not layout.is_finite(model):
         raise ConfigError("The weights have a value that is NaN, or beyond float32.")
     return model
-
-
-def _with_text_keys(values: Mapping[int, Any]) -> dict[str, Any]:
-    return {str(client): value for client, value in values.items()}
