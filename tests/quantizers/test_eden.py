@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.quantizers import gaussian
 from adaquantfl.quantizers.base import Count, whole_levels
-from adaquantfl.quantizers.gaussian import cell_mean, lloyd_max, step_means
+from adaquantfl.quantizers.gaussian import cell_means, lloyd_max, step_means
 from adaquantfl.quantizers.registry import find
 
 VECTORS = {
@@ -26,6 +27,22 @@ PUBLISHED = {1: 0.570, 2: 0.133, 4: 0.0357, 8: 0.0096}  # EDEN at 1 to 4 bits
 def error(x: np.ndarray, s: int, name: str, stretch: float = 1.0, key: int = 1) -> float:
     y = aq.quantize(x, s, key, None, stretch, name).dequantize().astype(np.float64)
     return float(np.sum((y - x) ** 2) / np.sum(x.astype(np.float64) ** 2))
+
+
+def cell_mean(a: float, b: float) -> float:
+    return float(cell_means(np.array([a]), np.array([b]))[0])
+
+
+def test_our_own_functions_are_those_of_the_c_library_but_for_the_last_digits() -> None:
+    z = np.linspace(1e-3, 25.0, 5001)
+    for ours, theirs, rel in (
+        (gaussian.exp(-z), [math.exp(-one) for one in z], 4e-16),
+        (gaussian.log(z), [math.log(one) for one in z], 1e-14),
+        (gaussian.upper_tail(z), [math.erfc(one / math.sqrt(2)) / 2 for one in z], 2e-13),
+        (gaussian.inverse_tail(gaussian.upper_tail(z[z < 12])), z[z < 12], 1e-12),
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=rel, atol=1e-17)
+    assert gaussian.exp(np.array([0.0, -800.0, -np.inf])).tolist() == [1.0, 0.0, 0.0]
 
 
 def test_the_mean_of_a_cell_is_that_of_its_integral() -> None:

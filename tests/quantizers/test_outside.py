@@ -150,7 +150,7 @@ def test_a_registered_name_is_one_that_configurations_and_methods_take(
         Config(quantizer="sign", rule="1bit")
     assert register(sign) is register(sign) is find("sign") is find(sign)
     assert names()[-1] == "sign"
-    assert Config(quantizer="sign", rule="1bit").feedback
+    assert Config(quantizer="sign", rule="1bit").quantizer["name"] == "sign"
     with pytest.raises(aq.ConfigError, match="1bit"):
         Config(quantizer="sign")
     assert main(["methods"]) == 0

@@ -157,7 +157,7 @@ def plan(census: Census, dimension: int) -> Plan:
 
     >>> counts = np.array([10_000, 80_000, 10_000])  # 0.92 bits of entropy an element
     >>> round(plan(Census(counts), dimension=100_000).size)
-    11612
+    11586
     """
     counts, s = census.counts, len(census.counts) // 2
     limit = _SLACK * entropy_bytes(counts) + _FEW_BYTES

@@ -17,7 +17,6 @@ since a scale cannot mend a block of zeros.
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +41,7 @@ from .base import (
     within_scales,
 )
 from .choice import levels_within
-from .gaussian import step_error, step_means
+from .gaussian import exp, inverse_tail, step_errors, step_means, upper_tail
 from .levels import Levels, level_dtype
 from .rotation import LARGEST_BLOCK, Turned, rotate_back
 from .segments import Segments
@@ -52,7 +51,7 @@ STRETCH = Number("stretch", least=1.0, most=2.0**20)
 CLIP = 16.0  # rms: where rotated coordinates are cut off
 _COARSEST = 16.0  # rms: beyond the largest of 2^20 Gaussian elements
 _COARSE = 5.0  # rms: from here on at most one element in 80 is sent, and scales cost more than a slower rotation
-_GAUSSIAN = NormalDist()
+_PEAK = 1 / math.sqrt(2 * math.pi)  # of the density
 
 
 class Centroid(Quantizer):
@@ -95,7 +94,7 @@ class Centroid(Quantizer):
             )
         lengths = segments if balanced else segments.max(keepdims=True)
         levels = balanced_levels(target.s, np.sqrt(2 / np.pi * lengths))
-        steps = np.array([_same_share(math.sqrt(n) / each) for n, each in zip(lengths, levels, strict=True)])
+        steps = _same_share(np.sqrt(lengths) / levels)
         whole = min(max(1, math.ceil(1 / steps.min())), self.traits.most)
         stretch = np.maximum(whole * steps, 1.0)
         return whole, stretch if balanced else float(stretch[0])
@@ -161,14 +160,14 @@ def _expected_error(s: int, stretch: Stretch, energies: npt.NDArray[np.float64])
     >>> round(_expected_error(1, 1.0, np.ones(1)), 3)  # steps of one rms
     0.08...
     """
-    steps = np.broadcast_to(np.asarray(stretch, dtype=np.float64) / s, len(energies)).tolist()
-    return float(np.dot(energies, [step_error(step) for step in steps]) / energies.sum())
+    errors = step_errors(np.atleast_1d(np.asarray(stretch, dtype=np.float64) / s))
+    return float((energies * errors).sum() / energies.sum())
 
 
-def _same_share(step: float) -> float:
-    """The step with which rounding to the nearest leaves as few zeros as rounding at random does with this one."""
-    share = 2 * _GAUSSIAN.cdf(-step) + 2 / step * (_GAUSSIAN.pdf(0) - _GAUSSIAN.pdf(step))
-    return min(-2 * _GAUSSIAN.inv_cdf(share / 2), _COARSEST)
+def _same_share(steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The steps with which rounding to the nearest leaves as few zeros as rounding at random does with these."""
+    shares = 2 * upper_tail(steps) + 2 / steps * _PEAK * (1 - exp(-steps * steps / 2))
+    return np.minimum(2 * inverse_tail(shares / 2), _COARSEST)
 
 
 def _step(numbers: npt.NDArray[np.float32], s: int) -> float:
