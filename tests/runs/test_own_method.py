@@ -89,7 +89,7 @@ def test_a_run_with_both_is_resumed_to_the_same_model_and_holds_to_its_files(wri
 
 @pytest.mark.slow  # two workers, which load PyTorch
 def test_worker_processes_know_them(write: Write, tmp_path: Path) -> None:
-    write("feedback = True", "feedback = False")  # with error feedback there is one worker
+    write("feedback=True", "feedback=False")  # with error feedback there is one worker
     alone, two = (
         loop.run(load_config("demo", settings(rounds=2, workers=workers)), tmp_path / str(workers))
         for workers in (1, 2)
