@@ -99,7 +99,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "sampling by size": {**TEN, "sampling": "size", "partition": "dirichlet(0.5)"},
     "codec fixed": {"codec": "fixed"},
     "bf16": {"precision": "bf16", "rounds": 2},
-    "norm limit": {"max_update_norm": 0.45, "min_clients": 1, "rule": "4bit"},
+    "norm limit": {"max_update_norm": 1.046, "min_clients": 1, "rule": "4bit"},
     "norm limit of the median": {"max_update_norm": "1.02x", "min_clients": 1, "downlink": "exact"},
     "clip": {"max_update_norm": "1x", "norm_action": "clip", "downlink": "exact"},
     "median": {"step": "median", "rule": "8bit", "downlink": "exact"},
