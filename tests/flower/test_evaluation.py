@@ -11,7 +11,8 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, Result, Strategy
 
 import adaquantfl as aq
 from adaquantfl.flower import quantize_mod
-from adaquantfl.flower.records import KEY, size_of
+from adaquantfl.flower.records import KEY
+from adaquantfl.flower.traffic import bytes_of
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.paper_strategy import paper_strategy
 
@@ -57,11 +58,11 @@ class Weighing(FakeGrid):
     def send_and_receive(self, messages: Any, **options: Any) -> Any:
         messages = list(messages)
         replies = list(super().send_and_receive(messages, **options))
-        up = {r.metadata.src_node_id: size_of(r.content) if r.has_content() else 0 for r in replies}
+        up = {r.metadata.src_node_id: bytes_of([r]) for r in replies}
         for message in messages:
             node = message.metadata.dst_node_id
             kind = str(message.metadata.message_type)
-            self.weights.append((kind, node, size_of(message.content), up.get(node, 0)))
+            self.weights.append((kind, node, bytes_of([message]), up.get(node, 0)))
         return replies
 
     def total(self, kind: str, start: int = 0, up: bool = False) -> int:
@@ -106,9 +107,18 @@ def test_an_evaluated_model_makes_the_next_train_message_small() -> None:
     run(paper_strategy(FedAvg(), rule=COARSE, scope="whole", downlink="exact"), grid, 3)
     late = grid.weights[16:]  # the third round
     assert {row[0] for row in late} == {"train", "evaluate"}
-    assert grid.total("train", 16) < 0.15 * whole
+    assert grid.total("train", 16) < 0.3 * whole
     assert grid.total("evaluate", 16) < 0.6 * whole
-    assert grid.total("evaluate", 16, up=True) < 4 * 200
+    assert grid.total("evaluate", 16, up=True) < 4 * 700
+
+
+def test_who_answered_a_quantized_train_message_evaluates_from_the_model_that_it_holds() -> None:
+    """Defect 14: the first evaluate message had the whole model."""
+    grid = Weighing([Evaluating(n) for n in range(4)])
+    run(paper_strategy(FedAvg(), rule=COARSE, scope="whole", downlink="exact"), grid, 2)
+    first, second = grid.total("evaluate"), grid.total("evaluate", 8)
+    assert first - second < 1.5 * second
+    assert first < 0.6 * grid.total("train"), "the first round sends the whole model to train from"
 
 
 def test_a_client_that_forgot_its_state_evaluates_all_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def test_a_model_that_another_mod_changed_is_trained_without_the_order() -> None
     this = Round({"w": np.ones(3, "f4")})
     this.message.content["arrays"] = record({"w": np.ones(3, "f4") + 1})
     reply = this.reply_of(plus(1))
-    assert "this client has the model of round 0" in str(reply.content.config_records[KEY][NOTE])
+    assert "has another digest here than at the server" in str(reply.content.config_records[KEY][NOTE])
     np.testing.assert_array_equal(this.opened(reply)["w"], np.full(3, 3, "f4"))
 
 
@@ -230,3 +231,15 @@ def test_nothing_is_kept_in_the_context_unless_it_is_needed() -> None:
         node = context(1, 0)
         Round({"w": np.ones(5, "f4")}, **settings).reply_of(plus(1), node)
         assert (KEY in node.state) == kept, settings
+
+
+def test_with_secagg_the_log_says_that_nothing_is_quantized(caplog: pytest.LogCaptureFixture) -> None:
+    """Defect 15: nothing was quantized, without a word."""
+    message = Message(RecordDict({"secaggplus_configs": ConfigRecord({"stage": "setup"})}), 7, "train")
+    logging.getLogger("flwr").addHandler(caplog.handler)
+    try:
+        for _ in range(2):
+            quantize_mod(message, context(7), lambda message, _: message)
+    finally:
+        logging.getLogger("flwr").removeHandler(caplog.handler)
+    assert caplog.text.count("quantize_mod does nothing with SecAgg+") >= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -94,13 +95,28 @@ def test_clients_without_our_mod_are_held_to_the_norm_too() -> None:
     assert max(inner.norms) <= BOUND
 
 
-def test_integers_and_exact_arrays_count() -> None:
-    model = {**MODEL, "running_var": np.ones(5, "f4"), "steps": np.arange(3), "half": np.ones(7, "f2")}
-    inner = Watching(model)
-    result = run(paper_strategy(fixed(inner)), FakeGrid(clients(quantize_mod)), model=model)
-    assert len(inner.norms) == 4
-    assert max(inner.norms) <= BOUND
-    assert result.arrays["steps"].numpy().dtype == model["steps"].dtype
+def test_what_travels_as_it_is_stays_out_of_the_norm() -> None:
+    """Defect 13: BatchNorm's counter, which Flower's clip cannot scale, shrank the whole update in every round."""
+    model = {**MODEL, "running_var": np.ones(5, "f4"), "num_batches_tracked": np.array(0)}
+
+    def change(name: str, array: Any) -> Any:
+        return array + array.dtype.type(10) if name == "num_batches_tracked" else array + array.dtype.type(0.001)
+
+    group = [Client(change, mods=(quantize_mod,)) for _ in range(4)]
+    strategy = paper_strategy(fixed(FedAvg(fraction_evaluate=0.0)), rule=aq.Fixed(bits=16))
+    result = run(strategy, FakeGrid(group), model=model)
+    assert result.train_metrics_clientapp[1]["aq_clipped"] == 0
+    np.testing.assert_allclose(result.arrays["a"].numpy(), model["a"] + 0.001, atol=1e-5)
+    assert result.arrays["num_batches_tracked"].numpy() == 10
+
+
+def test_a_round_in_which_every_client_is_clipped_warns(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("flwr").addHandler(caplog.handler)
+    try:
+        run(paper_strategy(fixed(Watching(MODEL))), FakeGrid(clients(quantize_mod, fixedclipping_mod)), 2)
+    finally:
+        logging.getLogger("flwr").removeHandler(caplog.handler)
+    assert "the updates of all 4 clients were longer" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "u1", "?"])
@@ -111,10 +127,10 @@ def test_clipping_ends_at_or_below_the_bound_in_every_type(kind: str) -> None:
         for _ in range(2)
     )
     for bound in (1e-3, 0.7, 3.0, 1e9):
-        found, shorter = clipped(arrays, model, bound)
+        found, share = clipped(arrays, model, bound)
         moved = [found[name].astype("f8") - model[name].astype("f8") for name in model]
         assert np.sqrt(sum(np.square(m).sum() for m in moved)) <= bound
-        assert shorter == (bound < 1e9) or kind == "?"
+        assert (share < 1) == (bound < 1e9) or kind == "?"
         assert all(isinstance(a, np.ndarray) and a.dtype == model[name].dtype for name, a in found.items())
 
 

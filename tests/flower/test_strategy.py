@@ -330,7 +330,7 @@ def test_the_exact_downlink_ends_in_the_same_model_bit_for_bit(inner: str, model
     for downlink in ("model", "exact"):
         strategy = paper_strategy(STRATEGIES[inner](), rule=aq.Fixed(bits=1), scope="whole", downlink=downlink)
         results.append(run(strategy, FakeGrid(clients()), 4, model))
-        down.append([results[-1].train_metrics_clientapp[n]["aq_wire_bytes_down"] for n in range(1, 5)])
+        down.append([results[-1].train_metrics_clientapp[n]["aq_message_bytes_down"] for n in range(1, 5)])
     assert same(*results)
     whole, exact = down
     assert exact[0] == whole[0], "nobody holds anything at first"
@@ -576,7 +576,7 @@ def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
         np.testing.assert_allclose(array, final(plain)[name], atol=1e-3 if name == "half" else 1e-6)
     metrics = result.train_metrics_clientapp[1]
     assert metrics["aq_paper_bits"] == 32 * 681
-    assert metrics["aq_wire_bytes"] > 4 * 4 * 681
+    assert metrics["aq_message_bytes_up"] > 4 * 4 * 681
     assert "aq_s" not in metrics
 
 
@@ -608,24 +608,6 @@ def test_a_probe_measures_the_harm_and_a_rejected_round_leaves_the_model() -> No
     result = run(paper_strategy(FedAvg(), rule=CostAware(s0=1)), FakeGrid(group), 1, FLOATS)
     assert set(asked) == {1000, 1001, 1002, 1003}
     assert all(np.array_equal(array, FLOATS[name].astype("f4")) for name, array in final(result).items())
-
-
-@pytest.mark.usefixtures("whole_frames")
-def test_bytes_are_those_of_the_replies() -> None:
-    grid, sizes = FakeGrid(clients()), []
-
-    def weigh(reply: Message) -> Message:
-        frame = Reply.unpack(packed(reply)[1]).frame
-        body = struct.unpack_from("<Q", frame, 24)[0]
-        sizes.append((sum(part.count_bytes() for part in reply.content.values()), body))
-        return reply
-
-    grid.tamper = dict.fromkeys(range(4), weigh)
-    strategy = paper_strategy(FedAvg(min_available_nodes=4, fraction_evaluate=0.0))
-    metrics = run(strategy, grid, model=FLOATS).train_metrics_clientapp[1]
-    assert metrics["aq_wire_bytes"] == sum(size for size, _ in sizes)
-    assert metrics["aq_payload_bytes"] == sum(body for _, body in sizes)
-    assert metrics["aq_wire_bytes_down"] == sum(r.count_bytes() for m in grid.sent for r in m.content.values())
 
 
 @pytest.mark.parametrize("downlink", ["model", "exact"])
@@ -937,13 +919,14 @@ def test_wrong_settings_are_refused_with_a_sentence() -> None:
         (FrameError, {"codec": "zip"}),
         (ConfigError, {"max_update_norm": "ten"}),
         (ConfigError, {"exact": [3]}),
-        (ConfigError, {"step": "sum"}),
         (ConfigError, {"rule": "adaqant"}),
         (AdaQuantError, {"quantizer": "centroids"}),
         (ConfigError, {"downlink": "small"}),
     ):
         with pytest.raises(error):
             paper_strategy(FedAvg(), **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="step"):
+        paper_strategy(FedAvg(), step="sum")  # the wrapped strategy aggregates
 
 
 def metrics_changed(**changes: Any) -> Callable[[Message], Message]:
@@ -1001,6 +984,41 @@ def test_a_weight_above_max_examples_counts_as_that(kind: type, mods: Any) -> No
     assert same(result, run(paper_strategy(FedAvg()), honest))
     assert not strategy.refusals
     assert result.train_metrics_clientapp[1]["aq_capped"] == 1
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_of_two_kinds_of_metrics_that_of_the_lowest_client_counts_whoever_is_first(order: list[int]) -> None:
+    """Defect 4: the model was +1 or -1, by who came first."""
+    grid = FakeGrid([Client(lambda _, array: array + 1), Client(lambda _, array: array - 1)])
+    grid.clients[1].metrics = {"extra": 1.0}
+    grid.order = order
+    strategy = paper_strategy(FedAvg(fraction_evaluate=0.0), rule=FINE)
+    messages = sorted(
+        strategy.configure_train(1, record(FLOATS), ConfigRecord(), grid), key=lambda m: m.metadata.dst_node_id
+    )
+    numbers = strategy._fleet.numbers
+    new, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    assert new is not None
+    first = min(numbers, key=lambda node: numbers[node])
+    assert new["conv"].numpy().mean() == pytest.approx(1.0 if first == 1000 else -1.0, abs=1e-3)
+    assert list(strategy.refusals) == [2001 - first]
+
+
+def test_a_wrapped_strategy_that_returns_nan_leaves_the_model_and_no_round_open() -> None:
+    """Defect 3: it raised ConfigError and left the round open."""
+
+    class Diverging(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            if server_round == 1 and arrays is not None:
+                arrays = record({name: array.numpy() * np.float32(np.nan) for name, array in arrays.items()})
+            return arrays, metrics
+
+    strategy = paper_strategy(Diverging(), rule=FINE)
+    result = run(strategy, FakeGrid(clients()), 2, FLOATS)
+    assert strategy.server is not None
+    assert strategy.server.current.round == 1, "the second round counts"
+    assert all(np.isfinite(array).all() for array in final(result).values())
 
 
 def test_max_examples_leaves_honest_weights_alone() -> None:

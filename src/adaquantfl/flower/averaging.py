@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import Strategy
 
 from .privacy import WRAPPERS
 
-_KNOWN: dict[type[Strategy], bool] = {
-    flower.FedAvg: True,
-    flower.FedAvgM: True,
-    flower.FedAdam: True,
-    flower.FedAdagrad: True,
-    flower.FedYogi: True,
-    flower.FedProx: True,
-    flower.QFedAvg: True,
-    flower.FedMedian: False,
-    flower.FedTrimmedAvg: False,
-    flower.Krum: False,
-    flower.MultiKrum: False,
-    flower.Bulyan: False,
-    flower.FedXgbBagging: False,
-    flower.FedXgbCyclic: False,
-}
+_OTHERS = (flower.FedMedian, flower.FedTrimmedAvg, flower.MultiKrum, flower.Bulyan)  # made from FedAvg, but not means
+_TREES = (flower.FedXgbBagging, flower.FedXgbCyclic)
 
 
 def averages(strategy: object) -> bool:
-    """By the nearest class that is known; wrappers for differential privacy are what they wrap, others do not average.
+    """Whether it is FedAvg or made from it, and none of those that take a median or choose among the clients.
+
+    Wrappers for differential privacy count as what they wrap.
 
     >>> from flwr.serverapp.strategy import FedAvg, FedMedian
     >>> class Own(FedAvg): ...
@@ -35,4 +22,4 @@ def averages(strategy: object) -> bool:
     """
     if isinstance(strategy, WRAPPERS):
         return averages(strategy.strategy)
-    return next((_KNOWN[kind] for kind in type(strategy).__mro__ if kind in _KNOWN), False)
+    return isinstance(strategy, flower.FedAvg) and not isinstance(strategy, _OTHERS + _TREES)

@@ -9,32 +9,57 @@ from flwr.app import Message
 
 from ..errors import EngineError
 from ..protocol.cohort import who_is_missing
-from .once import Once
 from .receive import Received
 
-_log = logging.getLogger("flwr")
+log = logging.getLogger("flwr")
 _MOST_NAMES = 5  # of nodes in a sentence
 _UNMEASURED = (
     "%d of %d clients do not measure what noise does to their loss. The rule counts it as 0 there: it chooses levels "
     "by cost and error alone, and takes finer ones when the training loss rises. Give the mod a probe: "
     "mods=[functools.partial(quantize_mod, probe=loss_of)]."
 )
+_ALL_CLIPPED = (
+    "In round %d the updates of all %d clients were longer than differential privacy's clipping norm once they were "
+    "decoded, and the server made them shorter, to %.3g of their length on average. That is quantization noise: take "
+    "finer levels (rule='8bit', or Auto with a smaller error) or a larger clipping norm."
+)
+
+
+class Once:
+    """Warns, but about each subject only the first time: what is true in round 1 is true in round 1000."""
+
+    def __init__(self) -> None:
+        self._said = set[str]()
+
+    def __call__(self, subject: str, text: str, *values: object) -> None:
+        if subject not in self._said:
+            self._said.add(subject)
+            log.warning(text, *values)
 
 
 class Fleet:
-    """numbers: node -> client, in the order in which the nodes were met. plain: nodes that get no orders, and why.
-    readers: nodes that have opened the model of an evaluate message.
+    """The nodes of a run.
+
+    Attributes:
+        numbers: node -> client, in the order in which the nodes were met, or by their partitions.
+        plain: nodes that get no orders, and why.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
         self.plain: dict[int, str] = {}
-        self.readers: set[int] = set()
-        self.once = Once(_log)
+        self.once = Once()
 
-    def clients(self, messages: Sequence[Message]) -> list[int]:
-        """The clients that messages go to; nodes that were never met get the next numbers."""
-        return [self.numbers.setdefault(m.metadata.dst_node_id, len(self.numbers)) for m in messages]
+    def clients(self, nodes: Iterable[int], partitions: Mapping[int, int]) -> dict[int, int]:
+        """Node -> client. Nodes that were never met get their partition's number, or else the next free one."""
+        nodes, taken = list(nodes), set(self.numbers.values())
+        for node in [*sorted(partitions, key=lambda node: partitions[node]), *nodes]:
+            if node not in self.numbers:
+                wanted = partitions.get(node, -1)
+                free = wanted >= 0 and wanted not in taken
+                self.numbers[node] = wanted if free else max(taken, default=-1) + 1
+                taken.add(self.numbers[node])
+        return {node: self.numbers[node] for node in nodes}
 
     def take(self, messages: Iterable[Message]) -> list[Message]:
         """The messages to nodes that take orders."""
@@ -49,15 +74,19 @@ class Fleet:
     def say(self, server_round: int, received: Received) -> None:
         """Log what happened to the replies: refusals each time, what is true of the fleet once."""
         for node, reason in received.refused.items():
-            _log.warning("Refused the reply of node %d: %s", node, reason)
+            log.warning("Refused the reply of node %d: %s", node, reason)
+        for node, weight in received.capped.items():
+            log.warning("Node %d says that it has %g examples, which is above max_examples.", node, weight)
         if received.unmeasured:
             self.once("unmeasured", _UNMEASURED, received.unmeasured, received.heard)
+        if received.clipped and len(received.clipped) == received.usable:
+            share = sum(received.clipped) / received.usable
+            self.once("clipped", _ALL_CLIPPED, server_round, received.usable, share)
         count = len(received.plain)
         if not count:
             return
         names = ", ".join(map(str, sorted(received.plain)[:_MOST_NAMES])) + (", ..." if count > _MOST_NAMES else "")
-        reasons = {note or self.plain.get(node, "") for node, note in received.plain.items()}
-        notes = " ".join(sorted(reasons - {""}))
+        notes = " ".join(sorted({note or self.plain.get(node, "") for node, note in received.plain.items()} - {""}))
         advice = notes or "Give the ClientApp the mod: ClientApp(mods=[quantize_mod])."
         if not received.heard:
             text = "Nothing was quantized in round %d: %d clients sent plain weights (nodes %s). %s"

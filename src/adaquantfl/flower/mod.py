@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
@@ -14,9 +13,9 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
 from ..quantizers.streams import stream_key
+from .fleet import Once
 from .form import Form
 from .losses import loss_in, numbers_in
-from .once import Once
 from .records import (
     ERROR,
     HOLDS,
@@ -25,6 +24,7 @@ from .records import (
     MOD_FAILED,
     NOTE,
     ORDER,
+    PARTITION,
     REPLY,
     SPEAKER,
     UNMEASURED,
@@ -38,7 +38,8 @@ from .records import (
 )
 
 Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
-_once = Once(logging.getLogger("flwr"))
+_SECAGG = "secaggplus_configs"  # Flower's record in the messages of its SecAgg+ workflow
+_once = Once()
 
 
 def quantize_mod(
@@ -59,12 +60,16 @@ def quantize_mod(
     ...     ...  # as without it: train, and return all of the model's arrays
     """
     kind = message.metadata.message_type.partition(".")[0]
-    if kind not in (MessageType.TRAIN, MessageType.EVALUATE) or KEY not in message.content.config_records:
-        return call_next(message, context)
+    if _SECAGG in message.content.config_records:
+        _once("secagg", "quantize_mod does nothing with SecAgg+, whose masked weights cannot be quantized afterwards.")
     plan = without_ours(message)
-    assert plan is not None
+    if plan is None:
+        return call_next(message, context)
     number = str(context.node_config.get("partition-id", ""))
     partition = int(number) if number.isdecimal() else None
+    if not plan:  # a question of the strategy, not for the app
+        ours = ConfigRecord({} if partition is None else {PARTITION: partition})
+        return Message(RecordDict({KEY: ours}), reply_to=message)
     if kind == MessageType.EVALUATE and ORDER not in plan:
         return _evaluate(message, context, call_next, plan, None)
     try:
@@ -98,7 +103,7 @@ def quantize_mod(
     if plan["with_model"] or client.keeps or KEY in context.state:  # what was taken back must not come back
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
-    entries = {REPLY: data, "partition": partition, ERROR: client.error, UNMEASURED: bool(unmeasured) or None}
+    entries = {REPLY: data, PARTITION: partition, ERROR: client.error, UNMEASURED: bool(unmeasured) or None}
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 

@@ -1,13 +1,15 @@
 """Differential privacy around the strategy: what is aggregated keeps the norm that the noise is calibrated to.
 
 With clipping on the clients, a quantized update can be longer than the clipped one that it stands for. The server
-therefore clips every client's arrays again after decoding. All arrays that are averaged count, integers too.
+therefore clips every client's arrays again after decoding. What travels as it is, such as BatchNorm's statistics and
+counters, is as the client clipped it, and stays out of that norm: Flower's clip does not scale arrays without
+dimensions, whose steps would make the whole update shorter in every round.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import FrameType
 
 import numpy as np
@@ -47,20 +49,30 @@ def clipping_norm(strategy: Strategy) -> float | None:
 
 
 def clipped(
-    arrays: Mapping[str, AnyArray], model: Mapping[str, AnyArray], bound: float
-) -> tuple[dict[str, AnyArray], bool]:
-    """The arrays moved towards the model's until their distance is at most the bound, and whether they had to be."""
-    wide = {name: array.astype(np.float64) for name, array in model.items()}
-    moved = {name: array.astype(np.float64) - wide[name] for name, array in arrays.items()}
+    arrays: Mapping[str, AnyArray], model: Mapping[str, AnyArray], bound: float, exact: Collection[str] = ()
+) -> tuple[dict[str, AnyArray], float]:
+    """Move arrays towards the model's until their distance is at most the bound.
+
+    Args:
+        arrays: a client's.
+        model: the arrays that it started from.
+        bound: of the l2 norm of the change.
+        exact: names of arrays that do not count and stay as they are.
+
+    Returns:
+        The arrays, and the share of the change that is left: 1 where nothing had to be done.
+    """
+    wide = {name: array.astype(np.float64) for name, array in model.items() if name not in exact}
+    moved = {name: arrays[name].astype(np.float64) - array for name, array in wide.items()}
     norm = _norm(moved)
     if norm <= bound:
-        return dict(arrays), False
+        return dict(arrays), 1.0
     for margin in _MARGINS:
-        factor = (1.0 - margin) * bound / norm
-        found = {name: _towards(model[name], wide[name], factor * change) for name, change in moved.items()}
+        share = (1.0 - margin) * bound / norm
+        found = {name: _towards(model[name], wide[name], share * change) for name, change in moved.items()}
         if _norm({name: array.astype(np.float64) - wide[name] for name, array in found.items()}) <= bound:
-            return found, True
-    return dict(model), True
+            return {**arrays, **found}, share
+    return {**arrays, **{name: model[name] for name in wide}}, 0.0
 
 
 def refuse_outer(strategy: Strategy) -> None:

@@ -10,42 +10,48 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from flwr.app import Error, Message
-from flwr.app.message.message import make_message
+from flwr.app import Message
 
 from ..errors import AdaQuantError, ConfigError, Refused
-from ..protocol.arrays import AnyArray
+from ..protocol.arrays import QUANTIZED, AnyArray
 from ..protocol.bfloat16 import widened
 from ..protocol.limits import ExamplesLimit
 from ..protocol.server import Server
 from .form import Form
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, MOD_FAILED, NOTE, UNMEASURED, array_record, arrays_in, put, size_of, update_in, without_ours
+from .records import ERROR, NOTE, PARTITION, UNMEASURED, array_record, arrays_in, put, update_in, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
+_NEEDS_MOD = (
+    "it sent plain weights. Without a wrapped strategy every ClientApp needs the mod: ClientApp(mods=[quantize_mod]). "
+    "AdaQuantStrategy(FedAvg()) takes clients without it."
+)
 
 
 @dataclass
 class Received:
     """The replies as the wrapped strategy sees them.
 
-    heard: how many updates are in. plain: node -> why it sent plain weights, where it said so. clipped: how many
-    clients' arrays differential privacy made shorter. errors: of the quantizers, as the clients measured them. refused,
-    failed: node -> why; failed ones sent an error. unmeasured: how many clients have no
-    probe. capped: node -> its weight, which was above `max_examples`.
+    Attributes:
+        heard: how many updates are in.
+        plain: node -> why it sent plain weights, where it said so.
+        clipped: for each client whose arrays differential privacy made shorter, to which share of their length.
+        errors: of the quantizers, as the clients measured them.
+        refused, failed: node -> why; failed ones sent an error.
+        capped: node -> its weight, which was above `max_examples`.
+        unmeasured: how many clients were to measure harm and have no probe.
     """
 
     heard: int = 0
     plain: dict[int, str] = field(default_factory=dict)
-    clipped: int = 0
+    clipped: list[float] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
-    wire_bytes: int = 0
     refused: dict[int, str] = field(default_factory=dict)
     capped: dict[int, float] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     unmeasured: int = 0
-    _places: list[tuple[float, Message]] = field(default_factory=list)
+    _places: list[tuple[float, int, Message]] = field(default_factory=list)
 
     @property
     def usable(self) -> int:
@@ -53,24 +59,18 @@ class Received:
         return self.heard + len(self.plain)
 
     @property
-    def answered(self) -> int:
-        """How many clients sent more than an error."""
-        return self.usable + len(self.refused)
-
-    @property
     def messages(self) -> list[Message]:
-        """In the order of partitions, so that sums do not depend on who was first; those without one come last."""
-        return [message for _, message in sorted(self._places, key=lambda place: place[0])]
+        """In the order of partitions and nodes, so that sums do not depend on who was first."""
+        return [message for *_, message in sorted(self._places, key=lambda place: place[:2])]
 
     @property
     def metrics(self) -> dict[str, Any]:
         norms = sum(reason.startswith(_NORM) for reason in self.refused.values())
         return {
-            "aq_wire_bytes": self.wire_bytes,
             "aq_quantized": self.heard,
             "aq_plain": len(self.plain),
             "aq_failed": len(self.failed),
-            "aq_clipped": self.clipped,
+            "aq_clipped": len(self.clipped),
             "aq_refused": len(self.refused),
             "aq_refused_frame": len(self.refused) - norms,
             "aq_refused_norm": norms,
@@ -83,7 +83,7 @@ class Received:
         use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it."""
         pairs = []
         for message in self.messages:
-            numbers = numbers_in(message.content) if message.has_content() else {}
+            numbers = numbers_in(message.content)
             loss, weight = positive(loss_in(numbers, loss_keys)), positive(numbers.get(weight_key, 1))
             if loss and weight:
                 pairs.append((weight, loss))
@@ -91,14 +91,25 @@ class Received:
 
     def take(self, message: Message, partition: object = None) -> None:
         """A reply for the wrapped strategy."""
-        self._places.append((partition if isinstance(partition, int) else math.inf, message))
+        place = partition if isinstance(partition, int) else math.inf
+        self._places.append((place, message.metadata.src_node_id, message))
+
+    def take_update(self, message: Message, name: str) -> None:
+        """A reply with an update in the record of this name."""
+        record = message.content.config_records[name]
+        measured = record.get(ERROR)
+        if isinstance(measured, float) and 0 <= measured < math.inf:
+            self.errors.append(measured)
+        self.unmeasured += bool(record.get(UNMEASURED))
+        self.heard += 1
+        self.take(message, record.get(PARTITION))
 
     def cap(self, limit: ExamplesLimit, weight_key: str) -> None:
         """Lower the weights that are above the limit: the wrapped strategy, and `loss`, then see the bound."""
         told = [
             (message.metadata.src_node_id, metrics, weight)
             for message in self.messages
-            for metrics in (message.content.metric_records.values() if message.has_content() else ())
+            for metrics in message.content.metric_records.values()
             if (weight := positive(metrics.get(weight_key))) is not None
         ]
         bound = limit.bound([weight for _, _, weight in told])
@@ -108,22 +119,16 @@ class Received:
                 metrics[weight_key] = bound if isinstance(metrics[weight_key], float) else max(1, math.floor(bound))
 
     def clip(self, server: Server, form: Form, bound: float) -> None:
-        """Hold every client's arrays to the norm that differential privacy's noise is made for."""
-        weights = server.weights
-        assert isinstance(weights, Mapping)
+        """Hold what is quantized to the norm that differential privacy's noise is made for."""
+        weights: Any = server.weights
         model = {name: widened(array) for name, array in form.whole(weights).items()}
-        for _, message in self._places:
-            for name, record in list(message.content.array_records.items()) if message.has_content() else ():
-                arrays, shorter = clipped(arrays_in(record), model, bound)
-                if shorter:
+        exact = [entry.name for entry in server.current.layout.entries if entry.kind != QUANTIZED]
+        for message in self.messages:
+            for name, record in list(message.content.array_records.items()):
+                arrays, share = clipped(arrays_in(record), model, bound, exact)
+                if share < 1:
                     put(message, name, array_record(arrays))
-                    self.clipped += 1
-
-    def refuse(self, reply: Message, reason: str) -> None:
-        """Note why a reply is refused; the wrapped strategy gets an error in its place."""
-        self.refused[reply.metadata.src_node_id] = reason
-        error = Error(MOD_FAILED, f"AdaQuantStrategy refused its reply: {reason}")
-        self.take(make_message(metadata=reply.metadata, error=error))
+                    self.clipped.append(share)
 
 
 def receive(
@@ -132,105 +137,105 @@ def receive(
     clients: Mapping[int, int],
     weight_key: str,
     form: Form,
-    bound: float | None = None,
+    averages: bool,
 ) -> Received:
-    """Hand a round's replies to the server, and back to plain arrays.
+    """Hand a round's replies to the server and, unless it averages itself, back to plain arrays.
 
-    clients: node -> client. weight_key: the metric by which the wrapped strategy weighs. form: of the model's
-    arrays. bound: of what an update may be with differential privacy.
+    They are taken in the order of the clients' numbers: who came first decides nothing.
+
+    Args:
+        server: with an open round.
+        replies: all of them, errors too.
+        clients: node -> client.
+        weight_key: the metric by which the wrapped strategy weighs.
+        form: of the model's arrays.
+        averages: the server makes the new model; there is no wrapped strategy.
     """
-    received, packed, plain = Received(), dict[int, tuple[Message, str]](), list[Message]()
-    notes: dict[int, str] = {}
-    differing = _differing([reply for reply in replies if not reply.has_error()], weight_key)
-    for reply in replies:
-        if reply.has_error():
-            received.failed[reply.metadata.src_node_id] = str(reply.error.reason)
-            received.take(reply)
-            continue
-        received.wire_bytes += size_of(reply.content)
-        note = without_ours(reply)
-        notes[reply.metadata.src_node_id] = str(note.get(NOTE, "")) if note is not None else ""
-        client = clients.get(reply.metadata.src_node_id, -1)
-        if reason := differing.get(reply.metadata.src_node_id):
-            received.refuse(reply, reason)
-            server.absent(client, reason)
-            continue
+    received, packed, plain = Received(), dict[int, tuple[Message, str]](), dict[int, Message]()
+    replies = sorted(replies, key=lambda reply: clients.get(reply.metadata.src_node_id, math.inf))
+    received.failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
+    answers = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
+    reasons = _differing(answers, weight_key)
+    for node, reply in answers.items():
+        client, ours = clients.get(node, -1), without_ours(reply)
         try:
+            if node in reasons:
+                raise Refused(reasons[node])
             found = update_in(reply)
-            if found is None:
-                plain.append(reply)
-                continue
-            server.receive(client, found[1])
-            packed[client] = reply, found[0]
+            if found is not None:
+                server.receive(client, found[1])
+                packed[client] = reply, found[0]
+            elif averages:
+                raise Refused(_NEEDS_MOD)
+            else:
+                plain[node] = reply
+                received.plain[node] = str(ours.get(NOTE, "")) if ours is not None else ""
         except Refused as error:
-            received.refuse(reply, str(error))
-    refused = _check_plain(server, plain, form)
-    for number, reply in enumerate(plain):
-        if number in refused:
-            received.refuse(reply, refused[number])
-        else:
-            received.plain[reply.metadata.src_node_id] = notes[reply.metadata.src_node_id]
-            received.take(reply)
-    weights: Mapping[int, Any] = server.heard(wide=True)
+            received.refused[node] = str(error)
+            server.absent(client, str(error))
+    for node, reason in _check_plain(server, plain, form).items():
+        received.refused[node] = reason
+        del plain[node], received.plain[node]
+    for reply in plain.values():
+        received.take(reply)
+    weights: Mapping[int, Any] = {} if averages else server.heard(wide=True)
     for client, (reply, name) in packed.items():
-        if client not in weights:
-            received.refuse(reply, server.missing[client])
-        elif infinite := [key for key, array in weights[client].items() if not _finite(array)]:
-            kind = weights[client][infinite[0]].dtype
-            received.refuse(reply, f"Array {infinite[0]!r} is beyond the range of {kind} with its update.")
-        else:
-            partition = reply.content.config_records[name].get("partition")
-            measured = reply.content.config_records[name].get(ERROR)
-            if isinstance(measured, float) and 0 <= measured < math.inf:
-                received.errors.append(measured)
-            if reply.content.config_records[name].get(UNMEASURED):
-                received.unmeasured += 1
+        if reason := "" if averages else _unusable(weights.get(client), server.missing.get(client, "")):
+            received.refused[reply.metadata.src_node_id] = reason
+            continue
+        received.take_update(reply, name)
+        if not averages:
             put(reply, name, array_record(form.whole(weights[client])))
-            received.heard += 1
-            received.take(reply, partition)
     received.cap(server.stages.examples_limit, weight_key)
-    if bound is not None:
-        received.clip(server, form, bound)
     return received
 
 
-def _check_plain(server: Server, plain: Sequence[Message], form: Form) -> dict[int, str]:
+def _unusable(arrays: Mapping[str, AnyArray] | None, reason: str) -> str:
+    """Why an update that the server took cannot be used after all; empty where it can."""
+    for name, array in (arrays or {}).items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return f"Array {name!r} is beyond the range of {array.dtype} with its update."
+    return "" if arrays is not None else reason
+
+
+def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> dict[int, str]:
     """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
     finite, or an update beyond `max_update_norm`. The median is that of all replies. Where the limit clips, the arrays
     of the others are replaced by clipped ones."""
-    layout, model, limit, reasons, norms = server.current.layout, server.model, server.stages.limit, {}, {}
-    models = {}
-    for number, reply in enumerate(plain):
+    layout, model, limit = server.current.layout, server.model, server.stages.limit
+    reasons, norms, models = dict[int, str](), dict[int, float](), dict[int, Any]()
+    for node, reply in plain.items():
         try:
-            records = list(reply.content.array_records.values())
-            if len(records) != 1:
-                raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
-            arrays = arrays_in(records[0])
+            if len(reply.content.array_records) != 1:
+                raise ConfigError(f"It has {len(reply.content.array_records)} ArrayRecords; expected one.")
+            ((name, record),) = reply.content.array_records.items()
+            arrays = arrays_in(record)
             layout.check_types(arrays)
             sent = layout.split(form.once(arrays))
             if not layout.is_finite(sent):
                 raise ConfigError("An array has a value that is NaN or infinite.")
             moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
-            norms[number], models[number] = float(np.linalg.norm(moved.astype(np.float64))), sent
+            norms[node], models[node] = float(np.linalg.norm(moved.astype(np.float64))), sent
             if layout.has_bfloat16:  # nobody can compute with it
-                name = next(iter(reply.content.array_records))
                 put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
         except (AdaQuantError, ValueError, TypeError) as error:
-            reasons[number] = f"its arrays are not those of the model. {error}"
+            reasons[node] = f"its arrays are not those of the model. {error}"
     middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
-    for number, factor in limit.factors(norms, middle).items():
-        shorter: Any = layout.join(models[number].towards(model, factor), wide=True)
-        put(plain[number], next(iter(plain[number].content.array_records)), array_record(form.whole(shorter)))
+    for node, factor in limit.factors(norms, middle).items():
+        shorter: Any = layout.join(models[node].towards(model, factor), wide=True)
+        put(plain[node], next(iter(plain[node].content.array_records)), array_record(form.whole(shorter)))
     return reasons | limit.refused(norms, middle)
 
 
-def _differing(replies: Sequence[Message], weight_key: str) -> dict[int, str]:
-    """Who reports other metrics than most clients do, or a weight that is none, and why: Flower would stop the run."""
-    kinds = {reply.metadata.src_node_id: _kinds(reply) for reply in replies}
+def _differing(replies: Mapping[int, Message], weight_key: str) -> dict[int, str]:
+    """Who reports other metrics than most clients do, or a weight that is none, and why: Flower would stop the run.
+
+    Where two kinds are equally frequent, the one of the client with the lowest number counts.
+    """
+    kinds = {node: _kinds(reply) for node, reply in replies.items()}
     common = Counter(kinds.values()).most_common(1)[0][0] if kinds else frozenset()
     reasons = {}
-    for reply in replies:
-        node = reply.metadata.src_node_id
+    for node, reply in replies.items():
         weights = [metrics[weight_key] for metrics in reply.content.metric_records.values() if weight_key in metrics]
         if kinds[node] != common:
             names = sorted({f"{record}.{key}" for record, key, _ in kinds[node] ^ common})
@@ -254,7 +259,3 @@ def positive(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and value > 0 else None
-
-
-def _finite(array: AnyArray) -> bool:
-    return array.dtype.kind != "f" or bool(np.isfinite(array).all())

@@ -20,6 +20,7 @@ from ..protocol.feedback import ROUNDS_KEPT
 
 KEY = "adaquantfl"  # of our record in a message and in a Context's state
 ORDER, LAYOUT, REPLY, NOTE, HOLDS, _CLIENT = "order", "layout", "reply", "note", "holds", "client"  # entries
+PARTITION = "partition"  # of a client's data: from 0, the same in every run
 ERROR = "error"  # of a reply's quantizer, as the client measured it
 UNMEASURED = "unmeasured"  # the client was asked what noise does to its loss, and has no probe
 SPEAKER = "quantize_mod:"  # how the mod's errors begin
@@ -68,17 +69,6 @@ def _array(values: AnyArray) -> Array:
     if name_of(values.dtype) == NAME:  # as it came, whether the package with the type is installed here or not
         return Array(NAME, made.shape, made.stype, made.data)
     return made
-
-
-def size_of(content: RecordDict) -> int:
-    """The bytes of all records, as Flower counts them."""
-    total = 0
-    for record in content.values():
-        try:
-            total += record.count_bytes()
-        except (ValueError, IndexError):  # it cannot count a ConfigRecord with an empty text or list
-            total += len(record.deflate())
-    return total
 
 
 def put(message: Message, name: str, record: ArrayRecord | ConfigRecord) -> None:

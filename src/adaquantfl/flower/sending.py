@@ -1,109 +1,123 @@
-"""What Flower's messages carry: each client's order, and a second message where a client could not use the first.
+"""The messages of a step: each client's order in them, and a second message where a client could not use the first.
 
 A message is sent again, within the round, in two cases. A client that lost the model it held gets the whole model. A
-client that cannot read the order, or whose other mods do not let it pass, gets the message without it. That client
-answers with plain weights, in this round and in all that follow.
+client whose other mods do not let the order pass gets the message without it, and answers with plain weights, in this
+round and in all that follow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from ..errors import ConfigError
-from ..protocol.downlink import held_parcel
-from ..protocol.messages import Order
-from .records import KEY, LAYOUT, ORDER, needs_model, size_of
-from .traffic import Meter
+from ..protocol.server import Server
+from .records import KEY, LAYOUT, ORDER, PARTITION, needs_model
+from .traffic import bytes_of
 
 TIMEOUT = 3600.0  # seconds; Flower's own where `start` is not told another
+_QUERY_SECONDS = 60.0
 _MOD_ORDER = re.compile(r"\w+ expects exactly one (Array|Config)Record")  # what Flower's own mods say of our records
-MOD_ORDER_ADVICE = (
+_MOD_ORDER_ADVICE = (
     "Another mod comes before quantize_mod, or there is no quantize_mod. Put it first: mods=[quantize_mod, ...]."
 )
 
 
 @dataclass(frozen=True)
-class Envelope:
-    """How the orders of one step travel.
+class Orders:
+    """How the orders of one step are written.
 
-    name: of the record with the model. same: whether Flower's own record has the server's model, bit for bit. settings:
-    what the mod has to know in addition to the order.
+    Attributes:
+        server: who makes them.
+        clients: node -> client.
+        name: of the record with the model.
+        same: whether Flower's own record has the server's model, bit for bit.
+        evaluate: the clients only evaluate the model.
+        settings: what the mod has to know in addition to the order.
     """
 
+    server: Server
+    clients: Mapping[int, int]
     name: str
     same: bool
+    evaluate: bool
     settings: dict[str, Any]
 
-    def write(self, content: RecordDict, data: bytes | None) -> RecordDict:
-        """The content of a message with a client's order; None: only with the settings.
+    def write(self, node: int, content: RecordDict, whole: bool = False) -> RecordDict:
+        """Return a message's content with the node's order.
 
         With the whole model, Flower's own record of it stays, so that a client without the mod can use it.
         """
-        ours, others = dict(self.settings), dict(content)
-        if data is not None:
-            order = Order.unpack(data)
-            if order.layout and self.same:
-                ours[LAYOUT], data = order.layout, replace(order, parcel=held_parcel(order.parcel), layout="").pack()
-            elif not order.layout:
-                del others[self.name]
-            ours[ORDER] = data
-        return RecordDict({**others, KEY: ConfigRecord(ours)})
+        server, client, others, ours = self.server, self.clients[node], dict(content), dict(self.settings)
+        log = server.current.log
+        held = None if whole else log.holds.get(client)
+        if held is not None and log.leads_from(held):
+            ours[ORDER] = server.order(client, evaluate=self.evaluate)
+            del others[self.name]
+        elif self.same:
+            ours[ORDER] = server.order(client, server.digest, evaluate=self.evaluate)
+            ours[LAYOUT] = server.current.layout.to_json()
+        else:
+            ours[ORDER] = server.order(client, None, evaluate=self.evaluate)
+        return with_settings(others, ours)
 
 
 @dataclass
 class Sent:
-    """The messages of one step that are out: node -> the message, and its content as the wrapped strategy made it.
+    """The messages of one step that are out, by node.
 
-    envelope: None where they have no orders.
+    Attributes:
+        orders: None where the messages have no orders.
+        message_bytes: of all messages, as Flower serializes them.
+        waited: seconds that the answers to second messages took.
     """
 
+    messages: dict[int, Message]
     grid: Grid
     timeout: float
-    messages: dict[int, tuple[Message, RecordDict]]
-    envelope: Envelope | None = None
-    wire_bytes: int = 0  # of all records, as Flower's message_size_mod counts them
-    message_bytes: int = 0  # as they are serialized
-    waited: float = 0.0  # seconds for the answers to second messages
-    meter: Meter = field(default_factory=Meter)
+    orders: Orders | None = None
+    message_bytes: int = 0
+    waited: float = 0.0
+    _originals: dict[int, RecordDict] = field(default_factory=dict)
 
     @staticmethod
-    def of(messages: Sequence[Message], grid: Grid, timeout: float) -> Sent:
-        """Before the orders are written."""
-        return Sent(grid, timeout, {m.metadata.dst_node_id: (m, m.content) for m in messages})
+    def of(messages: Iterable[Message], grid: Grid, timeout: float) -> Sent:
+        """The messages as the wrapped strategy made them."""
+        return Sent({message.metadata.dst_node_id: message for message in messages}, grid, timeout)
+
+    def write(self, orders: Orders) -> None:
+        """Write the orders into the messages to those nodes that have one."""
+        self.orders, self._originals = orders, {node: self.messages[node].content for node in orders.clients}
+        for node, content in self._originals.items():
+            self.messages[node].content = orders.write(node, content)
 
     def count(self) -> None:
         """Count the bytes, once the orders are written."""
-        contents = [message.content for message, _ in self.messages.values()]
-        self.wire_bytes, self.message_bytes = sum(map(size_of, contents)), self.meter.total(contents)
+        self.message_bytes = bytes_of(self.messages.values())
 
-    def again(
-        self, replies: Iterable[Message], whole: Callable[[int], bytes]
-    ) -> tuple[list[Message], list[int], dict[int, str]]:
-        """The replies, where those to a second message replace errors. And the nodes that were sent the whole model,
-        and node -> why it has to do without orders from now on.
+    def again(self, replies: Iterable[Message]) -> tuple[list[Message], list[int], dict[int, str]]:
+        """Send second messages where they are needed.
 
-        whole: a node's order with the whole model.
+        Returns:
+            The replies, where those to a second message replace errors; the nodes that were sent the whole model; and
+            node -> why it has to do without orders from now on.
         """
         replies, second, lost, plain = list(replies), dict[int, RecordDict](), list[int](), dict[int, str]()
-        for reply in replies if self.envelope is not None else ():
+        for reply in replies:
             node = self._node(reply)
-            message, original = self.messages.get(node, (None, None))
-            if not reply.has_error() or message is None or original is None or KEY not in message.content:
+            if not reply.has_error() or self.orders is None or node not in self._originals:
                 continue
-            reason = str(reply.error.reason)
             if needs_model(reply):
-                assert self.envelope is not None
-                second[node] = self.envelope.write(original, whole(node))
+                second[node] = self.orders.write(node, self._originals[node], whole=True)
                 lost.append(node)
-            elif _MOD_ORDER.match(reason):
-                second[node], plain[node] = original, f"{reason} {MOD_ORDER_ADVICE}"
+            elif _MOD_ORDER.match(reason := str(reply.error.reason)):
+                second[node], plain[node] = self._originals[node], f"{reason} {_MOD_ORDER_ADVICE}"
         answers = {reply.metadata.src_node_id: reply for reply in self._send(second)} if second else {}
         return [answers.get(self._node(reply), reply) for reply in replies], lost, plain
 
@@ -115,14 +129,18 @@ class Sent:
     def _send(self, contents: dict[int, RecordDict]) -> Iterable[Message]:
         messages = []
         for node, content in contents.items():
-            about = self.messages[node][0].metadata
-            self.wire_bytes += size_of(content)
-            self.message_bytes += self.meter.size(content)
+            about = self.messages[node].metadata
             messages.append(Message(content, node, about.message_type, ttl=about.ttl, group_id=about.group_id))
+        self.message_bytes += bytes_of(messages)
         began = perf_counter()
         replies = list(self.grid.send_and_receive(messages, timeout=self.timeout))
         self.waited += perf_counter() - began
         return replies
+
+
+def with_settings(content: Mapping[str, Any], settings: dict[str, Any]) -> RecordDict:
+    """A message's content with our record."""
+    return RecordDict({**content, KEY: ConfigRecord(settings)})
 
 
 def model_in(messages: Sequence[Message]) -> tuple[str, ArrayRecord]:
@@ -131,3 +149,18 @@ def model_in(messages: Sequence[Message]) -> tuple[str, ArrayRecord]:
     if len(models[0]) != 1 or any(model != models[0] for model in models):
         raise ConfigError("It takes one ArrayRecord per message, the same for all clients.")
     return models[0][0]
+
+
+def partitions(grid: Grid, nodes: Iterable[int]) -> dict[int, int]:
+    """Ask the mods of these nodes for their partitions; nodes without one, or without the mod, are left out.
+
+    The question is a train message: Flower hands no others to mods unless the app has a handler for them.
+    """
+    asked = [Message(RecordDict({KEY: ConfigRecord()}), node, MessageType.TRAIN) for node in nodes]
+    replies = grid.send_and_receive(asked, timeout=_QUERY_SECONDS) if asked else ()
+    found = dict[int, int]()
+    for reply in replies:
+        ours = reply.content.config_records.get(KEY) if reply.has_content() else None
+        if ours is not None and isinstance(partition := ours.get(PARTITION), int):
+            found[reply.metadata.src_node_id] = partition
+    return found

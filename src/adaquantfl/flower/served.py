@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,17 +9,15 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
-from ..errors import ConfigError, EngineError
+from ..errors import AdaQuantError, ConfigError
 from ..protocol.arrays import EXACT, EXACT_NAMES, AnyArray
 from ..protocol.round import smoothed
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
+from .fleet import Once, log
 from .form import Form, only_numbers, statistics_by_place
-from .once import Once
 from .records import array_record, arrays_in
-
-_log = logging.getLogger("flwr")
 
 
 class ServedModel:
@@ -56,26 +53,40 @@ class ServedModel:
     def close(
         self, server: Server, before: ServerState, heard: int, arrays: ArrayRecord | None, loss: float | None
     ) -> tuple[ArrayRecord | None, dict[str, Any]]:
-        """End the round with what the wrapped strategy made of it: the model to continue with, and what it took.
+        """End the round with what the wrapped strategy made of it.
 
-        heard: how many updates are in it. loss: f(w_k), where the clients report it.
+        Args:
+            server: with the open round.
+            before: its state before that round.
+            heard: how many updates the strategy had.
+            arrays: the model that it made of them.
+            loss: f(w_k), where the clients report it.
+
+        Returns:
+            The model to continue with, and what the round took.
         """
         layout = before.layout
         made = None if arrays is None else layout.typed(arrays_in(arrays))
         if (arrays is None) == bool(heard):  # only plain weights; or nothing was made of the updates
             server.return_to(before)
             return (array_record(made) if made is not None and layout.has_bfloat16 else arrays), {}
+        return self.end(server, before, made, loss)
+
+    def end(
+        self, server: Server, before: ServerState, made: Mapping[str, AnyArray] | None, loss: float | None
+    ) -> tuple[ArrayRecord | None, dict[str, Any]]:
+        """Close the round. made: the wrapped strategy's model; None lets the server add the updates up itself."""
         try:
-            closed = server.close(None if made is None else self.form.once(made))
-        except EngineError as error:
-            _log.warning("The model stays as it is. %s", error)
+            facts = server.close(None if made is None else self.form.once(made)).facts
+        except AdaQuantError as error:  # too few updates, or a model that is not finite
+            log.warning("The model stays as it is. %s", error)
             server.return_to(before)
             return None, {}
-        after, facts = server.current, closed.facts
-        if "undone" not in facts:
+        after = server.current
+        if made is not None and "undone" not in facts:
             known = before.loss if loss is None else smoothed(before.loss, loss, self._stages.loss_smoothing)
             server.return_to(replace(after, loss=known))
-            if made is not None and self.form.apart(made):
+            if self.form.apart(made):
                 self._untie(server, made)
         return self.arrays, {
             **({} if facts["s"] is None else {"aq_s": facts["s"]}),

@@ -10,29 +10,13 @@ from typing import Any
 from flwr.serverapp.strategy import Strategy
 
 
-class Arguments:
-    """What `start` is called with, by name, whatever the order."""
-
-    def __init__(self, start: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._names = list(inspect.signature(start).parameters)
-        self.args, self.kwargs = list(args), dict(kwargs)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """An argument, or the default where it was not given."""
-        place = self._place(name)
-        return self.args[place] if place is not None else self.kwargs.get(name, default)
-
-    def replace(self, name: str, value: Any) -> None:
-        """Replace the value of an argument that was given."""
-        place = self._place(name)
-        if place is not None:
-            self.args[place] = value
-        else:
-            self.kwargs[name] = value
-
-    def _place(self, name: str) -> int | None:
-        place = self._names.index(name) if name in self._names else len(self.args)
-        return place if place < len(self.args) else None
+def by_name(start: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What `start` is called with, by name, whatever the order; all of its arguments can be given by name."""
+    places = [*inspect.signature(start).parameters.values()]
+    if any(place.kind is place.VAR_POSITIONAL for place in places):  # it hands on what Flower's own takes
+        places = [*inspect.signature(Strategy.start).parameters.values()][1:]
+    names = [place.name for place in places if place.kind is not place.VAR_KEYWORD]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def later(step: Callable[..., Any], rounds: int) -> Callable[..., Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections.abc import Iterable, Sequence
 from time import perf_counter
 from types import SimpleNamespace
@@ -11,108 +9,139 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ..errors import CheckpointError, ConfigError
-from ..names import unknown
 from ..protocol.arrays import EXACT_NAMES
-from ..protocol.downlink import digest_of
+from ..protocol.downlink import Whole, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
+from ..protocol.limits import REFUSE
 from ..protocol.server import Server
-from ..protocol.stages import Stages
+from ..protocol.stages import Price, Stages
 from ..protocol.state import ServerState
+from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
 from ..rules import Rule
-from ..rules.registry import make
 from .averaging import averages as is_mean
-from .evaluation import seen, show
-from .fleet import Fleet, check_usable
+from .fleet import Fleet, check_usable, log
 from .form import Form
 from .losses import USUAL_KEYS, advice, needs_loss
 from .privacy import clipping_norm, refuse_outer
 from .receive import positive, receive
-from .records import arrays_in
-from .sending import TIMEOUT, Envelope, Sent, model_in
+from .records import HOLDS, arrays_in, without_ours
+from .sending import TIMEOUT, Orders, Sent, model_in, partitions, with_settings
 from .served import ServedModel
-from .starting import Arguments, in_place_of, later
+from .starting import by_name, in_place_of, later
 from .traffic import bytes_of, float32_bytes
 
-_log = logging.getLogger("flwr")
 _FORMAT = 2  # of state_dict
-_SETTINGS = ("strategy", "exact", "loss_key", "lr_key")  # beside those of `aq.Server`
 _STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
 
 class AdaQuantStrategy(Strategy):
-    """Quantized updates from the clients that have `quantize_mod`; the rest of the round is the wrapped strategy's.
+    """Use it around your Flower strategy to get quantized updates from the clients that have `quantize_mod`.
 
-    Often set:
+    Without a wrapped strategy, all connected clients are averaged by `aq.Server` itself. The clients then need the mod,
+    and the model is the one that the engines of `adaquantfl run` end with.
 
-    - `strategy`: any strategy of `flwr.serverapp.strategy` that takes weights.
-    - `rule`: which s in which round. The default "auto" needs nothing set. `AdaQuant(s0=2)` is the paper's rule,
-      `Fixed(bits=4)` is the same s in all rounds, and `FullPrecision()` does not quantize. A name of
-      `adaquantfl methods`, such as "4bit", works too.
-    - `downlink`: "late", the default with "auto", sends the model's change quantized, and later what it left out.
-      "exact", the default with other rules, sends what turns the model in a client's Context into the new one, bit for
-      bit. "model" sends the whole model in every round, and clients keep nothing.
+    Args:
+        strategy: any strategy of `flwr.serverapp.strategy` that takes weights; None averages.
+        rule: which s in which round. "auto" needs nothing set. `AdaQuant(s0=2)` is the paper's rule, `Fixed(bits=4)`
+            has the same s in all rounds, `FullPrecision()` does not quantize. A name of `adaquantfl methods` works too.
+        downlink: "late", the default with "auto", sends the model's change quantized, and later what it left out.
+            "exact", the default with other rules, sends what turns the model in a client's Context into the new one,
+            bit for bit. "model" sends the whole model in every round, and clients keep nothing.
+        quantizer: by name or as an object; the default is the rule's own.
+        scope: "tensor" gives each array a norm of its own, "whole" the model one; a number is the size of a bucket.
+        codec: "auto" takes the smallest; it never changes the model.
+        norm: of the quantizer, where it has a choice: "l2" or "linf".
+        feedback: whether clients keep what they left out for later; by default where the quantizer is meant for it.
+        sparsity: of quantizers without levels (`stc`).
+        seed: of all random numbers.
+        exact: patterns of names of arrays that are not quantized, by default BatchNorm's statistics.
+        loss_key: the clients' metric that is the training loss. By default it is "train_loss", else "loss", else the
+            only one with "loss" in its name.
+        lr_key: the learning rate in the train config, where the server changes it from round to round.
+        averages: whether the wrapped strategy's model is a mean over the clients, for the rule "auto". By default it is
+            known of Flower's own strategies and their subclasses.
+        min_clients: how many updates a round needs; with fewer the model stays as it is.
+        max_update_norm: of an update: a number, or "10x" for ten times the round's median; 0 is no limit.
+        norm_action: "refuse" a larger update, or "clip" it.
+        max_examples: of a client: a number, or "10x" for ten times the round's median; 0 is no limit.
+        loss_smoothing: of the rounds' losses, from 0 to below 1.
+        undo: roll rounds back where the loss is this many times the usual one; 0 is never.
+        cost: what a rule that surveys saves: "up", "both", or a function of bytes up and down.
 
-    Seldom set:
+    Attributes:
+        server: the `aq.Server`, from the first round on.
+        refusals: the nodes of the last round whose replies were refused, with the reasons.
 
-    - `exact`: patterns of names of arrays that are not quantized, by default BatchNorm's statistics.
-    - `loss_key`: the clients' metric that is the training loss. By default it is "train_loss", else "loss", else the
-      only one with "loss" in its name.
-    - `lr_key`: the learning rate in the train config, where the server changes it from round to round.
-    - `averages`: whether the wrapped strategy's model is a mean over the clients, for the rule "auto". By default it is
-      known of Flower's own strategies and their subclasses.
-    - The settings of `aq.Server`: quantizer, scope, codec, norm, feedback, sparsity, seed, max_update_norm,
-      norm_action, max_examples, min_clients, loss_smoothing, cost.
-
-    `server` is the `aq.Server`, from the first round on; `refusals` has the nodes of the last round whose replies were
-    refused, with the reasons.
-
-    >>> from flwr.serverapp.strategy import FedAvg
     >>> from adaquantfl import AdaQuant
     >>> strategy = AdaQuantStrategy(FedAvg(fraction_train=0.5), rule=AdaQuant(s0=2), max_update_norm="10x")
     """
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: Strategy | None = None,
         *,
         rule: Rule | str = "auto",
-        downlink: str = "",
-        min_clients: int = 1,
-        averages: bool | None = None,
+        downlink: str | Whole = "",
+        quantizer: str | Quantizer = "",
+        scope: str | int = "tensor",
+        codec: str = "auto",
+        norm: str = "",
+        feedback: bool | None = None,
+        sparsity: int = 400,
+        seed: int = 0,
         exact: str | Sequence[str] = EXACT_NAMES,
         loss_key: str | None = None,
         lr_key: str = "lr",
-        **settings: Any,
+        averages: bool | None = None,
+        min_clients: int = 1,
+        max_update_norm: float | str = 0.0,
+        norm_action: str = REFUSE,
+        max_examples: float | str = 0,
+        loss_smoothing: float = 0.0,
+        undo: float = 0.0,
+        cost: str | Price = "up",
     ) -> None:
+        self._averages = FedAvg() if strategy is None else None  # who samples the clients, where the server averages
+        strategy = strategy or self._averages
         if not isinstance(strategy, Strategy):
             raise ConfigError(
                 "AdaQuantStrategy wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); this is a "
                 f"{type(strategy).__module__}.{type(strategy).__qualname__}."
             )
-        if own := {"step", "cohort"} & set(settings):
-            raise ConfigError(f"{own.pop()} is not a setting here: the wrapped strategy samples and aggregates.")
-        known = tuple(inspect.signature(Stages.of).parameters)
-        if others := [name for name in settings if name not in known]:
-            raise ConfigError(unknown("setting of AdaQuantStrategy", others[0], [*_SETTINGS, *known]))
-        self._exact = (exact,) if isinstance(exact, str) else tuple(exact)
-        if not all(isinstance(pattern, str) for pattern in self._exact):
+        patterns = (exact,) if isinstance(exact, str) else tuple(exact)
+        if not all(isinstance(pattern, str) for pattern in patterns):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
         self.refusals: dict[int, str] = {}
-        if isinstance(rule, str):
-            rule = make(rule)
-        mean = is_mean(strategy) if averages is None else averages
-        self._stages = Stages.of(rule, downlink=downlink, min_clients=min_clients, averages=mean, **settings)
-        stream_key(self._stages.seed, 0, 0)  # refuses a seed that is none
+        self._stages = Stages.of(
+            rule,
+            quantizer,
+            scope,
+            downlink,
+            seed,
+            norm=norm,
+            codec=codec,
+            sparsity=sparsity,
+            feedback=feedback,
+            min_clients=min_clients,
+            max_update_norm=max_update_norm,
+            norm_action=norm_action,
+            max_examples=max_examples,
+            loss_smoothing=loss_smoothing,
+            undo=undo,
+            cost=cost,
+            averages=is_mean(strategy) if averages is None else averages,
+        )
+        stream_key(seed, 0, 0)  # refuses a seed that is none
         self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)
         self._lr_key = lr_key
         self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
         self._fleet = Fleet()
-        self._served = ServedModel(self._stages, self._exact, self._fleet.once)
+        self._served = ServedModel(self._stages, patterns, self._fleet.once)
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
         self._sent: Sent | None = None  # the messages of that round
         self._viewing: Sent | None = None  # those of the evaluation that is out
@@ -153,16 +182,21 @@ class AdaQuantStrategy(Strategy):
             arrays, metrics = self._steps.aggregate_train(server_round, replies)
             return arrays, metrics
         before, self._before, began = self._before, None, perf_counter()
-        replies, lost, plain = sent.again(replies, lambda node: server.whole_order(self._fleet.numbers[node]))
+        replies, lost, plain = sent.again(replies)
         self._fleet.note_second(lost, plain)
         bytes_up = bytes_of(replies)
         received = receive(
-            server, replies, self._fleet.numbers, self._weight_key, self._served.form, clipping_norm(self.strategy)
+            server,
+            replies,
+            self._fleet.numbers,
+            self._weight_key,
+            self._served.form,
+            averages=self._averages is not None,
         )
+        if bound := clipping_norm(self.strategy):
+            received.clip(server, self._served.form, bound)
         self.refusals = received.refused
         self._fleet.say(server_round, received)
-        for node, weight in received.capped.items():
-            _log.warning("Node %d says %s = %g, which is above max_examples.", node, self._weight_key, weight)
         if not received.usable:
             server.return_to(before)
         check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
@@ -170,17 +204,22 @@ class AdaQuantStrategy(Strategy):
         if loss is None and needs_loss(self._stages.rule):
             self._fleet.once("loss", "%s", advice(self._loss_keys))
         self._seconds += perf_counter() - began - sent.waited
-        arrays, metrics = self._steps.aggregate_train(server_round, received.messages)
-        began = perf_counter()
-        self._rounds = server_round
-        arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
-        server.viewed((), lost=[self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
+        answered, self._rounds = received.usable + len(received.refused), server_round
+        if self._averages:
+            contents: Any = [message.content for message in received.messages]
+            metrics, began = self._averages.train_metrics_aggr_fn(contents, self._weight_key), perf_counter()
+            arrays, facts = self._served.end(server, before, None, loss)
+        else:
+            failed_ones = [reply for reply in replies if reply.has_error()]
+            arrays, metrics = self._steps.aggregate_train(server_round, [*received.messages, *failed_ones])
+            began = perf_counter()
+            arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
+        server.forget([self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
         model = float32_bytes(before.layout)
         traffic = {
-            "aq_wire_bytes_down": sent.wire_bytes,
             "aq_message_bytes_up": bytes_up,
             "aq_message_bytes_down": sent.message_bytes,
-            "aq_ratio_up": model * received.answered / bytes_up,
+            "aq_ratio_up": model * answered / bytes_up,
             "aq_ratio_down": model * len(sent.messages) / sent.message_bytes,
             "aq_seconds": self._seconds + perf_counter() - began,
         }
@@ -193,18 +232,26 @@ class AdaQuantStrategy(Strategy):
         messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
         self._viewing = Sent.of(messages, grid, self._timeout)
         if self.server is not None and (asked := self._fleet.take(messages)):
-            show(self.server, self._served.form, self._fleet, asked, self._viewing)
+            self._show(self.server, asked, self._viewing)
         self._viewing.count()
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The wrapped strategy's metrics, and the bytes of the messages."""
-        replies, sent = list(replies), self._viewing
-        if self.server is None or sent is None:
+        replies, sent, server = list(replies), self._viewing, self.server
+        if server is None or sent is None:
             untouched: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
             return untouched
-        answers, bytes_up = seen(self.server, self._fleet, sent, replies)
-        metrics = self._steps.aggregate_evaluate(server_round, answers)
+        replies, lost, plain = sent.again(replies)
+        self._fleet.note_second(lost, plain)
+        bytes_up, numbers = bytes_of(replies), self._fleet.numbers
+        for reply in replies:
+            node, ours = reply.metadata.src_node_id, without_ours(reply) if reply.has_content() else None
+            if node in numbers and reply.has_error():
+                server.forget([numbers[node]])
+            elif node in numbers and ours is not None and ours.get(HOLDS) == server.digest:
+                server.holding([numbers[node]])
+        metrics = self._steps.aggregate_evaluate(server_round, replies)
         if metrics is None:
             return None
         return MetricRecord({**metrics, "aq_message_bytes_up": bytes_up, "aq_message_bytes_down": sent.message_bytes})
@@ -213,15 +260,10 @@ class AdaQuantStrategy(Strategy):
         """Log the settings, then the wrapped strategy's."""
         uplink = self._stages.uplink
         kind = uplink.quantizer.name if uplink.quantizer else "the rule's"
-        _log.info("\t├──> AdaQuantFL settings:")
-        _log.info("\t│\t├── Rule: %s", self._stages.rule)
-        _log.info(
-            "\t│\t├── Quantizer: %s | scope: %s | codec: %s",
-            kind,
-            uplink.scope,
-            uplink.codec,
-        )
-        _log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
+        log.info("\t├──> AdaQuantFL settings:")
+        log.info("\t│\t├── Rule: %s", self._stages.rule)
+        log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", kind, uplink.scope, uplink.codec)
+        log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
         self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
@@ -230,15 +272,15 @@ class AdaQuantStrategy(Strategy):
         After `load_state_dict`, the number of the round that clients, strategy and `evaluate_fn` see continues.
         Flower's log and its result count the rounds of this call.
         """
-        given, rounds = Arguments(self.strategy.start, args, kwargs), self._resumed
+        given, rounds = by_name(self.strategy.start, args, kwargs), self._resumed
         self._timeout = float(given.get("timeout", TIMEOUT))
         if evaluate := given.get("evaluate_fn"):
-            given.replace("evaluate_fn", later(evaluate, rounds))
+            given["evaluate_fn"] = later(evaluate, rounds)
         steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
         with in_place_of(self.strategy, {**steps, "summary": self.summary}):
-            result = self.strategy.start(*given.args, **given.kwargs)
+            result = self.strategy.start(**given)
         if isinstance(result, Result) and not result.arrays and self.server is not None:
-            _log.warning("No round changed the model: the result has the model that the run began with.")
+            log.warning("No round changed the model: the result has the model that the run began with.")
             result.arrays = self.arrays
         return result
 
@@ -288,8 +330,7 @@ class AdaQuantStrategy(Strategy):
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
 
     def _open(self, messages: list[Message], sent: Sent) -> ServerState | None:
-        """Open a round and write the orders; the state before it. None where it cannot be: then the round is as it was
-        without us."""
+        """Open a round and write the orders. Return the state before it, or None if the model cannot be quantized."""
         try:
             name, record = model_in(messages)
             weights = arrays_in(record)
@@ -297,24 +338,44 @@ class AdaQuantStrategy(Strategy):
         except ConfigError as error:
             self._fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
-        before = server.current
-        clients = self._fleet.clients(messages)
-        orders = server.open(clients, self._learning_rate(messages[0]))
+        before, form = server.current, self._served.form
+        nodes = [message.metadata.dst_node_id for message in messages]
+        new = [node for node in nodes if node not in self._fleet.numbers] if self._averages else []
+        clients = self._fleet.clients(nodes, partitions(sent.grid, new))
+        server.open(list(clients.values()), self._learning_rate(messages[0]))
         settings = {
             "arrays": name,
             "seed": self._stages.seed,
+            "round": before.round,
             "with_model": self._stages.downlink.name != "model",
             "rounds_kept": ROUNDS_KEPT if self._stages.rolls_back else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
-            "round": before.round,
-            **self._served.form.settings,
+            **form.settings,
         }
-        same = digest_of(before.layout.split(self._served.form.once(weights))) == before.log.digest
-        sent.envelope = Envelope(name, same, settings)
-        for message, client in zip(messages, clients, strict=True):
-            message.content = sent.envelope.write(message.content, orders[client])
+        same = not before.layout.narrow or digest_of(before.layout.split(form.once(weights))) == server.digest
+        sent.write(Orders(server, clients, name, same, False, settings))
         return before
+
+    def _show(self, server: Server, messages: list[Message], sent: Sent) -> None:
+        """Write the present model into evaluate messages. A model that is not the server's stays as it is.
+
+        Where clients keep no model, they are only told not to send it back.
+        """
+        form = self._served.form
+        try:
+            name, record = model_in(messages)
+            arrays = arrays_in(record)
+            digest = digest_of(server.current.layout.split(form.once(arrays)))
+        except ConfigError:
+            return
+        settings = {"arrays": name, **form.settings}
+        if self._stages.downlink.name == "model" or form.apart(arrays) or not server.has(digest):
+            for message in messages:
+                message.content = with_settings(message.content, settings)
+            return
+        clients = self._fleet.clients([message.metadata.dst_node_id for message in messages], {})
+        sent.write(Orders(server, clients, name, digest == server.digest, True, settings))
 
     def _learning_rate(self, message: Message) -> float:
         """eta_k from the train config; it matters only where it changes."""
