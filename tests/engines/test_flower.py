@@ -89,11 +89,11 @@ def train_only(change: Callable[[Message], Message | None]) -> Callable[[Message
 
 
 RUNS: dict[str, dict[str, Any]] = {
-    "the paper's rule": {"method": "adaquant", "downlink": "exact"},
-    "auto": {"method": "auto"},
-    "a survey": {"method": "cost-aware", "survey_every": 2},
-    "a median, clipped": {"method": "8bit", "step": "median", "max_update_norm": "1x", "norm_action": "clip"},
-    "a sample of clients": {"method": "4bit", "clients_per_round": 2, "loss": "round"},
+    "the paper's rule": {"rule": "adaquant", "downlink": "exact"},
+    "auto": {"rule": "auto"},
+    "a survey": {"rule": {"name": "cost-aware", "every": 2}},
+    "a median, clipped": {"rule": "8bit", "step": "median", "max_update_norm": "1x", "norm_action": "clip"},
+    "a sample of clients": {"rule": "4bit", "clients_per_round": 2, "loss": "round"},
 }
 
 
@@ -108,7 +108,7 @@ def test_a_run_ends_in_the_local_engines_model(name: str, nodes: Nodes, tmp_path
 
 
 def test_a_client_that_lost_its_state_gets_the_whole_model_in_the_same_round(nodes: Nodes, tmp_path: Path) -> None:
-    config = small(method="adaquant", downlink="exact")
+    config = small(rule="adaquant", downlink="exact")
 
     def forget(_: Any, state: Any, line: Any) -> None:
         for context in nodes.contexts:
@@ -158,7 +158,7 @@ def test_what_a_task_raises_is_the_reason(nodes: Nodes, tmp_path: Path, monkeypa
 
 
 def test_a_stopped_run_resumes_to_the_same_model(nodes: Nodes, tmp_path: Path) -> None:
-    config = small(method="adaquant", downlink="exact")
+    config = small(rule="adaquant", downlink="exact")
     with pytest.raises(KeyboardInterrupt):
         launch("flower", Request(tmp_path / "run", config), interrupt_after(1))
     found = launch("flower", Request(tmp_path / "run"))
