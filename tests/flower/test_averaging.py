@@ -9,7 +9,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, FedMedian, Strategy
 
 import adaquantfl as aq
-from adaquantfl.errors import ConfigError
+from adaquantfl.errors import RuleError
 from adaquantfl.flower import AdaQuantStrategy
 from adaquantfl.flower.averaging import averages
 from adaquantfl.rules.auto import Auto
@@ -62,5 +62,5 @@ def test_a_rule_can_be_named() -> None:
     assert AdaQuantStrategy(FedAvg(), rule="auto")._stages.rule == Auto()
     assert AdaQuantStrategy(FedAvg(), rule="adaquant")._stages.rule == aq.AdaQuant(s0=2)
     assert AdaQuantStrategy(FedAvg(), rule="4bit")._stages.rule == aq.Fixed(bits=4)
-    with pytest.raises(ConfigError, match="'adaquant'"):
+    with pytest.raises(RuleError, match="'adaquant'"):
         AdaQuantStrategy(FedAvg(), rule="adaqant")
