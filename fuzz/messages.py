@@ -16,7 +16,7 @@ from adaquantfl.errors import AdaQuantError, FrameError
 from adaquantfl.protocol.arrays import Layout
 from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, digest_of, open_parcel
 from adaquantfl.protocol.late import Late
-from adaquantfl.protocol.messages import Order, Reply
+from adaquantfl.protocol.messages import TARGETS, Order, Reply
 from adaquantfl.protocol.steps import walk
 from adaquantfl.protocol.uplink import MOST_VALUE
 from adaquantfl.rules import CostAware
@@ -224,7 +224,7 @@ class MessageOracle:
                 {"quantizer": chance.choice(frames.TAGS)},
                 {"scope": chance.choice(("whole", "tensor", 1, 2, 7, 2**31))},
                 {"codec": chance.choice(("fixed", "dense", "sparse", "unknown", ""))},
-                {"choice": chance.choice(("feddq", "fixed-step", "adaquant", "unknown"))},
+                {"target": chance.choice(TARGETS)},
                 {"candidates": tuple(chance.choice(NUMBERS) for _ in range(chance.randint(1, 5)))},
                 {"taken_back": tuple(range(chance.randint(1, 255))), "feedback": True},
                 {"balanced": True, "feedback": chance.random() < 0.5},

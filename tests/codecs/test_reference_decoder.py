@@ -144,7 +144,7 @@ def test_both_decoders_refuse_the_same_altered_frames_of_other_quantizers(
     for client in range(frames // 10):
         d = draw_dimension(rng, frames)
         x, segments = rng.standard_t(2, d).astype(np.float32), draw_segments(rng, d)
-        s = int(rng.integers(1, 1 + min(find(name).most, 20)))
+        s = int(rng.integers(1, 1 + min(find(name).traits.most, 20)))
         frame = aq.compress(x, s, client, str(rng.choice(CODECS)), segments, quantizer=name)
         read += read_by_both([mutated(frame, rng) for _ in range(10)], d)
     assert 0.02 * frames < read < 0.98 * frames
