@@ -41,9 +41,8 @@ class Pool:
         self._workers: dict[Connection, BaseProcess] = {}
         self._places: dict[Connection, int] = {}  # each worker's number: it plays the clients of that remainder
         self._proven: set[Connection] = set()  # workers that have answered
-        self._busy: dict[
-            Connection, tuple[int, float]
-        ] = {}  # worker -> the place of its call, and until when it may take
+        # Worker -> the place of its call, and until when it may take.
+        self._busy: dict[Connection, tuple[int, float]] = {}
         for place in range(workers):
             self._start_worker(place)
 
@@ -65,14 +64,15 @@ class Pool:
 
     def states(self) -> dict[int, dict[str, Any]]:
         """What the clients keep from round to round, from the workers that play them."""
-        return {number: state for connection in list(self._workers) for number, state in self._ask(connection, None)}
+        found = [(place, self._ask(connection, {})) for connection, place in list(self._places.items())]
+        return {number: state for place, states in found for number, state in states if number % self.size == place}
 
     def restore(self, states: Mapping[int, Mapping[str, Any]]) -> None:
         """Give it back to them."""
         for connection, place in list(self._places.items()):
             self._ask(connection, {n: state for n, state in states.items() if n % self.size == place})
 
-    def _ask(self, connection: Connection, restored: Mapping[int, Mapping[str, Any]] | None) -> list[tuple[int, Any]]:
+    def _ask(self, connection: Connection, restored: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, Any]]:
         """Have a worker's clients restored, and return the states of its clients; nothing if the worker is dead."""
         with suppress(OSError):
             connection.send(("states", restored))
@@ -251,7 +251,7 @@ def _serve(connection: Connection, config: Settings) -> None:
             try:
                 if message[0] == "states":
                     player = player or _player(config)
-                    for number, state in (message[1] or {}).items():
+                    for number, state in message[1].items():
                         player.restore(number, state)
                     connection.send(player.states())
                     continue
