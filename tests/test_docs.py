@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import site_pages
 
 import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
@@ -86,19 +85,6 @@ def test_every_command_in_a_block_is_one(page: Path) -> None:
             assert set(arguments) <= TARGETS, place
         else:
             check_command(place, arguments)
-
-
-def test_every_command_in_a_sentence_is_one() -> None:
-    known = {command.prog: command.format_help() for command, _ in site_pages.commands(build_parser())}
-    for page in PAGES:
-        for place, words in pages.mentions(page):
-            if words[0] == "make":
-                assert {word for word in words[1:] if "=" not in word} <= TARGETS, place
-            elif words[1] != "COMMAND":
-                helps = [text for prog, text in known.items() if f"{' '.join(words)} ".startswith(f"{prog} ")]
-                options = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
-                assert len(helps) == 1, place
-                assert all(re.search(rf"{option}\b", helps[0]) for option in options), place
 
 
 def check_command(place: str, arguments: list[str]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import badges
-import pytest
 import yaml
 
 import adaquantfl as aq
@@ -78,21 +77,3 @@ def test_the_badges_are_those_of_this_version_and_ask_nobody() -> None:
         assert (badges.FOLDER / name).read_text() == text, "run scripts/badges.py"
         assert re.findall(r"(?:https?:)?//[^\"' ]+", text) == ["http://www.w3.org/2000/svg"]  # the format's own name
     assert f">{PROJECT['version']}<" in (badges.FOLDER / "version.svg").read_text()
-
-
-@pytest.mark.parametrize("name", ["bug.md", "feature.md"])
-def test_issue_templates_have_a_head(name: str) -> None:
-    _, head, body = (ROOT / ".github" / "ISSUE_TEMPLATE" / name).read_text().split("---\n", 2)
-    assert {"name", "about", "labels"} <= yaml.safe_load(head).keys()
-    assert body.strip()
-
-
-def test_what_the_steps_of_a_release_run_is_there() -> None:
-    _, _, page = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## A release\n")
-    targets = re.findall(r"`make ([a-z-]+)", page)
-    assert len(targets) >= 5
-    for target in targets:
-        assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
-    for script in re.findall(r"scripts/\w+\.py", page):
-        assert (ROOT / script).is_file()
-    assert "twine check --strict" in MAKEFILE

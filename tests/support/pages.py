@@ -17,7 +17,6 @@ _FENCE = re.compile(r"(?:<!-- ([^\n]*) -->\n)?^( *)```(\w*)\n(.*?)^\2```$", re.M
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
 PROGRAMS = ("adaquantfl", "make")
 _NAMED = re.compile(rf"\b({'|'.join(PROGRAMS)}) ")
-_INLINE = re.compile(r"`((?:adaquantfl|make) [^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,6 @@ def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
         place = f"{name(page)}:{prose.count(chr(10), 0, script.start()) + 1}"
         shown = [line for line in script[0].replace("\\\n", " ").splitlines() if _NAMED.search(line)]
         yield from ((place, words) for line in shown for words in lines(line) if words[0] in PROGRAMS)
-
-
-def mentions(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """Every command that a page names in a sentence, which need not be whole."""
-    for found in _INLINE.finditer(_without_fences(page)):
-        yield f"{name(page)}: `{found[1]}`", shlex.split(found[1])
 
 
 def _without_fences(page: Path) -> str:
