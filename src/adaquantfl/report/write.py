@@ -21,6 +21,13 @@ def report(runs: Sequence[str | Path | records.RunRecord], out: str | Path | Non
 
     Returns:
         The path of report.html.
+
+    >>> import adaquantfl as aq
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     record = aq.run("demo", folder, rule="2bit", model="mlp", rounds=1, workers=1)
+    ...     print(aq.report([record]).name)
+    report.html
     """
     folders = [one.path if isinstance(one, records.RunRecord) else Path(one) for one in runs]
     folder = Path(out) if out is not None else folders[0]

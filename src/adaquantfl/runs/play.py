@@ -113,6 +113,12 @@ def compare(
 
     Returns:
         A record for each run, AdaQuantFL first.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     records = compare("demo", "2bit,4bit", folder, settings={"model": "mlp", "rounds": 1, "workers": 1})
+    >>> [record.label for record in records]
+    ['2-bit', '4-bit']
     """
     comparison, jobs, records = _training()
     from .methods import parse_list
@@ -136,6 +142,12 @@ def load(folder: str | Path) -> RunRecord:
 
     Returns:
         The run's configuration, history and summary; the summary is None while the run is unfinished.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = run("demo", folder, rule="2bit", model="mlp", rounds=1, workers=1)
+    ...     print(len(load(folder).history))
+    1
     """
     from .records import load_run
 
