@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"cli"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-WITHIN = {("protocol", "rules"), ("engines", "training"), ("engines", "flower"), ("flower", "training")}
+WITHIN = {("protocol", "rules"), ("engines", "training"), ("engines", "flower")}
 BOTH_WAYS = {"quantizers", "codecs"}  # a quantizer's levels are what a codec encodes, and frames name quantizers
 
 

@@ -51,28 +51,14 @@ SPARE = (
     Style("#2f6f6f", (0, (1, 2)), "h"),
 )
 
+_SIDES = dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK)
 RC: Any = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # ships with matplotlib: the same figure on every machine
-    "font.size": 11,
-    "axes.titlesize": 12,
-    "axes.labelsize": 11,
-    "legend.fontsize": 10,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "pdf.fonttype": 42,
-}
+    # DejaVu Sans ships with matplotlib: the same figure on every machine.
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 11, "axes.titlesize": 12,
+    "axes.labelsize": 11, "legend.fontsize": 10, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.7, "legend.frameon": False,
+    "legend.handlelength": 3.2, "pdf.fonttype": 42, **_SIDES,
+}  # fmt: skip
 
 # 2 to 16 bits per element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
 # and the cheap methods would share the first tenth of it.

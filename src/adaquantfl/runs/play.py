@@ -77,12 +77,8 @@ def run(
     >>> [line["s"] for line in record.history], record.summary["paper_bits"]
     ([3, 3, 3], 229434)
     """
-    given = {
-        "rule": rule, "quantizer": quantizer, "step": step, "downlink": downlink, "rounds": rounds, "seed": seed,
-        "clients": clients, "clients_per_round": clients_per_round, "dataset": dataset, "model": model,
-        "partition": partition, "tau": tau, "eta": eta, "batch_size": batch_size, "target_loss": target_loss,
-        "evaluate_every": evaluate_every, "workers": workers,
-    }  # fmt: skip
+    arguments = dict(locals())
+    given = {key: value for key, value in arguments.items() if key not in ("source", "out", "settings")}
     changes = {**{key: value for key, value in given.items() if value is not None}, **(settings or {})}
     config = load_config(_named(source), changes)
     comparison, jobs, records = _training()

@@ -113,10 +113,6 @@ class RunRecord:
         return own or f"{self.config.get('model', 'model')} on {self.config.get('dataset', 'data')}"
 
     @property
-    def is_fixed_level(self) -> bool:
-        return _fixed_bits(self.method) is not None
-
-    @property
     def finished(self) -> bool:
         return self.summary is not None
 

