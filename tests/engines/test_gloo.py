@@ -365,6 +365,19 @@ def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> N
     assert federation.all_answer()
 
 
+def test_an_arrival_that_died_blocks_nobody(federate: Federate) -> None:
+    """Defect 11: the only listener thread waited 30 s for it."""
+    federation = federate(small(), [])
+    store = open_store(HERE, federation.store.port, SECONDS)
+    part = server_part(store, json.loads(rendezvous.announced(store))["server"])
+    part.set(ARRIVAL(part.add(ARRIVALS, 1)), json.dumps([0, HERE, ""]))
+    wait_until(lambda: part.check([rendezvous.ADMITTED(1)]), SECONDS, "the server tries to connect")
+    began = time.monotonic()
+    federation.add(0, 1)
+    assert federation.all_answer()
+    assert time.monotonic() - began < 20
+
+
 @pytest.fixture
 def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A secret for each of two clients, which both sides find."""

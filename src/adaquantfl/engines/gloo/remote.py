@@ -138,21 +138,24 @@ class Listener:
         while not self._closed.wait(POLL_SECONDS):
             try:
                 while self._store.check([ARRIVAL(number)]):  # the store's `wait` logs each timeout
-                    self._admit(number)
+                    # A dead arrival is given up after 30 s. A store that waits for it lets nobody else ask, so that
+                    # each arrival has a copy of its own, where PyTorch has them.
+                    copied = getattr(self._store, "clone", lambda: self._store)()
+                    threading.Thread(target=self._admit, args=(number, copied), daemon=True).start()
                     number += 1
             except RuntimeError:  # the launcher's store is gone: no client can join any more
                 return
 
-    def _admit(self, number: int) -> None:
+    def _admit(self, number: int, store: Store) -> None:
         try:
-            client, address, proof = json.loads(self._store.get(ARRIVAL(number)))
+            client, address, proof = json.loads(store.get(ARRIVAL(number)))
             if not self._proven(number, client, address, proof):
-                self._store.set(ADMITTED(number), REFUSED)
+                store.set(ADMITTED(number), REFUSED)
                 _log.warning("A process at %r that says it is client %r was refused: wrong secret.", address, client)
                 return
             ours = address_facing(address)
-            self._store.set(ADMITTED(number), "")
-            connection = Connection(self._store, CONNECTION(number), SERVER, ours)
+            store.set(ADMITTED(number), "")
+            connection = Connection(store, CONNECTION(number), SERVER, ours)
         except Exception:  # the arrival has gone, or is no client of ours: the next one must be admitted
             return
         if self._closed.is_set() or client not in range(self._clients):
