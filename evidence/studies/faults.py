@@ -227,7 +227,7 @@ class Bench:
     def _needed(self, message: Message) -> None:
         """The whole model for a client that needs it, or that did not answer."""
         if self.is_open and message.client in self.server.missing:
-            self.network.append(Message("order", message.client, self.server.whole_order(message.client)))
+            self.network.append(Message("order", message.client, self.server.order(message.client, holds=None)))
             self.counts["whole orders"] += 1
             self._point("whole order")
 
