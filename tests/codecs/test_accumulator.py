@@ -47,29 +47,6 @@ def test_float32_frames_are_added_in_their_turn(rng: np.random.Generator) -> Non
     np.testing.assert_allclose(total.result(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_with_an_order_the_sum_does_not_depend_on_the_arrival(rng: np.random.Generator) -> None:
-    d = 200_000
-    frames = [aq.compress(rng.standard_normal(d).astype(np.float32), s, s) for s in (1, 200, 3, 65535, 2)]
-    frames.append(aq.encode_float32(rng.standard_normal(d).astype(np.float32)))
-    in_turn = aq.Accumulator(d)
-    for k, frame in enumerate(frames):
-        in_turn.add(frame, 1 / (k + 1))
-    for arrival in ([5, 4, 3, 2, 1, 0], [2, 0, 5, 1, 4, 3]):
-        total = aq.Accumulator(d)
-        for k in arrival:
-            total.add(frames[k], 1 / (k + 1), order=k)
-        assert total.result().tobytes() == in_turn.result().tobytes()
-    gaps = aq.Accumulator(d)  # clients 0 and 3 never answer
-    for k in (5, 1, 4, 2):
-        gaps.add(frames[k], 1 / (k + 1), order=k)
-    present = aq.Accumulator(d)
-    for k in (1, 2, 4, 5):
-        present.add(frames[k], 1 / (k + 1))
-    assert gaps.result().tobytes() == present.result().tobytes()
-    with pytest.raises(aq.FrameError, match="order 2"):
-        gaps.add(frames[2], 1.0, order=2)
-
-
 def test_a_buffer_may_be_used_again_after_adding(rng: np.random.Generator) -> None:
     for codec in ("fixed", "sparse", "dense"):
         frame = aq.compress(rng.standard_normal(20_000).astype(np.float32), 3, 1, codec)

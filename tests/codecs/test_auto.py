@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.codecs import auto
 from adaquantfl.codecs.dense_table import histogram
 from adaquantfl.codecs.frame import payload_size
 from adaquantfl.codecs.sparse_size import estimate_size, least_estimate, least_size, nonzeros_per_block
@@ -33,7 +32,7 @@ def vector(kind: str, d: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["gauss", "laplace", "heavy", "uniform", "layers", "mostly zero", "zero", "one"])
-@pytest.mark.parametrize("s", [1, 3, 40, 150, 400, 1000, 65535])
+@pytest.mark.parametrize("s", [1, 40, 400, 65535])
 def test_auto_is_within_one_percent_of_the_smallest(kind: str, s: int) -> None:
     x = vector(kind, 400_000)
     sizes = {codec: payload_size(aq.compress(x, s, 1, codec)) for codec in CODECS}
@@ -118,7 +117,3 @@ def test_frames_of_all_codecs_add_up_together_for_any_number_of_threads(rng: np.
     assert len(set(results)) == 1
     expected = sum(0.1 * aq.decode(frame).dequantize().astype(np.float64) for frame in frames)
     np.testing.assert_allclose(np.frombuffer(results[0], dtype=np.float32), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_the_look_at_a_vector_takes_a_small_part_of_it() -> None:
-    assert 0 < auto.sample(25_450).size <= 25_450 / 32

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.memory import LARGE, Memory, done, empty
 
 D = 1_000_000
 SMALL = D // 2 + 100_000  # bytes: an eighth of the vector, which is 8 tiles, and tables
@@ -78,17 +77,6 @@ def test_an_encoder_takes_other_quantizers_norms_and_segments() -> None:
     )
 
 
-def test_frames_that_wait_for_their_turn_keep_their_memory() -> None:
-    frames = [aq.compress(update(seed), s, seed, "dense") for seed, s in enumerate((2000, 60_000, 15, 2000, 200))]
-    total, plain = aq.Accumulator(D), aq.Accumulator(D)
-    for order in (3, 1, 4, 0, 2):
-        total.add(frames[order], 0.3, order)
-    for frame in frames:
-        plain.add(frame, 0.3)
-        plain.flush()
-    assert total.result().tobytes() == plain.result().tobytes()
-
-
 def test_what_was_checked_is_not_overwritten_by_later_frames() -> None:
     frames = [aq.compress(update(seed), 2000, seed, "dense") for seed in range(3)]
     total, plain = aq.Accumulator(D), aq.Accumulator(D)
@@ -114,17 +102,3 @@ def test_a_refused_frame_gives_its_memory_back() -> None:
     total.add(frame)
     total.flush()
     assert len(total._memory._free) == held
-
-
-def test_small_arrays_and_arrays_elsewhere_are_plain() -> None:
-    memory = Memory()
-    with memory.use() as taken:
-        empty(LARGE - 1, np.uint8)
-        assert not taken
-        large = empty(LARGE, np.uint8)
-        assert len(taken) == 1
-        done(large)
-        assert not taken
-        assert np.shares_memory(empty(LARGE // 8, np.float64), large)
-    done(np.empty(3))
-    assert empty(2 * LARGE, np.uint8).base is None

@@ -104,25 +104,6 @@ def test_both_decoders_read_three_blocks_chunks_or_tiles(codec: str, rng: np.ran
     assert reference.decode(frame, levels.dimension) == by_library(frame) == as_read(levels)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("codec", CODECS[:3])
-def test_both_decoders_read_many_blocks_chunks_and_tiles(codec: str, shape: str, rng: np.random.Generator) -> None:
-    levels = draw_levels(rng, int(rng.integers(131_073, 200_001)), shape)
-    frame = aq.encode(levels, codec)
-    assert reference.decode(frame, levels.dimension) == by_library(frame) == as_read(levels)
-
-
-@few_or_many(3, 40)
-@pytest.mark.parametrize("s", [1, 2, 7, 60, 1000, 65_535])
-def test_both_decoders_read_what_the_quantizer_gives(s: int, frames: int, rng: np.random.Generator) -> None:
-    for client in range(frames):
-        x = (rng.standard_t(2, 1500) * 10.0 ** rng.integers(-9, 9)).astype(np.float32)
-        levels = aq.quantize(x, s=s, key=aq.stream_key(1, 2, client), segments=draw_segments(rng, 1500))
-        for codec in CODECS:
-            assert reference.decode(aq.encode(levels, codec)) == as_read(levels)
-
-
 @pytest.mark.parametrize(("name", "norm"), [(name, norm) for name in names() for norm in find(name).tags])
 def test_both_decoders_make_the_same_floats(name: str, norm: str, rng: np.random.Generator) -> None:
     s = {"terngrad": 1, "stc": 9, "natural": 12}.get(name, 7)

@@ -77,16 +77,17 @@ def draw(kind: str, d: int, rng: np.random.Generator) -> npt.NDArray[np.float32]
 
 
 @pytest.mark.parametrize("kind", ["gauss", "heavy", "ones", "zeros", "layers"])
-@pytest.mark.parametrize("s", [1, 2, 3, 20, 128, 40_000, 65_535])
-@pytest.mark.parametrize("d", [1, 2, 63, 64, 65, 1000, TILE - 1, TILE, TILE + 1, 200_003])
+@pytest.mark.parametrize("s", [1, 3, 128, 65_535])
+@pytest.mark.parametrize("d", [1, 64, TILE - 1, TILE + 1, 200_003])
 def test_decode_undoes_encode_and_compress_gives_the_same_bytes(
     d: int, s: int, kind: str, rng: np.random.Generator
 ) -> None:
     x = draw(kind, d, rng)
-    levels = aq.quantize(x, s, key=3)
-    frame = sparse.encode(levels)
-    assert np.array_equal(decode(frame), levels.values)
-    assert compress(x, s, 3) == frame
+    for segments in (None, np.array([d // 3, d - d // 3]) if d > 3 else np.array([d])):
+        levels = aq.quantize(x, s, 3, segments)
+        frame = sparse.encode(levels)
+        assert np.array_equal(decode(frame), levels.values)
+        assert compress(x, s, 3, segments) == frame
 
 
 @given(data=st.data(), d=st.integers(1, 3000), s=st.sampled_from([1, 2, 3, 4, 100, 65_535]))
@@ -101,46 +102,8 @@ def test_any_levels_come_through(data: st.DataObject, d: int, s: int) -> None:
     assert reference_decoder.decode(frame).values == values.tolist()
 
 
-@pytest.mark.parametrize("d", [1, 100, TILE, 3 * TILE + 17, 1_663_370])
-@pytest.mark.parametrize("value", [1, -1, 2, -3, 300])
-def test_a_single_level_at_either_end_comes_through(d: int, value: int) -> None:
-    for place in (0, d - 1):
-        values = np.zeros(d, dtype=np.int64)
-        values[place] = value
-        levels = make_levels(values, 300)
-        assert np.array_equal(decode(sparse.encode(levels)), levels.values)
-        assert len(body_of(levels)) <= 12
-
-
-@pytest.mark.parametrize("s", [1, 2, 3, 77, 65_535])
-def test_full_and_alternating_vectors_come_through(s: int) -> None:
-    d = 2 * TILE + 123
-    for values in (
-        np.full(d, s),
-        np.full(d, -s),
-        np.resize([s, -s], d),
-        np.resize([0, s], d),
-        np.resize([0, -1, s], d),
-    ):
-        levels = make_levels(values, s)
-        assert np.array_equal(decode(sparse.encode(levels)), levels.values)
-
-
 def test_a_zero_vector_takes_two_bytes() -> None:
     assert body_of(make_levels(np.zeros(1_000_000), 3)).tolist() == [20, 0]
-
-
-@given(d=st.integers(1, 300_000), s=st.sampled_from([1, 5, 1000]), seed=st.integers(0, 1000), pieces=st.integers(2, 9))
-@settings(deadline=None, max_examples=40)
-def test_compress_is_encode_of_quantize_for_segments(d: int, s: int, seed: int, pieces: int) -> None:
-    rng = np.random.default_rng(seed)
-    x = draw("layers", d, rng)
-    cuts = np.unique(np.append(rng.integers(1, d + 1, pieces), d))
-    segments = np.diff(np.append(0, cuts)).astype(np.int64)
-    levels = aq.quantize(x, s, seed, segments)
-    frame = compress(x, s, seed, segments)
-    assert frame == sparse.encode(levels)
-    assert np.array_equal(decode(frame), levels.values)
 
 
 def test_levels_at_the_edges_of_the_zero_test_are_not_missed() -> None:
@@ -214,11 +177,6 @@ def test_the_body_is_close_to_the_entropy(kind: str, density: float) -> None:
     assert size <= (1.01 if density < 0.01 else 1.03) * entropy
 
 
-def test_where_layers_differ_the_body_is_smaller_than_the_entropy_of_the_whole() -> None:
-    levels = at_density(draw("layers", 1_663_370, np.random.default_rng(5)), 0.005)
-    assert len(body_of(levels)) < 0.9 * entropy_bytes(levels.values)
-
-
 def test_an_outlier_costs_bits_by_its_logarithm() -> None:
     values = np.zeros(1_000_000, dtype=np.int64)
     values[::2000] = 1
@@ -250,13 +208,6 @@ def test_the_example_of_the_specification_holds() -> None:
     levels = make_levels(values, 5)
     assert body_of(levels).tobytes() == bytes.fromhex(EXAMPLE)
     assert reference_decoder.decode(sparse.encode(levels)).values == values.tolist()
-
-
-@pytest.mark.parametrize("kind", ["gauss", "heavy", "layers"])
-@pytest.mark.parametrize("s", [1, 30, 300])
-def test_a_reader_written_from_the_specification_agrees(kind: str, s: int, rng: np.random.Generator) -> None:
-    levels = aq.quantize(draw(kind, 150_000, rng), s, 4)
-    assert reference_decoder.decode(sparse.encode(levels)).values == levels.values.tolist()
 
 
 def varint(number: int) -> bytes:
@@ -323,14 +274,6 @@ def test_random_bytes_are_refused_or_read(body: bytes, first: int, dimension: in
     refuse_or_read(body, dimension, s)
     refuse_or_read(bytes([first]) + body, dimension, s)
     refuse_or_read(bytes([first, min(len(body), 127)]) + body, dimension, s)  # a plausible count
-
-
-def test_random_chunks_are_refused_or_read_within_bounded_time() -> None:
-    rng = np.random.default_rng(6)
-    for fill in (0, 85, 255):
-        for count in (1, 2**14 - 1, 2**18):
-            chunk = rng.integers(0, 256, 2**16, dtype=np.uint8) & np.uint8(fill) if fill else np.zeros(2**16, np.uint8)
-            refuse_or_read(bytes([32]) + varint(count) + chunk.tobytes(), 2**32, 65_535)
 
 
 def test_lies_are_refused_with_a_sentence_that_says_which() -> None:

@@ -65,7 +65,7 @@ def test_every_quantizer_is_added_up(name: str, norm: str, x: np.ndarray) -> Non
     total, expected = aq.Accumulator(len(x)), np.zeros(len(x))
     for client in range(3):
         levels = quantize(x, name, norm, SEGMENTS if client else None, key=client)
-        total.add(aq.encode(levels), 0.5, order=2 - client)
+        total.add(aq.encode(levels), 0.5)
         expected += 0.5 * levels.dequantize().astype(np.float64)
     np.testing.assert_allclose(total.result(), expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 

@@ -31,8 +31,7 @@ class Accumulator:
     the sum is read and written once for all of them. Every element adds up in the order of the calls, whatever the
     number of threads. Memory is O(dimension) for any number of frames.
 
-    Floating-point sums depend on the order. Where frames arrive in any order, pass each one's place (its client number)
-    as `order`. The result then does not depend on the arrival: a frame that comes too early is held until its turn.
+    Floating-point sums depend on the order: add frames in the order of their clients.
 
     The memory for decoding is kept. With `reset` instead of a new object for each round, and `result(out=...)`,
     nothing large is allocated from the second round on.
@@ -50,8 +49,6 @@ class Accumulator:
         self.dimension = dimension
         self.frames = 0
         self._total = np.zeros(dimension, dtype=np.float32)
-        self._held: dict[int, Checked] = {}  # frames that came before their turn
-        self._turn = 0
         self._waiting: list[Checked] = []
         self._waiting_bytes = 0
         self._bound = 0.0  # what no element of the sum can exceed in size
@@ -68,9 +65,9 @@ class Accumulator:
         >>> total.result(), total.frames
         (array([0., 0.], dtype=float32), 0)
         """
-        self.frames = self._turn = self._waiting_bytes = 0
+        self.frames = self._waiting_bytes = 0
         self._bound = 0.0
-        self._held, self._waiting = {}, []
+        self._waiting = []
         self._memory.give_back(self._taken)
         self._total[:] = 0
 
@@ -86,28 +83,25 @@ class Accumulator:
         """
         return check_frame(frame, weight, self.dimension)
 
-    def add(self, frame: Bytes | Checked, weight: float = 1.0, order: int | None = None) -> None:
+    def add(self, frame: Bytes | Checked, weight: float = 1.0) -> None:
         """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was.
 
-        order: 0, 1, 2, ... where frames arrive in any order; each number once, and all frames with one or none.
         A frame that `check` has seen has its weight already.
 
         >>> import adaquantfl as aq
         >>> total, frames = Accumulator(2), [aq.compress(np.array([3.0, -4.0]), s=5, key=client) for client in range(2)]
-        >>> total.add(frames[1], weight=0.75, order=1)  # it came first, and waits for its turn
-        >>> total.add(frames[0], weight=0.25, order=0)
+        >>> total.add(frames[0], weight=0.25)
+        >>> total.add(frames[1], weight=0.75)
         >>> total.result(), total.frames
         (array([ 3., -4.], dtype=float32), 2)
         """
-        if order is not None and (order < self._turn or order in self._held):
-            raise FrameError(f"A frame with order {order} was added already, or the result has been read since.")
         if isinstance(frame, Checked) or self.dimension < _SHORT:
-            self._add(frame if isinstance(frame, Checked) else self.check(frame, weight), order)
+            self._add(frame if isinstance(frame, Checked) else self.check(frame, weight))
             return
         with self._memory.use() as taken:
-            self._add(check_frame(frame, weight, self.dimension), order, taken)
+            self._add(check_frame(frame, weight, self.dimension), taken)
 
-    def _add(self, ready: Checked, order: int | None, taken: list[Block] | None = None) -> None:
+    def _add(self, ready: Checked, taken: list[Block] | None = None) -> None:
         if ready.frame.header.dimension != self.dimension:
             raise FrameError(f"The frame has dimension {ready.frame.header.dimension:,}, expected {self.dimension:,}.")
         if self._bound + ready.bound > LARGEST_FLOAT:
@@ -117,35 +111,22 @@ class Accumulator:
         if taken:
             self._taken += taken
             taken.clear()
-        if order is None:
-            self._enqueue(ready)
-            return
-        self._held[order] = ready
-        while self._turn in self._held:
-            self._enqueue(self._held.pop(self._turn))
-            self._turn += 1
+        self._waiting.append(ready)
+        self._waiting_bytes += ready.nbytes
+        if self._waiting_bytes > 4 * self.dimension:
+            self.flush()
 
     def result(self, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
-        """The sum so far, as a copy: a new array, or `out`. Frames still held are added in their order; who is missing
-        is passed over.
+        """The sum so far, as a copy: a new array, or `out`.
 
         >>> Accumulator(3).result()
         array([0., 0., 0.], dtype=float32)
         """
-        for place in sorted(self._held):
-            self._enqueue(self._held.pop(place))
-            self._turn = place + 1
         self.flush()
         if out is None:
             return self._total.copy()
         out[:] = self._total
         return out
-
-    def _enqueue(self, ready: Checked) -> None:
-        self._waiting.append(ready)
-        self._waiting_bytes += ready.nbytes
-        if self._waiting_bytes > 4 * self.dimension:
-            self.flush()
 
     def flush(self) -> None:
         """Decode and add what is waiting now; `result` does it too.
@@ -169,8 +150,7 @@ class Accumulator:
         tiles = -(-self.dimension // TILE)
         if waiting:
             over_ranges(work, tiles, smallest=2 if size > WORTH_A_THREAD else tiles)
-        if not self._held:
-            self._memory.give_back(self._taken)
+        self._memory.give_back(self._taken)
 
 
 @dataclass(frozen=True)

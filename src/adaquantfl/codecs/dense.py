@@ -21,7 +21,7 @@ from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from .dense_table import LARGEST_OF_PAIR, TILES_EACH, Counts, Reader, Table, entropy_bytes, histogram, pair_symbols
 from .frame import TILE, Frame, Header, Known, Part, framed
-from .header import Lengths
+from .header import Floats, Lengths, Offsets
 from .kernels import dense as kernels
 from .kernels import tables
 from .kernels.dense import MOST_WIDTH
@@ -278,14 +278,7 @@ class DenseBody:
     def decode(self, values: Values) -> None:
         values[:] = self.values
 
-    def add(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        total: npt.NDArray[np.float32],
-        first: int,
-        last: int,
-    ) -> None:
+    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         kernels.accumulate(self.values, offsets, steps, total, first * TILE, min(last * TILE, len(self.values)))
 
 

@@ -12,7 +12,7 @@ from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
 from .frame import TILE, Frame, Header, Known, seal, write_frame
-from .header import Lengths
+from .header import Floats, Lengths, Offsets
 from .kernels import fixed as kernels
 from .kernels.fixed import BLOCK
 
@@ -109,14 +109,7 @@ class FixedBody:
         )
         values[blocks * BLOCK :] = self.rest
 
-    def add(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        total: npt.NDArray[np.float32],
-        first: int,
-        last: int,
-    ) -> None:
+    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         blocks = self.dimension // BLOCK
         start, stop = first * TILE // BLOCK, min(last * TILE // BLOCK, blocks)
         if start < stop:

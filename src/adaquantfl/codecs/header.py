@@ -38,7 +38,8 @@ _AS_KNOWN, _SMALL_BLOCKS, _LARGE_BLOCKS, _LISTED = range(4)  # what the segments
 _OTHER_KEY = 4
 _MOST_FLAGS = _LISTED | _OTHER_KEY
 
-Lengths = npt.NDArray[np.int64] | None
+Offsets = npt.NDArray[np.int64]
+Lengths = Offsets | None
 Floats = npt.NDArray[np.float32]
 
 

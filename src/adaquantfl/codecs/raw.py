@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..errors import FrameError
 from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, TILE, Bytes, Frame, Header, read_frame, seal, write_frame
+from .header import Floats, Offsets
 
 NAME = "raw"
 TAG = 255
@@ -63,14 +64,7 @@ class RawBody:
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         raise FrameError("Float32 values are not levels.")
 
-    def add(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        total: npt.NDArray[np.float32],
-        first: int,
-        last: int,
-    ) -> None:
+    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         here = slice(first * TILE, last * TILE)
         total[here] += steps[0] * self.values[here]
 

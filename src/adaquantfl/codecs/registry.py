@@ -15,7 +15,7 @@ from ..open_registry import OUTSIDE_TAGS, Registry
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from .frame import TILE, Frame, Header, Known, framed
-from .header import Lengths
+from .header import Floats, Lengths, Offsets
 
 BUILT_IN = ("auto", "fixed", "sparse", "dense")
 GROUP = "adaquantfl.codecs"  # of the entry points of other packages
@@ -31,14 +31,7 @@ class Body(Protocol):
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         """Write the levels into `values`."""
 
-    def add(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        total: npt.NDArray[np.float32],
-        first: int,
-        last: int,
-    ) -> None:
+    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         """total[i] += steps[segment of i] x level i, for the tiles first to last; on the caller's thread alone."""
 
 
@@ -96,14 +89,7 @@ class DecodedBody:
     def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
         values[:] = self.values
 
-    def add(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        total: npt.NDArray[np.float32],
-        first: int,
-        last: int,
-    ) -> None:
+    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         here = slice(first * TILE, min(last * TILE, len(self.values)))
         bounds: npt.NDArray[np.int64] = np.clip(offsets, here.start, here.stop)
         each = np.repeat(steps, np.diff(bounds))

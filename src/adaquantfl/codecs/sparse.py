@@ -20,7 +20,7 @@ from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import WORTH_A_THREAD, over_ranges
 from .frame import TILE, Frame, Header, Known, Part, framed
-from .header import Lengths
+from .header import Floats, Lengths, Offsets
 from .kernels import nonzeros
 from .kernels import sparse as kernels
 from .kernels.quantizing import ROW
@@ -149,14 +149,7 @@ class SparseBody:
         values[:] = 0
         values[self.index] = self.level
 
-    def add(
-        self,
-        steps: npt.NDArray[np.float32],
-        offsets: npt.NDArray[np.int64],
-        total: npt.NDArray[np.float32],
-        first: int,
-        last: int,
-    ) -> None:
+    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         nonzeros.accumulate(self.index, self.level, offsets, steps, total, first, last)
 
 

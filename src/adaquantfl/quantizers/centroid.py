@@ -166,6 +166,7 @@ def _expected_error(s: int, stretch: Stretch, energies: npt.NDArray[np.float64])
 
 def _same_share(steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The steps with which rounding to the nearest leaves as few zeros as rounding at random does with these."""
+    steps = np.minimum(steps, 1e150)
     shares = 2 * upper_tail(steps) + 2 / steps * _PEAK * (1 - exp(-steps * steps / 2))
     return np.minimum(2 * inverse_tail(shares / 2), _COARSEST)
 
