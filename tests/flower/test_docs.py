@@ -42,7 +42,7 @@ def test_a_server_that_is_killed_goes_on_to_the_same_model(tmp_path: Path) -> No
 
 
 def test_every_metric_and_default_pattern_is_on_the_page() -> None:
-    names = ("s", "bits_per_element", "paper_bits", "payload_bytes", "wire_bytes", "wire_bytes_down")
+    names = ("s", "bits_per_element", "paper_bits", "payload_bytes")
     more = ("message_bytes_up", "message_bytes_down", "ratio_up", "ratio_down", "seconds", "error", "clipped", "failed")
     for name in (*names, *more, "quantized", "plain", "refused"):
         assert f"`aq_{name}`" in PAGE
