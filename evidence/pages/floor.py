@@ -12,7 +12,7 @@ from adaquantfl.report.figures import RC, SPARE, STYLES
 from adaquantfl.report.tables import amount, markdown
 from evidence.pages.marked import RECORDS
 from evidence.studies.floor import constants, luck, summary, tables
-from evidence.studies.floor.methods import DEFAULT, FLOAT32, OURS
+from evidence.studies.floor.methods import CONSTANT, DEFAULT, FLOAT32, OURS, OUTER
 from evidence.studies.floor.records import Record, load
 from evidence.studies.floor.tasks import TASKS
 
@@ -75,6 +75,17 @@ def readme() -> str:
         up, rounds = one.spent(target, "up"), one.spent(target, "round")
         assert up is not None and rounds is not None  # noqa: PT018
         grid.append([SHOWN[name][0], f"{rounds:.0f}", amount(up, "B"), f"{whole / up:,.0f}"])
+    return markdown(grid)
+
+
+def against() -> str:
+    """Return the README's table of rivals: bytes up as multiples of ours, on three tasks."""
+    shown = ("SparseLoCo", OUTER, CONSTANT, DEFAULT, "AdaQuantFL", "DAdaQuant", "EDEN", FLOAT32)
+    grid = [["bytes up, times those of `cost-aware`", "seeds", *shown]]
+    for task in ("mlp-iid", PICTURE, "language"):
+        found = {row.method: row for row in tables.rows(task, FLOOR)}
+        cells = [tables.ratio(found[name].up, found[OURS].up) if name in found else "—" for name in shown]
+        grid.append([TASKS[task].title, str(found[OURS].seeds), *cells])
     return markdown(grid)
 
 

@@ -25,6 +25,8 @@ from evidence.studies import safe_default
 
 MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "demo-table": ("README.md", demo.table),
+    "libraries": ("README.md", peers.readme),
+    "rivals-table": ("README.md", floor.against),
     "bytes-table": ("README.md", floor.readme),
     "history-columns": ("docs/configuration.md", columns.columns),
     "scalars": ("docs/how-to/runs.md", columns.scalars),
