@@ -51,9 +51,8 @@ class Late(Exact):
         if error is None:
             error = error_after(change.round + 1, self.error, self.gain(state))
         frame = read_frame(compress_within(total, error, segments=change.lengths, feedback=False)[0])
-        s, relay = frame.header.s, Relay([(frame, 1.0)])
+        relay = Relay([(frame, 1.0)])
         weights = add_up(old.weights, relay)
         sent = weights - old.weights
         after = {"remainder": total - sent, **gain.after(state, change.update, state["remainder"], sent)}
-        count = len(change.lengths)
-        return Published(replace(wanted, weights=weights), relay, after, ledger.after_broadcast(len(total), s, count))
+        return Published(replace(wanted, weights=weights), relay, after, ledger)

@@ -13,8 +13,7 @@ class Ledger:
     """Totals since the start.
 
     paper_bits: one client's uplink by the paper's formula (its B). Bytes are sums over clients: wire bytes are all that
-    is sent (frames, losses, plans), payload bytes only the frames' bodies. paper_bits_down: what a client has received
-    by the formula where the downlink is quantized.
+    is sent (frames, losses, plans), payload bytes only the frames' bodies.
     """
 
     paper_bits: int = 0
@@ -22,17 +21,12 @@ class Ledger:
     wire_bytes_down: int = 0
     payload_bytes_up: int = 0
     payload_bytes_down: int = 0
-    paper_bits_down: int = 0
 
     def after_model_sent(self, wire: int, payload: int) -> Ledger:
         """The round's clients have received their orders, with what leads to the model: these bytes in total."""
         return replace(
             self, wire_bytes_down=self.wire_bytes_down + wire, payload_bytes_down=self.payload_bytes_down + payload
         )
-
-    def after_broadcast(self, dimension: int, s: int, scales: int) -> Ledger:
-        """The server has quantized the model's change: C_s bits that go to every client."""
-        return replace(self, paper_bits_down=self.paper_bits_down + paper_bits(dimension, s, scales))
 
     def after_reply(self, wire: int, payload: int) -> Ledger:
         """One client's reply has arrived; payload is 0 for one that cannot be used: it was sent all the same."""

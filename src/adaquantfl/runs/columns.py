@@ -44,7 +44,7 @@ class Column:
         return f"{self.label} (%)" if self.unit == "%" else self.label
 
 
-_LATE, _COST_AWARE = '`downlink = "late"`', '`rule = "cost-aware"`'
+_COST_AWARE = '`rule = "cost-aware"`'
 
 _ALL = (
     Column("round", "The number of the round, from 1.", summary="rounds",
@@ -87,8 +87,6 @@ _ALL = (
            unit="B", summary="payload_bytes_up", scalar="traffic/payload_up_bytes"),
     Column("payload_bytes_down", "The part of `wire_bytes_down` that is the bodies of models and their changes.",
            unit="B", summary="payload_bytes_down", scalar="traffic/payload_down_bytes"),
-    Column("paper_bits_down", "Downlink bits of one client by the paper's formula, since the start.",
-           unit="b", section=_LATE, summary="paper_bits_down", scalar="traffic/paper_bits_down"),
     Column("clients", "The number of clients whose update was used."),
     Column("missing", "The clients that did not take part, each with the reason.",
            section="a round that lacks a client"),
