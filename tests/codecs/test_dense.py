@@ -211,8 +211,8 @@ def test_the_body_is_within_one_percent_of_the_entropy(shape: str) -> None:
     assert dense.plan(dense.Census.of(levels.values, levels.s), d).size == pytest.approx(size, rel=0.002)
 
 
-def test_short_vectors_have_few_states(rng: np.random.Generator) -> None:
-    for d, lanes in ((1000, 4), (30_000, 16), (300_000, 64)):
+def test_short_vectors_have_few_states() -> None:
+    for d, lanes in ((1000, 4), (30_000, 16), (900_000, 64)):
         assert dense.plan(dense.Census.of(drawn("ternary", d, 1).values, 1), d).lanes == lanes
 
 
