@@ -64,6 +64,16 @@ class Calls:
         """In how many files they are."""
         return len({code.co_filename for code in self.calls})
 
+    def by_folder(self) -> str:
+        """The functions and files of each folder of the package, most functions first."""
+        found: dict[str, list[str]] = {}
+        for code in self.calls:
+            if not code.co_name.startswith("<"):
+                name = code.co_filename.removeprefix(f"{PACKAGE}/")
+                found.setdefault(name.partition("/")[0], []).append(name)
+        order = sorted(found.items(), key=lambda item: -len(item[1]))
+        return ", ".join(f"{folder} {len(names)} in {len(set(names))}" for folder, names in order)
+
     def __str__(self) -> str:
         unpacks, reads = self.count("protocol", "unpack"), self.count("codecs/frame.py", "read_frame")
         return (
@@ -127,4 +137,5 @@ WAYS: dict[str, Callable[[], Calls]] = {"local": local, "flower": flower}
 
 if __name__ == "__main__":
     for way in sys.argv[1:] or WAYS:
-        print(f"{way}: {WAYS[way]()}")
+        found = WAYS[way]()
+        print(f"{way}: {found}\n  {found.by_folder()}")
