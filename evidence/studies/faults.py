@@ -116,7 +116,8 @@ class Bench:
         self.network += [Message("order", client, order) for client, order in orders.items()]
         self.counts["messages"] += len(orders)
         if self._happens(0.1):
-            viewed = self.server.view(self.clients, whole=self.draw.random() < 0.5)
+            holds = None if self.draw.random() < 0.5 else ...
+            viewed = {client: self.server.order(client, holds, evaluate=True) for client in self.clients}
             self.network += [Message("order", client, order) for client, order in viewed.items()]
         self._point("open")
 

@@ -74,7 +74,7 @@ class Refused(AdaQuantError):
 
 
 class ModelNeeded(Refused):
-    """A client does not hold the model that an order starts from: send it the whole model (`Server.whole_order`).
+    """A client does not hold the model that an order starts from: send it `Server.order(client, holds=None)`.
 
     >>> import numpy as np
     >>> import adaquantfl as aq
@@ -86,7 +86,7 @@ class ModelNeeded(Refused):
     >>> restarted.open(order)
     Traceback (most recent call last):
     adaquantfl.errors.ModelNeeded: The order starts from the model of round 0, but this client has no model.
-    >>> len(restarted.open(server.whole_order(0)))
+    >>> len(restarted.open(server.order(0, holds=None)))
     400
     """
 

@@ -152,7 +152,7 @@ def test_a_client_that_lost_its_model_gets_the_whole_and_nothing_changes() -> No
                 ends[1] = aq.Client(1)
                 with pytest.raises(aq.ModelNeeded, match="this client has no model"):
                     ends[1].open(order)
-                order = forgetful.whole_order(1)
+                order = forgetful.order(1, holds=None)
             forgetful.receive(number, quadratic.answer(ends[number], order))
         forgetful.close()
     same(forgetful.weights, plain.weights)

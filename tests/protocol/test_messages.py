@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import adaquantfl as aq
 from adaquantfl.codecs.frame import read_frame
 from adaquantfl.protocol.arrays import Layout, Model
-from adaquantfl.protocol.downlink import Log, digest_of, held_parcel, open_parcel
+from adaquantfl.protocol.downlink import Log, digest_of, open_parcel
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.steps import Relay, add_up
 
@@ -62,11 +62,11 @@ GOLDEN = {
         "41514f311000000000000000ffffffff00000000000000000000000000000000000000000000000000000000000000000000"
         "000000000000bc904157"
     ),
-    "reply plain": "4152330144332211000000000000e43f07d804056672616d65e489205d",
+    "reply plain": ("4152310144332211000000000000e43f07d804056672616d650d5ab6b0"),
     "reply everything": (
-        "4152330f00000000000000000000f83fac028080808008056672616d650762756666657273066f746865727306737572766579ec00bb79"
+        "4152310f00000000000000000000f83fac028080808008056672616d650762756666657273066f7468657273067375727665798b587abc"
     ),
-    "reply diverged": "4152331000000000000000000000f87f010aa6c2ecd5",
+    "reply diverged": ("4152311000000000000000000000f87f010ac5e74c52"),
 }
 
 
@@ -90,17 +90,17 @@ OLD = Model(np.array([0, 1, 2, 3], np.float32), np.empty(0, np.float32), b"\x01\
 NEW = Model(np.array([0, 1.5, 2, 3], np.float32), np.empty(0, np.float32), b"\x02\x00")
 PARCELS = {
     "whole": (
-        "41515032000000000000000004000000000000006e99e2c19218852aa0a8705872c5e4854151464c01ffff00000000000000"
+        "41515031000000000000000004000000000000006e99e2c19218852aa0a8705872c5e4854151464c01ffff00000000000000"
         "000004000000000000001000000000000000000000000000803f0000004000004040d2d58eba0100"
     ),
     "difference": (
-        "415150320100000004000000050000000100000087e888e39f51c52de0b4be98a8eaadb7010000000000803f010000000000"
+        "415150310100000004000000050000000100000087e888e39f51c52de0b4be98a8eaadb7010000000000803f010000000000"
         "00000000000002000000000000000200000000000000f03f79000000000000002d000000000000004151464c010000000100"
         "000001000000040000000000000001000000000000000000803f00000000044f63af3e090000000000000078016300000001"
         "0001090000000000000078016300000001000109000000000000007801730000004100410900000000000000780163000000"
         "010001"
     ),
-    "held": "41515032020000000400000004000000000000006e99e2c19218852aa0a8705872c5e485",
+    "held": ("41515031010000000400000004000000000000006e99e2c19218852aa0a8705872c5e485"),
 }
 
 
@@ -118,7 +118,7 @@ def parcels() -> dict[str, bytes]:
     return {
         "whole": whole,
         "difference": replace(after, steps=(step,)).parcel(4, NEW),
-        "held": held_parcel(whole),
+        "held": log.parcel(log.round, OLD),
     }
 
 
@@ -153,11 +153,11 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
         with pytest.raises(aq.FrameError):
             read(data)
         with pytest.raises(aq.FrameError):
-            read((b"AQO1" if read is Order.unpack else b"AR3") + data)
+            read((b"AQO1" if read is Order.unpack else b"AR1") + data)
     with pytest.raises(aq.AdaQuantError):
         open_parcel(data, None, LAYOUT)
     with pytest.raises(aq.AdaQuantError):
-        open_parcel(b"AQP2" + data, None, LAYOUT)
+        open_parcel(b"AQP1" + data, None, LAYOUT)
 
 
 @given(st.binary(max_size=60))

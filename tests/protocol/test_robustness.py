@@ -120,7 +120,7 @@ def test_a_round_that_is_asked_for_again_is_left_out_once() -> None:
     trained = weights + np.linspace(-1, 1, D, dtype=np.float32)
     first = end.reply(trained, loss=1.0)
     assert end.reply(trained, loss=1.0) == first
-    end.open(server.whole_order(0))
+    end.open(server.order(0, holds=None))
     assert end.reply(trained, loss=1.0) == first
 
 
@@ -135,7 +135,7 @@ def test_the_server_shares_no_memory_with_its_user() -> None:
     play(server, ends_of(), [0, 1, 2], 0)
     server.open([0])
     end = aq.Client(0)
-    server.receive(0, end.reply(end.open(server.whole_order(0)), loss=1.0))
+    server.receive(0, end.reply(end.open(server.order(0, holds=None)), loss=1.0))
     made = vector(2.0)
     server.close(weights=made)
     made *= 5
@@ -169,10 +169,10 @@ def test_integers_are_averaged_exactly(dtype: type, values: tuple[int, ...], exp
 def test_the_bytes_of_an_open_round_survive_a_restart() -> None:
     server, end = aq.Server(vector()), aq.Client(0)
     server.open([0])
-    server.whole_order(0)
+    server.order(0, holds=None)
     again = aq.Server.restore(through_json(server.state()))
-    end.open(server.whole_order(0))
-    again.whole_order(0)
+    end.open(server.order(0, holds=None))
+    again.order(0, holds=None)
     reply = end.reply(vector(1.0), loss=1.0)
     server.receive(0, reply)
     again.receive(0, reply)
@@ -355,7 +355,7 @@ def test_a_reply_that_was_trained_from_another_model_is_refused() -> None:
             server.receive(number, late[number])
         with pytest.raises(aq.ModelNeeded):
             ends[number].open(orders[number]) if number == 0 else aq.Client(1).open(orders[0])
-        weights: Any = ends[number].open(server.whole_order(number))
+        weights: Any = ends[number].open(server.order(number, holds=None))
         server.receive(number, ends[number].reply(weights + 1, 2.0))
     assert server.close().facts["clients"] == 2
 

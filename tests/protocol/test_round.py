@@ -116,7 +116,7 @@ def test_buffers_are_averaged_and_counted_but_not_quantized() -> None:
     assert line["paper_bits"] == aq.paper_bits(54, 255, 2)  # buffers are not in the paper's count
     assert line["wire_bytes_up"] == sum(map(len, run.replies.values()))
     for client in run.clients:  # the next order brings them along
-        opened = client.open(run.server.view([client.number])[client.number])
+        opened = client.open(run.server.order(client.number, evaluate=True))
         assert {name: array.tobytes() for name, array in opened.items()} == {
             name: array.tobytes() for name, array in run.server.weights.items()
         }
@@ -188,7 +188,7 @@ def test_a_server_that_is_restored_in_mid_round_ends_it_alike() -> None:
 
 def test_a_server_says_in_which_order_it_is_to_be_called() -> None:
     server: Any = aq.Server(np.zeros(3, dtype=np.float32))
-    for call in (lambda: server.close(), lambda: server.receive(0, b""), lambda: server.whole_order(0)):
+    for call in (lambda: server.close(), lambda: server.receive(0, b""), lambda: server.order(0, holds=None)):
         with pytest.raises(aq.EngineError, match="No round is open"):
             call()
     with pytest.raises(aq.EngineError, match="at least one client"):

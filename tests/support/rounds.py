@@ -78,7 +78,7 @@ class Federation:
         try:
             weights = client.open(order)
         except aq.ModelNeeded:
-            weights = client.open(self.server.whole_order(number))
+            weights = client.open(self.server.order(number, holds=None))
         trained = self._trained(number, weights, client.order.round, client.order.eta)
         data = client.reply(
             trained, self.loss(number, weights), self._examples(number), lambda weights: self.loss(number, weights)

@@ -26,8 +26,8 @@ from .ledger import Ledger
 from .steps import Relay, read_untouched, smallest_step, untouched, walk, whole_size
 
 _PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
-_MAGIC = b"AQP2"
-_WHOLE, _STEPS, _HELD = 0, 1, 2
+_MAGIC = b"AQP1"
+_WHOLE, _STEPS = 0, 1
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
     if len(parcel) < _PARCEL.size:
         raise FrameError("The parcel is shorter than its header.")
     magic, kind, start, target, steps, digest = _PARCEL.unpack_from(parcel)
-    if magic != _MAGIC or kind not in (_WHOLE, _STEPS, _HELD):
+    if magic != _MAGIC or kind not in (_WHOLE, _STEPS):
         raise FrameError("The parcel does not begin as one of this version does.")
     if held is not None and held.digest == digest:
         return replace(held, round=target)
@@ -198,10 +198,9 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
             split = frame_size(layout.dimension)
             model = Model(decode_float32(body[:split], layout.dimension), *read_untouched(body[split:], layout))
         else:
-            if held is None or kind == _HELD or held.round != start:
+            if held is None or held.round != start:
                 has = "no model" if held is None else f"the model of round {held.round}"
-                wants = f"the model of round {target if kind == _HELD else start}"
-                raise ModelNeeded(f"The order starts from {wants}, but this client has {has}.")
+                raise ModelNeeded(f"The order starts from the model of round {start}, but this client has {has}.")
             layout, model = held.layout, walk(held.model, body, steps, held.layout)
     except struct.error as error:
         raise FrameError(f"The parcel is malformed: {error}") from None
@@ -212,21 +211,8 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
     return Held(target, model, digest, layout)
 
 
-def digest_in(parcel: Bytes) -> bytes:
-    """The digest of the model that a parcel leads to: a carrier that knows that it is there can send less."""
-    if len(parcel) < _PARCEL.size:
-        raise FrameError("The parcel is shorter than its header.")
-    return bytes(_PARCEL.unpack_from(parcel)[-1])
-
-
-def held_parcel(parcel: Bytes) -> bytes:
-    """A parcel that only names the model, for a receiver that holds it."""
-    _, _, _, target, _, digest = _PARCEL.unpack_from(parcel)
-    return _PARCEL.pack(_MAGIC, _HELD, target, target, 0, digest)
-
-
 def digest_of(model: Model) -> bytes:
-    """Of all parts of a model, so that who holds the same one can tell."""
+    """Return the 16-byte digest that identifies a model."""
     digest = hashlib.sha256(np.ascontiguousarray(model.weights, dtype="<f4").data)
     digest.update(np.ascontiguousarray(model.buffers, dtype="<f4").data)
     digest.update(model.others)

@@ -20,7 +20,7 @@ from ..codecs.varints import read_varint, varint
 from ..errors import FrameError
 from ..quantizers.segments import scope_segments
 
-ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR3"
+ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR1"
 _ORDER = struct.Struct("<4s4BIIdd2Q")
 _REPLY = struct.Struct("<3sBId")  # magic, flags, order, loss
 _CRC = struct.Struct("<I")

@@ -239,14 +239,6 @@ class Server:
             order, parcel = self._parcels.add(self._opened().orders[client], self._state, held)
         return replace(order, parcel=parcel).pack()
 
-    def whole_order(self, client: int) -> bytes:
-        """The order for a client that has lost the model it held: with the whole model."""
-        return self.order(client, holds=None)
-
-    def view(self, clients: Iterable[int], whole: bool = False) -> dict[int, bytes]:
-        """The present model for clients that only evaluate it; `Client.open` reads it. Not counted as traffic."""
-        return {client: self.order(client, None if whole else ..., evaluate=True) for client in clients}
-
     def holding(self, clients: Collection[int]) -> None:
         """Note that these clients hold the present model, so that the next order starts from it."""
         self._state = replace(self._state, log=self._state.log.held_by(clients))
@@ -254,11 +246,6 @@ class Server:
     def forget(self, clients: Collection[int]) -> None:
         """Note that these clients may have lost the model that they held."""
         self._state = replace(self._state, log=self._state.log.lost_by(clients))
-
-    def viewed(self, clients: Collection[int], lost: Collection[int] = ()) -> None:
-        """Both of these."""
-        self.forget(lost)
-        self.holding(clients)
 
     def receive(self, client: int, reply: bytes) -> None:
         """Take a client's reply. Refused with the reason where it cannot be used; a better one may still come."""
