@@ -16,6 +16,12 @@ from fuzz import batch, frames, mutate
 from fuzz.oracles import FrameOracle
 
 
+@pytest.fixture(scope="module", autouse=True)
+def seeds() -> None:
+    """Made before a test breaks something on purpose, whichever test comes first in this process."""
+    batch._seeds()
+
+
 @pytest.mark.parametrize("mutants", [400, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_mutants_are_refused_or_read_as_they_must_be(mutants: int) -> None:
     done = batch.run(0, mutants)
