@@ -125,7 +125,8 @@ def test_mlflow_and_wandb_are_told_of_settings_and_rounds(tmp_path: Path, monkey
         told.clear()
         config = load_config("demo", {"tracking": name})
         with tracking.tracked(config, tmp_path / "mine", rounds_done=0) as tell:
-            tell({"round": 1, "loss": 0.5, "lr": 0.1, "s": None})
+            assert tell is not None
+            tell(config, None, {"round": 1, "loss": 0.5, "lr": 0.1, "s": None})
         assert [call for call, _ in told] == expected
         assert told[-2][1] == ({"loss/train": 0.5, "lr": 0.1}, {"step": 1})
         assert "mine" in str(told[0])

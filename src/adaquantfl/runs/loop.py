@@ -298,18 +298,18 @@ def resume(
 
 def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: int) -> dict[str, Any]:
     config = run.config
-    if observer:
-        observer(config, run.state, None)
     try:
-        with tracking.tracked(config, directory.path, run.state.round) as tell:
+        with tracking.tracked(config, directory.path, run.state.round) as tracker:
+            observers = [one for one in (tracker, observer) if one is not None]
+            for tell in observers:
+                tell(config, run.state, None)
             while not run.finished:
                 line = run.play_round(directory.append)
                 if run.checkpoint_due:
                     directory.save(run.tree())
                     saved = run.state.round
-                tell(line)
-                if observer:
-                    observer(config, run.state, line)
+                for tell in observers:
+                    tell(config, run.state, line)
     finally:  # also on Ctrl-C and on a client's error: the finished rounds are kept
         if run.state.round not in (saved, 0) and run.resumable:
             directory.save(run.tree())

@@ -80,6 +80,8 @@ def run(
     arguments = dict(locals())
     given = {key: value for key, value in arguments.items() if key not in ("source", "out", "settings")}
     changes = {**{key: value for key, value in given.items() if value is not None}, **(settings or {})}
+    if quantizer is not None and not isinstance(quantizer, str | Mapping):
+        changes.setdefault("workers", 1)  # another process may not know its class
     config = load_config(_named(source), changes)
     comparison, jobs, records = _training()
     folder = Path(out) if out is not None else default_folder(_named(source), config)

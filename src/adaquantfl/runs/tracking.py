@@ -114,10 +114,10 @@ def check(config: Config) -> None:
 
 
 @contextmanager
-def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Callable[[Line], None]]:
-    """A function that takes the lines of the history, one a round, and tells the configuration's tracker."""
+def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Callable[[Any, Any, Line | None], None] | None]:
+    """An observer of the run that tells the configuration's tracker; None where there is none."""
     if not config.tracking:
-        yield lambda line: None
+        yield None
         return
     guarded = _Guarded(lambda: TRACKERS[config.tracking](config, out, rounds_done + 1), config.tracking)
     try:
@@ -134,9 +134,9 @@ class _Guarded:
         self._tracker: Tracker | None = None
         self._tracker = self._try(begin)
 
-    def tell(self, line: Line) -> None:
+    def tell(self, config: Any, state: Any, line: Line | None) -> None:
         tracker = self._tracker
-        if tracker is not None:
+        if tracker is not None and line is not None:
             self._try(lambda: tracker.add(int(line["round"]), scalars_of(line)))
 
     def close(self) -> None:
