@@ -972,7 +972,7 @@ def test_of_two_kinds_of_metrics_that_of_the_lowest_client_counts_whoever_is_fir
     messages = sorted(
         strategy.configure_train(1, record(FLOATS), ConfigRecord(), grid), key=lambda m: m.metadata.dst_node_id
     )
-    numbers = strategy._fleet.numbers
+    numbers = strategy._rounds.fleet.numbers
     new, _ = strategy.aggregate_train(1, grid.send_and_receive(messages))
     assert new is not None
     first = min(numbers, key=lambda node: numbers[node])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,26 +12,21 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ..errors import CheckpointError, ConfigError
 from ..protocol.arrays import EXACT_NAMES
-from ..protocol.downlink import Whole, digest_of
-from ..protocol.feedback import ROUNDS_KEPT
+from ..protocol.downlink import Whole
 from ..protocol.limits import REFUSE
 from ..protocol.server import Server
 from ..protocol.stages import Price, Stages
-from ..protocol.state import ServerState
 from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
 from ..rules import Rule
 from .averaging import averages as is_mean
-from .fleet import Fleet, check_usable, log
+from .fleet import log
 from .form import Form
-from .losses import USUAL_KEYS, advice, needs_loss
+from .losses import USUAL_KEYS
 from .privacy import clipping_norm, refuse_outer
-from .receive import positive, receive
-from .records import HOLDS, arrays_in, without_ours
-from .sending import TIMEOUT, Orders, Sent, model_in, partitions, with_settings
-from .served import ServedModel
+from .rounds import Rounds
+from .sending import TIMEOUT
 from .starting import by_name, in_place_of, later
-from .traffic import bytes_of, float32_bytes
 
 _FORMAT = 2  # of state_dict
 _STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
@@ -105,8 +99,8 @@ class AdaQuantStrategy(Strategy):
         undo: float = 0.0,
         cost: str | Price = "up",
     ) -> None:
-        self._averages = FedAvg() if strategy is None else None  # who samples the clients, where the server averages
-        strategy = strategy or self._averages
+        self._average = FedAvg() if strategy is None else None  # samples the clients, where the server averages
+        strategy = strategy or self._average
         if not isinstance(strategy, Strategy):
             raise ConfigError(
                 "AdaQuantStrategy wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); this is a "
@@ -116,37 +110,23 @@ class AdaQuantStrategy(Strategy):
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
-        self.refusals: dict[int, str] = {}
         self._stages = Stages.of(
-            rule,
-            quantizer,
-            scope,
-            downlink,
-            seed,
-            norm=norm,
-            codec=codec,
-            sparsity=sparsity,
-            feedback=feedback,
-            min_clients=min_clients,
-            max_update_norm=max_update_norm,
-            norm_action=norm_action,
-            max_examples=max_examples,
-            loss_smoothing=loss_smoothing,
-            undo=undo,
-            cost=cost,
+            rule, quantizer, scope, downlink, seed, norm=norm, codec=codec, sparsity=sparsity, feedback=feedback,
+            min_clients=min_clients, max_update_norm=max_update_norm, norm_action=norm_action, undo=undo, cost=cost,
+            max_examples=max_examples, loss_smoothing=loss_smoothing,
             averages=is_mean(strategy) if averages is None else averages,
-        )
+        )  # fmt: skip
         stream_key(seed, 0, 0)  # refuses a seed that is none
-        self._loss_keys = USUAL_KEYS if loss_key is None else (loss_key,)
-        self._lr_key = lr_key
-        self._weight_key = str(getattr(strategy, "weighted_by_key", "num-examples"))
-        self._fleet = Fleet()
-        self._served = ServedModel(self._stages, patterns, self._fleet.once)
-        self._before: ServerState | None = None  # the server's state before the round that is out, to return to
-        self._sent: Sent | None = None  # the messages of that round
-        self._viewing: Sent | None = None  # those of the evaluation that is out
-        self._timeout, self._seconds = TIMEOUT, 0.0
-        self._rounds = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
+        self._rounds = Rounds(
+            self._stages,
+            patterns,
+            weight_key=str(getattr(strategy, "weighted_by_key", "num-examples")),
+            loss_keys=USUAL_KEYS if loss_key is None else (loss_key,),
+            lr_key=lr_key,
+            average=self._average,
+        )
+        self._timeout = TIMEOUT
+        self._done = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
 
@@ -156,14 +136,7 @@ class AdaQuantStrategy(Strategy):
         """The wrapped strategy's messages, with each client's order."""
         refuse_outer(self)
         messages = list(self._steps.configure_train(server_round, arrays, config, grid))
-        began = perf_counter()
-        if self.server is not None and self._before is not None:  # its replies were never aggregated
-            self.server.return_to(self._before)
-        self._sent = Sent.of(messages, grid, self._timeout)
-        asked = self._fleet.take(messages)
-        self._before = self._open(asked, self._sent) if asked else None
-        self._sent.count()
-        self._seconds = perf_counter() - began
+        self._rounds.open(messages, grid, self._timeout)
         return messages
 
     def aggregate_train(
@@ -173,88 +146,24 @@ class AdaQuantStrategy(Strategy):
 
         EngineError where no reply can be used: without it the run would end with a model that was never trained.
         """
-        replies, server, sent = list(replies), self.server, self._sent
-        asked = len(sent.messages) if sent is not None else 0
-        if self._before is None or server is None or sent is None:
-            failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
-            check_usable(server_round, asked, len(replies) - len(failed), failed)
-            self._rounds = server_round
-            arrays, metrics = self._steps.aggregate_train(server_round, replies)
-            return arrays, metrics
-        before, self._before, began = self._before, None, perf_counter()
-        replies, lost, plain = sent.again(replies)
-        self._fleet.note_second(lost, plain)
-        bytes_up = bytes_of(replies)
-        received = receive(
-            server,
-            replies,
-            self._fleet.numbers,
-            self._weight_key,
-            self._served.form,
-            averages=self._averages is not None,
-        )
-        if bound := clipping_norm(self.strategy):
-            received.clip(server, self._served.form, bound)
-        self.refusals = received.refused
-        self._fleet.say(server_round, received)
-        if not received.usable:
-            server.return_to(before)
-        check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
-        loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
-        if loss is None and needs_loss(self._stages.rule):
-            self._fleet.once("loss", "%s", advice(self._loss_keys))
-        self._seconds += perf_counter() - began - sent.waited
-        answered, self._rounds = received.usable + len(received.refused), server_round
-        if self._averages:
-            contents: Any = [message.content for message in received.messages]
-            metrics, began = self._averages.train_metrics_aggr_fn(contents, self._weight_key), perf_counter()
-            arrays, facts = self._served.end(server, before, None, loss)
-        else:
-            failed_ones = [reply for reply in replies if reply.has_error()]
-            arrays, metrics = self._steps.aggregate_train(server_round, [*received.messages, *failed_ones])
-            began = perf_counter()
-            arrays, facts = self._served.close(server, before, received.heard, arrays, loss)
-        server.forget([self._fleet.numbers[node] for node in received.failed if node in self._fleet.numbers])
-        model = float32_bytes(before.layout)
-        traffic = {
-            "aq_message_bytes_up": bytes_up,
-            "aq_message_bytes_down": sent.message_bytes,
-            "aq_ratio_up": model * answered / bytes_up,
-            "aq_ratio_down": model * len(sent.messages) / sent.message_bytes,
-            "aq_seconds": self._seconds + perf_counter() - began,
-        }
-        return arrays, MetricRecord({**(metrics or {}), **received.metrics, **traffic, **facts})
+        aggregate, self._done = self._steps.aggregate_train, server_round
+        if self._average is not None:
+            aggregate = None
+        return self._rounds.close(server_round, list(replies), aggregate, clipping_norm(self.strategy))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The wrapped strategy's messages; a client that holds a model is sent what changed since."""
         messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
-        self._viewing = Sent.of(messages, grid, self._timeout)
-        if self.server is not None and (asked := self._fleet.take(messages)):
-            self._show(self.server, asked, self._viewing)
-        self._viewing.count()
+        self._rounds.show(messages, grid, self._timeout)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The wrapped strategy's metrics, and the bytes of the messages."""
-        replies, sent, server = list(replies), self._viewing, self.server
-        if server is None or sent is None:
-            untouched: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
-            return untouched
-        replies, lost, plain = sent.again(replies)
-        self._fleet.note_second(lost, plain)
-        bytes_up, numbers = bytes_of(replies), self._fleet.numbers
-        for reply in replies:
-            node, ours = reply.metadata.src_node_id, without_ours(reply) if reply.has_content() else None
-            if node in numbers and reply.has_error():
-                server.forget([numbers[node]])
-            elif node in numbers and ours is not None and ours.get(HOLDS) == server.digest:
-                server.holding([numbers[node]])
-        metrics = self._steps.aggregate_evaluate(server_round, replies)
-        if metrics is None:
-            return None
-        return MetricRecord({**metrics, "aq_message_bytes_up": bytes_up, "aq_message_bytes_down": sent.message_bytes})
+        replies, traffic = self._rounds.seen(list(replies))
+        metrics: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
+        return metrics if metrics is None or not traffic else MetricRecord({**metrics, **traffic})
 
     def summary(self) -> None:
         """Log the settings, then the wrapped strategy's."""
@@ -293,12 +202,17 @@ class AdaQuantStrategy(Strategy):
     @property
     def server(self) -> Server | None:
         """The server of the protocol, from the first round on."""
-        return self._served.server
+        return self._rounds.served.server
+
+    @property
+    def refusals(self) -> dict[int, str]:
+        """The nodes of the last round whose replies were refused, with the reasons."""
+        return self._rounds.refusals
 
     @property
     def arrays(self) -> ArrayRecord:
         """The present model, from the first round on, or from a state that was loaded."""
-        return self._served.arrays
+        return self._rounds.served.arrays
 
     def state_dict(self) -> dict[str, Any]:
         """The state as a plain tree of arrays, bytes, numbers and text; `adaquantfl.checkpoint` writes it to a folder.
@@ -307,9 +221,9 @@ class AdaQuantStrategy(Strategy):
         >>> AdaQuantStrategy(FedAvg()).state_dict()
         {'format': 2, 'server': None, 'clients': {}, 'tied': {}, 'rounds': 0}
         """
-        clients = {str(node): number for node, number in self._fleet.numbers.items()}
+        clients = {str(node): number for node, number in self._rounds.fleet.numbers.items()}
         state = {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
-        return {**state, "tied": self._served.form.settings, "rounds": self._rounds}
+        return {**state, "tied": self._rounds.served.form.settings, "rounds": self._done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state: model, levels, bits and randomness continue where they were.
@@ -321,65 +235,10 @@ class AdaQuantStrategy(Strategy):
         try:
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
-            self._served.server = Server.restore(state["server"], self._stages) if state["server"] else None
-            self._served.form = Form.of_settings(state["tied"])
-            self._fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
-            self._before = None
-            self._rounds = self._resumed = int(state["rounds"])
+            self._rounds.served.server = Server.restore(state["server"], self._stages) if state["server"] else None
+            self._rounds.served.form = Form.of_settings(state["tied"])
+            self._rounds.fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
+            self._rounds.forget()
+            self._done = self._resumed = int(state["rounds"])
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
-
-    def _open(self, messages: list[Message], sent: Sent) -> ServerState | None:
-        """Open a round and write the orders. Return the state before it, or None if the model cannot be quantized."""
-        try:
-            name, record = model_in(messages)
-            weights = arrays_in(record)
-            server = self._served.at(weights)
-        except ConfigError as error:
-            self._fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
-            return None
-        before, form = server.current, self._served.form
-        nodes = [message.metadata.dst_node_id for message in messages]
-        new = [node for node in nodes if node not in self._fleet.numbers] if self._averages else []
-        clients = self._fleet.clients(nodes, partitions(sent.grid, new))
-        server.open(list(clients.values()), self._learning_rate(messages[0]))
-        settings = {
-            "arrays": name,
-            "seed": self._stages.seed,
-            "round": before.round,
-            "with_model": self._stages.downlink.name != "model",
-            "rounds_kept": ROUNDS_KEPT if self._stages.rolls_back else 1,
-            "loss": list(self._loss_keys),
-            "examples": self._weight_key,
-            **form.settings,
-        }
-        same = not before.layout.narrow or digest_of(before.layout.split(form.once(weights))) == server.digest
-        sent.write(Orders(server, clients, name, same, False, settings))
-        return before
-
-    def _show(self, server: Server, messages: list[Message], sent: Sent) -> None:
-        """Write the present model into evaluate messages. A model that is not the server's stays as it is.
-
-        Where clients keep no model, they are only told not to send it back.
-        """
-        form = self._served.form
-        try:
-            name, record = model_in(messages)
-            arrays = arrays_in(record)
-            digest = digest_of(server.current.layout.split(form.once(arrays)))
-        except ConfigError:
-            return
-        settings = {"arrays": name, **form.settings}
-        if self._stages.downlink.name == "model" or form.apart(arrays) or not server.has(digest):
-            for message in messages:
-                message.content = with_settings(message.content, settings)
-            return
-        clients = self._fleet.clients([message.metadata.dst_node_id for message in messages], {})
-        sent.write(Orders(server, clients, name, digest == server.digest, True, settings))
-
-    def _learning_rate(self, message: Message) -> float:
-        """eta_k from the train config; it matters only where it changes."""
-        for config in message.content.config_records.values():
-            if eta := positive(config.get(self._lr_key)):
-                return eta
-        return 1.0
