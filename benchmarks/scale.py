@@ -21,7 +21,8 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.loop import RunState, run
+from adaquantfl.runs.loop import run
+from adaquantfl.runs.state import RunState
 from common import options, record
 from speed import gaussian
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from adaquantfl.report import figures
-from adaquantfl.runs.records import method_label
+from adaquantfl.runs.labels import method_label
 from evidence.pages.marked import RECORDS, verdict
 from evidence.studies import crossing as crossings
 from evidence.studies import paper, traces

@@ -26,7 +26,8 @@ from adaquantfl.errors import EngineError
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.loop import RunState, resume, run
+from adaquantfl.runs.loop import resume, run
+from adaquantfl.runs.state import RunState
 from support.histories import interrupt_after
 from support.processes import children, in_session, wait_until
 from support.training_options import TRAINING

@@ -74,7 +74,7 @@ def test_runs_share_their_workers_and_end_as_they_would_alone(tmp_path: Path) ->
 def test_a_run_that_fails_in_mid_round_leaves_the_workers_to_the_next(tmp_path: Path) -> None:
     crew, config = Crew(), job(tmp_path, clients=4, workers=2, rule="2bit").config
 
-    def stop(config: Config, state: loop.RunState, line: dict[str, Any] | None) -> None:
+    def stop(config: Config, state: object, line: dict[str, Any] | None) -> None:
         if line is not None:
             raise EngineError("stopped")
 

@@ -118,3 +118,8 @@ def test_seeds_share_a_group_and_other_settings_do_not(make_run: MakeRun) -> Non
         "AdaQuantFL, eta 0.1": 2,
         "AdaQuantFL, eta 0.2": 1,
     }
+
+
+def test_runs_with_different_downlinks_are_not_averaged(make_run: MakeRun) -> None:
+    runs = [load_run(make_run(name, losses=[1.0], downlink=name)) for name in ("exact", "late")]
+    assert list(group_runs(runs)) == ["AdaQuantFL, downlink.name exact", "AdaQuantFL, downlink.name late"]

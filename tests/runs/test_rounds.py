@@ -17,6 +17,7 @@ from adaquantfl.protocol.messages import Reply
 from adaquantfl.report.progress import numbers
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, load_config
+from adaquantfl.runs.state import finished
 from adaquantfl.training import models
 from support.histories import interrupt_after
 from support.rounds import Played, altered
@@ -85,7 +86,7 @@ def test_the_rule_looks_more_often_but_levels_count_where_every_method_looks(sma
     assert [line["round"] for line in played.lines if "rule_loss" in line] == [1, 2, 4]
     assert played.states[1].rule_loss == played.lines[0]["rule_loss"]
     assert played.states[-1].targets["100"]["round"] == 3
-    assert [loop.finished(state, config) for state in played.states] == [False, False, False, True, True, True]
+    assert [finished(state, config) for state in played.states] == [False, False, False, True, True, True]
 
 
 # A round that does not end.

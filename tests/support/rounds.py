@@ -20,7 +20,8 @@ from .frames import whole
 if TYPE_CHECKING:
     from adaquantfl.engines.base import Engine
     from adaquantfl.runs.config import Config
-    from adaquantfl.runs.loop import Run, RunState
+    from adaquantfl.runs.loop import Run
+    from adaquantfl.runs.state import RunState
 
 EXAMPLES = (10, 20, 30)  # of the three clients of `federation`
 Change = Callable[[int, int, Reply], Reply | bytes | str]  # (round, client, reply) -> what arrives; text: why not

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, Ta
 
 from ..runs.config import Config
 from ..runs.jobs import Job
-from ..runs.loop import RunState
 from ..runs.records import SUMMARY
+from ..runs.state import RunState
 from ..training.own_files import short
 from .tables import value_text
 

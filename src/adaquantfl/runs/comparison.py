@@ -16,7 +16,8 @@ from . import loop as runner
 from .config import Config
 from .directory import RunDirectory
 from .jobs import Job, check_same
-from .loop import Connect, Observer, RunState
+from .loop import Connect, Observer
+from .state import RunState
 
 
 class Spectator(Protocol):

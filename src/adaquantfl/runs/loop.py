@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
-from ..engines.evaluation import Evaluation
 from ..errors import Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
@@ -22,51 +21,15 @@ from . import columns, tracking
 from .config import Config, load_config
 from .directory import RunDirectory, described
 from .preflight import check_changes, check_free
+from .state import RunState, finished, reached
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
 
 _log = logging.getLogger("adaquantfl")
-LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
-Observer = Callable[[Config, "RunState", dict[str, Any] | None], None]  # (config, state, the round's line)
+Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
 Connect = Callable[[Config], "Engine"]  # an engine with its clients at hand
-
-
-@dataclass(frozen=True)
-class RunState:
-    """Where a run is, after `round` rounds. It is light: the model and the rule's state are the server's.
-
-    latest: the last evaluation for the record, after round latest_round. rule_loss: f(w) when it was last evaluated;
-    always fresh when the rule asks for it. targets: loss level -> what it took to reach it. lowest: the lowest
-    validation loss so far, where some examples are held out; stale: evaluations since it was found.
-    """
-
-    round: int
-    s: float | None
-    ledger: Ledger
-    initial: Evaluation
-    latest: Evaluation
-    latest_round: int
-    rule_loss: float
-    seconds: float = 0.0
-    targets: dict[str, dict[str, int]] = field(default_factory=dict)
-    lowest: float | None = None
-    stale: int = 0
-
-    def validated(self, found: Evaluation) -> RunState:
-        """With what an evaluation found on the examples that are held out."""
-        loss = found.validation_loss
-        if loss is None:
-            return self
-        better = self.lowest is None or loss < self.lowest
-        return replace(self, lowest=loss if better else self.lowest, stale=0 if better else self.stale + 1)
-
-    @staticmethod
-    def of(tree: Mapping[str, Any]) -> RunState:
-        """The state that `asdict` wrote down."""
-        evaluations = {name: Evaluation(**tree[name]) for name in ("initial", "latest")}
-        return RunState(**{**tree, **evaluations, "ledger": Ledger(**tree["ledger"])})
 
 
 class Run:
@@ -179,8 +142,8 @@ class Run:
         began, state, config = time.perf_counter(), self.state, self.config
         if state.round % config.evaluate_every == 0 or state.round >= config.rounds:
             found = self.engine.evaluate(self.server)
-            reached = _reached(state, found, config)
-            state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=reached)
+            targets = reached(state, found, config)
+            state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=targets)
             state = state.validated(found)
             line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
@@ -210,23 +173,6 @@ class Run:
                 **{name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
             },
         }
-
-
-def _reached(state: RunState, found: Evaluation, config: Config) -> dict[str, dict[str, int]]:
-    targets, ledger = dict(state.targets), state.ledger
-    sent = {name: getattr(ledger, name) for name in ("wire_bytes_up", "wire_bytes_down")}
-    sent |= {"paper_bits": ledger.paper_bits} if config.by_formula else {}
-    for level in sorted({*LOSS_LEVELS, config.target_loss} - {0.0}, reverse=True):
-        if found.loss <= level and f"{level:g}" not in targets:
-            targets[f"{level:g}"] = {"round": state.round, **sent}
-    return targets
-
-
-def finished(state: RunState, config: Config) -> bool:
-    """Whether a run that is here has nothing left to do."""
-    if state.round >= config.rounds or 0 < config.early_stopping <= state.stale:
-        return True
-    return config.target_loss > 0 and state.latest_round > 0 and state.latest.loss <= config.target_loss
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, RuleError, TaskError
-from ..protocol.stages import first_plan
-from ..protocol.uplink import Uplink
+from ..errors import DataError
 from ..training import own_files
-from ..training.methods import KINDS, build, defaults_of
+from ..training.methods import KINDS
 from .columns import COLUMNS, FORMULA
 from .config import Config
+from .labels import fixed_bits
+from .labels import label as label_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,31 +70,12 @@ class RunRecord:
         It depends on this run alone. Whatever differs from the default of the rule, the quantizer or the server step is
         part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)", "float32 (bf16)".
         """
-        parts = [_with_notes(method_label(self.method), self._notes("rule"))]
-        quantizer, usual = self._name("quantizer", "uniform"), _usual_quantizer(self.method)
-        if quantizer != usual or self._notes("quantizer"):
-            parts.append(_with_notes(own_files.short(quantizer), self._notes("quantizer")))
-        if self._name("step", "sum") != "sum":
-            parts.append(_with_notes(own_files.short(self._name("step", "sum")), self._notes("step")))
-        return _with_notes(" + ".join(parts), ["bf16"] if self.config.get("precision") == "bf16" else [])
+        return label_of(self.config)
 
     @property
     def by_formula(self) -> bool:
         """Whether the paper's formula counts what was sent: only for its own quantizer, and for float32."""
-        return self._name("quantizer", "uniform") == "uniform" or self.method == "fp32"
-
-    def _name(self, key: str, usual: str) -> str:
-        return str(self.config.get(key, {}).get("name", usual))
-
-    def _notes(self, key: str) -> list[str]:
-        """The settings of a method that differ from its defaults, in words."""
-        table = self.config.get(key, {})
-        try:
-            defaults = defaults_of(key, table) if table else {}
-        except ConfigError:  # of a package or a version that is not here
-            defaults = {}
-        different = {name: value for name, value in table.items() if name in defaults and value != defaults[name]}
-        return [f"{value}" if isinstance(value, str) else f"{name} {value}" for name, value in different.items()]
+        return self.config.get("quantizer", {}).get("name", "uniform") == "uniform" or self.method == "fp32"
 
     def setting(self, key: str) -> Any:
         """A key of its configuration; a run of an earlier version has the default of a key that was added later."""
@@ -162,27 +142,6 @@ class RunRecord:
 
     def _measured(self, key: str) -> list[dict[str, Any]]:
         return [line for line in self.history if line.get(key) is not None]
-
-
-def method_label(method: str) -> str:
-    """The method as a reader knows it, whatever it was computed in.
-
-    >>> method_label("adaquant"), method_label("4bit"), method_label("fp32")
-    ('AdaQuantFL', '4-bit', 'float32')
-    """
-    bits = _fixed_bits(method)
-    return f"{bits}-bit" if bits else {"adaquant": "AdaQuantFL", "fp32": "float32"}.get(method, own_files.short(method))
-
-
-def _with_notes(name: str, notes: Sequence[str]) -> str:
-    return f"{name} ({', '.join(notes)})" if notes else name
-
-
-def _usual_quantizer(method: str) -> str:
-    try:
-        return first_plan(build("rule", {"name": method}), Uplink(), averages=True).quantizer or "uniform"
-    except (ConfigError, DataError, RuleError, TaskError):
-        return "uniform"
 
 
 def load_run(directory: Path | str) -> RunRecord:
@@ -299,17 +258,14 @@ def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
         tables = [run.config.get(kind, {}) for run in runs]
         if len({table.get("name") for table in tables}) == 1:  # settings of different methods are not comparable
             keys |= {f"{kind}.{name}" for table in tables for name in table}
+        elif kind == "downlink":  # labels have the names of the others
+            keys.add("downlink.name")
     return [key for key in sorted(keys) if len({repr(run.setting(key)) for run in runs}) > 1]
 
 
 def _order(run: RunRecord) -> tuple[int, str, int, str]:
-    rank = {"adaquant": -1, "fp32": 1000}.get(run.method, _fixed_bits(run.method) or 999)
+    rank = {"adaquant": -1, "fp32": 1000}.get(run.method, fixed_bits(run.method) or 999)
     return rank, run.label, run.seed, str(run.path)
-
-
-def _fixed_bits(method: str) -> int | None:
-    match = re.fullmatch(r"(\d+)bit", method)
-    return int(match.group(1)) if match else None
 
 
 def _run_directories(root: Path, depth: int = DEPTH) -> list[Path]:
