@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -101,11 +100,6 @@ class Layout:
     def lengths(self) -> tuple[int, ...]:
         """Elements of each quantized array, in order: the tensors that a scope cuts the vector into."""
         return tuple(entry.size for entry in self.entries if entry.kind == QUANTIZED)
-
-    @cached_property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of each quantized array, in order."""
-        return tuple(entry.shape for entry in self.entries if entry.kind == QUANTIZED)
 
     @cached_property
     def dimension(self) -> int:
@@ -247,8 +241,7 @@ class Layout:
 def mean_of_others(layout: Layout, parts: Sequence[bytes], weights: Sequence[float]) -> bytes:
     """The weighted mean of the arrays that travel as they are; integers are rounded."""
     share = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    rows = [[values for _, values in layout.read_others(part)] for part in parts]
-    return b"".join(_mean(list(column), share).tobytes() for column in zip(*rows, strict=True))
+    return merged_others(layout, parts, lambda rows: share @ rows)
 
 
 def merged_others(layout: Layout, parts: Sequence[bytes], statistic: Callable[[AnyArray], AnyArray]) -> bytes:
@@ -269,22 +262,6 @@ def _merged(columns: Sequence[AnyArray], statistic: Callable[[AnyArray], AnyArra
             most = np.nextafter(most, 0.0)  # 2^63 - 1 and 2^64 - 1 are no float64
         merged = np.clip(np.rint(merged), least, most)
     return _cast(np.rint(merged) if dtype.kind == "b" else merged, bfloat16.name_of(dtype))
-
-
-def _mean(columns: Sequence[AnyArray], share: npt.NDArray[np.float64]) -> AnyArray:
-    """The weighted mean in the arrays' own type. Equal arrays stay as they are; large integers are exact."""
-    first = columns[0]
-    if all(column.tobytes() == first.tobytes() for column in columns):
-        return first
-    if first.dtype.kind not in "iub":
-        rows = np.stack([bfloat16.widened(column).astype(np.float64) for column in columns])
-        return _cast(share @ rows, bfloat16.name_of(first.dtype))
-    if first.dtype.itemsize < 8 or all(np.abs(column.astype(np.float64)).max() < 2**53 for column in columns):
-        return np.rint(share @ np.stack([column.astype(np.float64) for column in columns])).astype(first.dtype)
-    parts = [Fraction(float(p)) for p in share]
-    each = zip(*(column.tolist() for column in columns), strict=True)
-    means = [round(sum(p * v for p, v in zip(parts, row, strict=True)) / sum(parts)) for row in each]
-    return np.array(means, dtype=first.dtype)
 
 
 def _is_bfloat16(array: AnyArray) -> bool:
