@@ -122,6 +122,25 @@ def test_a_quantizer_that_returns_something_else_is_told_what_and_where(case: st
             function(x, 1, 3, quantizer=Wrong())
 
 
+def test_a_server_tries_a_quantizer_out_before_clients_meet_its_faults(x: np.ndarray) -> None:
+    class Raises(Shifted):
+        def quantize(self, x: Any, s: int, key: int, segments: Any, stretch: Any, norm: str) -> Any:
+            return x.nothing
+
+    class OneScale(Shifted):
+        name, tags = "one-scale", {LINF: 201}
+
+        def quantize(self, x: Any, s: int, key: int, segments: Any, stretch: Any, norm: str) -> Any:
+            return aq.Levels(np.zeros(len(x), np.int8), np.float32(1), s, segments, self.name, norm, key)
+
+    for quantizer, says in (
+        (Raises(), r"'shifted' cannot quantize a vector: .*AttributeError.*test_outside.py, line \d+"),
+        (OneScale(), r"quantize \(test_outside.py, line \d+\) returned 1 scales, expected one for each of the 3"),
+    ):
+        with pytest.raises(aq.ConfigError, match=says):
+            aq.Server(x, rule=aq.Fixed(bits=2), quantizer=quantizer)
+
+
 def test_floats_that_are_none_are_told_likewise(x: np.ndarray) -> None:
     class Wrong(Shifted):
         def dequantize(self, levels: aq.Levels) -> Any:

@@ -27,7 +27,7 @@ from ..quantizers.base import (
     norms_of,
     whole_levels,
 )
-from ..quantizers.levels import Levels, quantize
+from ..quantizers.levels import Levels, quantize, try_out
 from ..quantizers.segments import scope_segments
 from ..rules import Plan
 from ..theory import MAX_LEVELS
@@ -75,6 +75,7 @@ class Uplink:
     def check(self, plan: Plan, rule: str) -> None:
         """Refuse a quantizer that does not go with what the rule plans. ConfigError."""
         kind, _ = self.kind(plan)
+        try_out(kind)
         if self.norm and self.norm not in norms_of(kind):
             norm_of(kind, self.norm)  # says which ones there are
         if self.scope == "balanced" and not kind.traits.balanced:

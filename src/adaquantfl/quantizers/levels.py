@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, QuantizeError, place_of
+from ..errors import AdaQuantError, ConfigError, QuantizeError, place_of, reason_of
+from ..open_registry import OUTSIDE_TAGS
 from .base import L2, LARGEST_FLOAT, Lengths, Quantizer, norm_of, top
 from .registry import find
 from .segments import Segments
@@ -195,11 +196,28 @@ def _made(kind: Quantizer, levels: Any, dimension: int) -> Levels:
         raise ConfigError(f"{where} levels of {_shown(values)}, expected signed integers of shape ({dimension:,},).")
     if not isinstance(scales, np.floating) and not (isinstance(scales, np.ndarray) and scales.dtype.kind == "f"):
         raise ConfigError(f"{where} a scale of {_shown(scales)}, expected a float32, or an array of them.")
+    count = 1 if levels.segments is None else len(levels.segments)
+    if len(levels.scales) != count:
+        raise ConfigError(f"{where} {len(levels.scales):,} scales, expected one for each of the {count:,} segments.")
     if isinstance(levels.s, bool) or not isinstance(levels.s, int | np.integer) or levels.quantizer != kind.name:
         raise ConfigError(
             f"{where} s = {levels.s!r} of {levels.quantizer!r}, expected a whole number and its own name."
         )
     return levels
+
+
+def try_out(kind: Quantizer) -> None:
+    """Quantize a small vector with a quantizer of another package: its faults are named before clients meet them."""
+    if all(tag not in OUTSIDE_TAGS for tag in kind.tags.values()):
+        return
+    x = np.linspace(-1.0, 1.0, 64, dtype=np.float32)
+    try:
+        for segments in (None, np.array([32, 16, 16])):
+            quantize(x, 1, 0, segments, quantizer=kind).dequantize()
+    except AdaQuantError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise ConfigError(f"The quantizer {kind.name!r} cannot quantize a vector: {reason_of(error)}") from error
 
 
 def _shown(value: object) -> str:
