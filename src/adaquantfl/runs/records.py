@@ -5,7 +5,6 @@ Nothing here writes or trains. A run that was killed, or is still going, is read
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from ..training import own_files
 from ..training.methods import KINDS
 from .columns import COLUMNS, FORMULA
 from .config import Config
+from .history import read_history, read_summary
 from .labels import fixed_bits
 from .labels import label as label_of
 
@@ -168,7 +168,7 @@ def load_run(directory: Path | str) -> RunRecord:
         raise DataError(f'{path / CONFIG} names no rule; expected a table [rule] with a name, such as "adaquant".')
     if "task" in config:
         config["task"] = own_files.without_folder(str(config["task"]))
-    record = RunRecord(path, config, read_history(path / HISTORY), _read_summary(path / SUMMARY))
+    record = RunRecord(path, config, read_history(path / HISTORY), read_summary(path / SUMMARY))
     return record if record.by_formula else _without_formula(record)
 
 
@@ -274,45 +274,3 @@ def _run_directories(root: Path, depth: int = DEPTH) -> list[Path]:
         return [root]
     below = sorted(path for path in root.iterdir() if path.is_dir()) if depth else []
     return [run for folder in below for run in _run_directories(folder, depth - 1)]
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """The lines of a history, one per finished round."""
-    # A process killed while writing leaves a last line without its line feed; that round did not finish.
-    # The same damage anywhere else is not explained by a kill, so it is an error.
-    *complete, rest = path.read_bytes().split(b"\n")
-    history: list[dict[str, Any]] = []
-    for number, raw in enumerate([*complete, rest], start=1):
-        last = number > len(complete)
-        if not raw.strip():
-            continue
-        try:
-            line = json.loads(raw)
-            if not (isinstance(line, dict) and {"round", "wire_bytes_up"} <= line.keys()):
-                raise ValueError("it is not an object with round and wire_bytes_up")
-        except ValueError as error:  # covers damaged UTF-8 and damaged JSON
-            if last:
-                break
-            raise DataError(
-                f"Line {number} of {path} is damaged ({error}); a line must be one finished round as JSON. "
-                "Resume the run from its checkpoint or repeat it."
-            ) from error
-        if history and line["round"] <= history[-1]["round"]:
-            raise DataError(
-                f"Line {number} of {path} is round {line['round']} after round {history[-1]['round']}, but "
-                "rounds must increase. Two processes may have written here: repeat the run elsewhere."
-            )
-        history.append(line)
-    return history
-
-
-def _read_summary(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        summary = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise DataError(f"{path} is damaged ({error}); delete it to read the run as an unfinished one.") from error
-    if not isinstance(summary, dict):
-        raise DataError(f"{path} holds no JSON object; delete it to read the run as an unfinished one.")
-    return summary
