@@ -60,7 +60,7 @@ class Nodes(FakeGrid):
             delivered = carry(message)
             delivered.metadata.__dict__["_message_id"] = number
             reply: Message | None = carry(flower.app(delivered, self.contexts[client]))
-            if message.metadata.message_type != "query" and client in self.spoil and reply is not None:
+            if "config" in message.content and client in self.spoil and reply is not None:
                 reply = self.spoil[client](reply)
             if reply is not None:
                 self._replies[number] = reply

@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -30,6 +30,7 @@ from flwr.serverapp import Grid, ServerApp
 from ..errors import EngineError, Refused, reason_of
 from ..flower import quantize_mod
 from ..flower.records import KEY, MOD_FAILED, NOTE, ORDER, array_record, arrays_in, needs_model, update_in
+from ..flower.sending import partition_in, questions
 from ..protocol.server import Server
 from ..threads import cores
 from ..training.settings import Settings
@@ -41,10 +42,15 @@ from .launch import Observer, Request
 _START_SECONDS = 180.0  # for Ray and the first worker, which imports PyTorch
 _POLL_SECONDS = 0.02
 _END_SECONDS = 10.0
-_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-_QUIET["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # Ray's coming default; without it Ray warns
-# Ray replaces 127.0.0.1 by an address that other hosts reach unless it is told that this is no cluster.
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+_ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's coming default; without it Ray warns
+    # Ray replaces 127.0.0.1 by an address that other hosts reach unless it is told that this is no cluster.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+}
 _WORKERS = "ADAQUANTFL_WORKERS"  # a folder with a file for each of Ray's workers, by its process
 _ARRAYS, _CONFIG, _METRICS = "arrays", "config", "metrics"  # records, as Flower's own strategies name them
 
@@ -67,15 +73,17 @@ class FlowerEngine(Engine):
         self._ended, self._failure = Event(), ""
         self._folder = TemporaryDirectory(prefix="adaquantfl")
         os.environ[_WORKERS] = self._folder.name
-        os.environ.update({**_QUIET, **_LOOPBACK})
+        os.environ.update(_ENVIRONMENT)
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         self._thread = Thread(target=self._simulate, name="adaquantfl-simulation", daemon=True)
         self._thread.start()
         try:
-            self._grid = self._first_grid()
+            self._grid = self._grids.get(timeout=_START_SECONDS)
             self._nodes = self._find_nodes()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, Empty):
+                raise EngineError(f"Flower's simulation did not start. {self._failure}") from None
             raise
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
@@ -137,27 +145,16 @@ class FlowerEngine(Engine):
         self._grids.put(grid)
         self._ended.wait()
 
-    def _first_grid(self) -> Grid:
-        try:
-            return self._grids.get(timeout=_START_SECONDS)
-        except Empty:
-            raise EngineError(f"Flower's simulation did not start. {self._failure}") from None
-
     def _find_nodes(self) -> dict[int, int]:
         """Client -> node: a node plays the client whose number is its partition."""
         deadline = time.monotonic() + _START_SECONDS
         while len(nodes := list(self._grid.get_node_ids())) < self.config.clients and time.monotonic() < deadline:
             self._check()
             time.sleep(_POLL_SECONDS)
-        asked = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
-        found = {}
-        for node, reply in self._exchange(asked, _START_SECONDS):
-            if reply.has_error():
-                raise EngineError(f"Flower's simulation does not answer. {reply.error.reason}")
-            found[int(reply.content.config_records[KEY]["partition"])] = node  # type: ignore[arg-type]
-        if len(found) < self.config.clients:
-            raise EngineError(f"Flower's simulation did not start within {_START_SECONDS:g} s.")
-        return found
+        found = {partition_in(reply): node for node, reply in self._exchange(questions(nodes), _START_SECONDS)}
+        if found.keys() != set(range(self.config.clients)):
+            raise EngineError(f"Flower's simulation did not start its clients within {_START_SECONDS:g} s.")
+        return cast("dict[int, int]", found)
 
     def _exchange(self, messages: list[Message], seconds: float) -> Iterator[tuple[int, Message]]:
         """The replies as they come, with their nodes, until all are there or the time is over."""
@@ -211,8 +208,8 @@ def _answer(call: Call, reply: Message) -> Any:
 
 def _mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """`quantize_mod` with our tasks' probe and the time that it takes. An error of a task is its client's alone."""
-    if message.metadata.message_type == MessageType.QUERY:
-        return call_next(message, context)
+    if _CONFIG not in message.content:  # the question for the partition
+        return quantize_mod(message, context, call_next)
     began, config = time.perf_counter(), dict[str, Any](message.content.config_records[_CONFIG])
     Path(os.environ[_WORKERS], str(os.getpid())).touch()
     try:
@@ -246,14 +243,6 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 app = ClientApp(mods=[_mod])
-
-
-@app.query()
-def who(message: Message, context: Context) -> Message:
-    """Which client this node plays."""
-    return Message(
-        RecordDict({KEY: ConfigRecord({"partition": context.node_config["partition-id"]})}), reply_to=message
-    )
 
 
 @app.train()

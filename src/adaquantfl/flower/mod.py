@@ -13,29 +13,11 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
 from ..quantizers.streams import stream_key
+from . import records
 from .fleet import Once
 from .form import Form
 from .losses import loss_in, numbers_in
-from .records import (
-    ERROR,
-    HOLDS,
-    KEY,
-    LAYOUT,
-    MOD_FAILED,
-    NOTE,
-    ORDER,
-    PARTITION,
-    REPLY,
-    SPEAKER,
-    UNMEASURED,
-    array_record,
-    arrays_in,
-    bytes_in,
-    put,
-    recall,
-    remember,
-    without_ours,
-)
+from .records import array_record, arrays_in, bytes_in, put, recall, remember, without_ours
 
 Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
 _SECAGG = "secaggplus_configs"  # Flower's record in the messages of its SecAgg+ workflow
@@ -68,9 +50,9 @@ def quantize_mod(
     number = str(context.node_config.get("partition-id", ""))
     partition = int(number) if number.isdecimal() else None
     if not plan:  # a question of the strategy, not for the app
-        ours = ConfigRecord({} if partition is None else {PARTITION: partition})
-        return Message(RecordDict({KEY: ours}), reply_to=message)
-    if kind == MessageType.EVALUATE and ORDER not in plan:
+        ours = ConfigRecord({} if partition is None else {records.PARTITION: partition})
+        return Message(RecordDict({records.KEY: ours}), reply_to=message)
+    if kind == MessageType.EVALUATE and records.ORDER not in plan:
         return _evaluate(message, context, call_next, plan, None)
     try:
         client = _open(message, plan, context, partition)
@@ -81,11 +63,11 @@ def quantize_mod(
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    records, form = list(reply.content.array_records.items()), Form.of_settings(plan)
+    trained_records, form = list(reply.content.array_records.items()), Form.of_settings(plan)
     try:
-        if len(records) != 1:
-            raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
-        (name, trained), (loss, examples) = records[0], _measured(reply.content, plan)
+        if len(trained_records) != 1:
+            raise ConfigError(f"It has {len(trained_records)} ArrayRecords; expected one.")
+        (name, trained), (loss, examples) = trained_records[0], _measured(reply.content, plan)
         unmeasured = list[bool]()
 
         def measure(weights: Weights) -> float | None:
@@ -100,20 +82,26 @@ def quantize_mod(
         data = client.reply(form.once(arrays), loss, examples, measure, measure_error=True)
     except ConfigError as error:
         return _plain(reply, str(error))
-    if plan["with_model"] or client.keeps or KEY in context.state:  # what was taken back must not come back
+    if plan["with_model"] or client.keeps or records.KEY in context.state:  # what was taken back must not come back
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
-    entries = {REPLY: data, PARTITION: partition, ERROR: client.error, UNMEASURED: bool(unmeasured) or None}
+    entries = {records.REPLY: data, records.PARTITION: partition, records.ERROR: client.error}
+    entries[records.UNMEASURED] = bool(unmeasured) or None
+        records.REPLY: data,
+        records.PARTITION: partition,
+        records.ERROR: client.error,
+        records.UNMEASURED: bool(unmeasured) or None,
+    }
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 
 
 def _open(message: Message, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
     """The client with its order open; the message has plain arrays then. ModelNeeded where its state is lost."""
-    name, data, models = str(plan["arrays"]), bytes_in(plan, ORDER), ModelCache()
+    name, data, models = str(plan["arrays"]), bytes_in(plan, records.ORDER), ModelCache()
     client, form = recall(context.state, partition or 0, models), Form.of_settings(plan)
-    if LAYOUT in plan:  # the arrays of Flower's own record are the model
-        layout = Layout.from_json(str(plan[LAYOUT]))
+    if records.LAYOUT in plan:  # the arrays of Flower's own record are the model
+        layout = Layout.from_json(str(plan[records.LAYOUT]))
         sent = layout.split(form.once(arrays_in(message.content.array_records[name])))
         models.last = Held(0, sent, digest_of(sent), layout)
     key = None
@@ -133,11 +121,11 @@ def _named(weights: Weights) -> Mapping[str, AnyArray]:
 
 def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:
     """Train without an order that cannot be used, where the model is there; otherwise ask for the whole model."""
-    reason = f"{SPEAKER} {error}"
+    reason = f"{records.SPEAKER} {error}"
     if not isinstance(error, ModelNeeded):
         reason += " Install the same version of adaquantfl on server and clients."
     if not message.content.array_records:
-        return Message(Error(MOD_FAILED, reason), reply_to=message)
+        return Message(Error(records.MOD_FAILED, reason), reply_to=message)
     reply = call_next(message, context)
     return reply if reply.has_error() else _plain(reply, reason)
 
@@ -145,7 +133,7 @@ def _unopened(message: Message, context: Context, call_next: ClientAppCallable, 
 def _plain(reply: Message, reason: str) -> Message:
     """The reply as it is, with a note for the server."""
     _once("plain", "quantize_mod: replies are sent as they are, not quantized. %s", reason)
-    put(reply, KEY, ConfigRecord({NOTE: reason}))
+    put(reply, records.KEY, ConfigRecord({records.NOTE: reason}))
     return reply
 
 
@@ -161,7 +149,7 @@ def _evaluate(
         return reply
     reply.content = RecordDict({name: one for name, one in reply.content.items() if not _same(one, given)})
     if client is not None:
-        put(reply, KEY, ConfigRecord({HOLDS: client.holds}))
+        put(reply, records.KEY, ConfigRecord({records.HOLDS: client.holds}))
     return reply
 
 

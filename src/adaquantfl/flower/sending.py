@@ -151,16 +151,23 @@ def model_in(messages: Sequence[Message]) -> tuple[str, ArrayRecord]:
     return models[0][0]
 
 
-def partitions(grid: Grid, nodes: Iterable[int]) -> dict[int, int]:
-    """Ask the mods of these nodes for their partitions; nodes without one, or without the mod, are left out.
+def questions(nodes: Iterable[int]) -> list[Message]:
+    """Messages that ask the mods of these nodes for their partitions.
 
-    The question is a train message: Flower hands no others to mods unless the app has a handler for them.
+    They are train messages: Flower hands no others to mods unless the app has a handler for them.
     """
-    asked = [Message(RecordDict({KEY: ConfigRecord()}), node, MessageType.TRAIN) for node in nodes]
-    replies = grid.send_and_receive(asked, timeout=_QUERY_SECONDS) if asked else ()
-    found = dict[int, int]()
-    for reply in replies:
-        ours = reply.content.config_records.get(KEY) if reply.has_content() else None
-        if ours is not None and isinstance(partition := ours.get(PARTITION), int):
-            found[reply.metadata.src_node_id] = partition
-    return found
+    return [Message(RecordDict({KEY: ConfigRecord()}), node, MessageType.TRAIN) for node in nodes]
+
+
+def partition_in(reply: Message) -> int | None:
+    """The answer to a question; None from nodes without a partition or without the mod."""
+    ours = reply.content.config_records.get(KEY) if reply.has_content() else None
+    found = ours.get(PARTITION) if ours is not None else None
+    return found if isinstance(found, int) else None
+
+
+def partitions(grid: Grid, nodes: Sequence[int]) -> dict[int, int]:
+    """Node -> partition, of the nodes that have one."""
+    replies = grid.send_and_receive(questions(nodes), timeout=_QUERY_SECONDS) if nodes else ()
+    found = {reply.metadata.src_node_id: partition_in(reply) for reply in replies}
+    return {node: partition for node, partition in found.items() if partition is not None}
