@@ -22,8 +22,7 @@ from ..errors import AdaQuantError, EngineError
 from ..runs.records import RunRecord, find_runs
 from . import page as report
 
-HOST, PORT = "127.0.0.1", 8640
-_DATA = "/data.json"
+HOST, PORT, _DATA = "127.0.0.1", 8640, "/data.json"
 _LEAST_SECONDS = 0.5  # between two looks at the folders, however many pages ask
 _HEADERS = {
     "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
