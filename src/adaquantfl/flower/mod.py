@@ -87,11 +87,6 @@ def quantize_mod(
         remember(client, context.state, bool(plan["with_model"]), kept)
     entries = {records.REPLY: data, records.PARTITION: partition, records.ERROR: client.error}
     entries[records.UNMEASURED] = bool(unmeasured) or None
-        records.REPLY: data,
-        records.PARTITION: partition,
-        records.ERROR: client.error,
-        records.UNMEASURED: bool(unmeasured) or None,
-    }
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 
