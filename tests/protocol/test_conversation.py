@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.protocol.messages import Order
 from adaquantfl.rules import CostAware, DAdaQuant, FedDQ, Verdict
 from support import quadratic
 from support.rounds import reply_of
-from support.scripted import Scripted
 
 RULES: dict[str, aq.Rule] = {
     "adaquant": aq.AdaQuant(s0=2, interval=4.0),
@@ -125,40 +123,6 @@ def test_every_transport_ends_in_the_same_model(rule: str, quantizer: str, downl
     same(through_a_queue(new_server(rule, quantizer, downlink), 4, seed=1).weights, plain.weights)
 
 
-def test_the_exact_downlink_is_the_same_model_in_fewer_bytes() -> None:
-    big = {"w": np.zeros(20_000, dtype=np.float32)}
-    moved = {"w": np.linspace(-1, 1, 20_000, dtype=np.float32)}
-    found = {}
-    for downlink in ("model", "exact"):
-        server, ends = aq.Server(big, downlink=downlink), clients()
-        for _ in range(4):
-            for number, order in server.open([0, 1, 2]).items():
-                weights: Any = ends[number].open(order)
-                server.receive(number, ends[number].reply({"w": weights["w"] + moved["w"]}, loss=1.0, examples=1))
-            server.close()
-        found[downlink] = server
-    same(found["exact"].weights, found["model"].weights)
-    down = {name: server.current.ledger.wire_bytes_down for name, server in found.items()}
-    assert down["exact"] < 0.4 * down["model"]  # the first of four rounds sends the whole
-
-
-def test_a_client_that_lost_its_model_gets_the_whole_and_nothing_changes() -> None:
-    plain, forgetful = new_server("3bit", "uniform", "exact"), new_server("3bit", "uniform", "exact")
-    quadratic.play(plain, clients(), 3)
-    ends = clients()
-    for round in range(3):
-        for number, order in forgetful.open([0, 1, 2], eta=0.1).items():
-            if number == 1 and round:
-                ends[1] = aq.Client(1)
-                with pytest.raises(aq.ModelNeeded, match="this client has no model"):
-                    ends[1].open(order)
-                order = forgetful.order(1, holds=None)
-            forgetful.receive(number, quadratic.answer(ends[number], order))
-        forgetful.close()
-    same(forgetful.weights, plain.weights)
-    assert forgetful.current.ledger.wire_bytes_down > plain.current.ledger.wire_bytes_down
-
-
 def test_a_client_that_joins_late_or_stays_away_for_rounds_has_the_servers_model() -> None:
     asked = lambda round: [0, 1] if round < 2 else [0, 2] if round < 4 else [0, 1, 2]  # noqa: E731
     exact, whole = new_server("adaquant", "uniform", "exact"), new_server("adaquant", "uniform", "model")
@@ -226,52 +190,6 @@ def test_weights_by_examples_are_those_of_a_cohort_that_is_known_beforehand() ->
 KEEP, REJECT, ROLL_BACK = Verdict.KEEP, Verdict.REJECT, Verdict.ROLL_BACK
 
 
-@pytest.mark.parametrize("downlink", DOWNLINKS)
-@pytest.mark.parametrize("feedback", [False, True], ids=["plain", "feedback"])
-@pytest.mark.parametrize(
-    ("script", "back_to"),
-    [((KEEP, REJECT), 1), ((KEEP, KEEP, ROLL_BACK), 1), ((KEEP, REJECT, REJECT, ROLL_BACK), 0), ((ROLL_BACK,), 0)],
-)
-def test_a_round_taken_back_leaves_nothing_of_it(
-    script: tuple[Verdict, ...], back_to: int, feedback: bool, downlink: str
-) -> None:
-    rule = Scripted(script)
-    server = aq.Server(
-        quadratic.start(), rule=rule, downlink=DOWNLINKS[downlink], feedback=feedback, seed=2, quantizer="uniform"
-    )
-    ends, states, remainders = clients(), [server.current], [[np.zeros(0)] * 3]
-    for _ in script:
-        quadratic.play(server, ends, 1)
-        states.append(server.current)
-        remainders.append([end.state()["remainder"]["value"] for end in ends.values()])
-    now, then = server.current.trajectory, states[back_to].trajectory
-    assert server.current.round == len(script)
-    np.testing.assert_array_equal(now.model.weights, then.model.weights)
-    np.testing.assert_array_equal(now.model.buffers, then.model.buffers)
-    assert now.model.others == then.model.others
-    assert now.downlink.keys() == then.downlink.keys()
-    if downlink == "late":
-        np.testing.assert_array_equal(now.downlink["remainder"], then.downlink["remainder"])
-    orders = server.open([0, 1, 2], eta=0.1)
-    for number, order in orders.items():
-        weights: Any = ends[number].open(order)
-        same(weights, server.weights)
-        order_now = ends[number].order
-        kept = ends[number]._remainder.before_round(order_now.round, order_now.taken_back).value
-        np.testing.assert_array_equal(np.zeros(0) if kept is None else kept, remainders[back_to][number])
-
-
-def test_a_server_is_restored_with_a_rule_that_it_does_not_know_by_name() -> None:
-    class Unnamed(Scripted):
-        name = ""
-
-    rule = Unnamed((Verdict.KEEP, Verdict.REJECT))
-    server = aq.Server(quadratic.start(), rule=rule)
-    with pytest.raises(aq.CheckpointError, match="Pass the object"):
-        aq.Server.restore(server.state())
-    assert aq.Server.restore(server.state(), rule=rule).open([0]) == server.open([0])
-
-
 def test_a_rule_whose_clients_choose_gives_each_its_own_levels() -> None:
     server, ends = aq.Server(np.zeros(50, np.float32), rule=FedDQ(0.05), norm="linf", scope="whole"), clients(2)
     for number, order in server.open([0, 1]).items():
@@ -321,34 +239,6 @@ def test_a_hostile_reply_is_refused_by_name_and_changes_nothing(kind: str) -> No
     same(attacked.weights, honest.weights)
 
 
-def test_orders_and_replies_that_are_cut_or_changed_are_refused() -> None:
-    server, client = new_server("cost-aware", "uniform", "exact"), aq.Client(0)
-    order = server.open([0])[0]
-    head = len(order) - len(Order.unpack(order).parcel)
-    for cut in (0, 3, 20, head - 1, head + 3, len(order) - 1):
-        with pytest.raises(aq.Refused):
-            client.open(order[:cut])
-    for place in (0, 5, 30, head - 2, head + 2, len(order) - 20):
-        with pytest.raises(aq.Refused):
-            client.open(order[:place] + bytes([order[place] ^ 4]) + order[place + 1 :])
-    reply = quadratic.answer(client, order)
-    for place in range(0, len(reply), 7):
-        with pytest.raises(aq.Refused):
-            server.receive(0, reply[:place] + bytes([reply[place] ^ 4]) + reply[place + 1 :])
-    server.receive(0, reply)
-
-
-def test_a_client_is_heard_once_and_only_when_asked() -> None:
-    server, ends = new_server("3bit", "uniform", "exact"), clients()
-    orders = server.open([0, 1])
-    reply = quadratic.answer(ends[0], orders[0])
-    server.receive(0, reply)
-    with pytest.raises(aq.Refused, match="Client 0 has answered"):
-        server.receive(0, reply)
-    with pytest.raises(aq.Refused, match="Client 2 was not asked"):
-        server.receive(2, reply)
-
-
 def test_too_few_replies_name_who_is_missing_and_the_round_stays_open() -> None:
     server, ends = new_server("3bit", "uniform", "exact", min_clients=2), clients()
     orders = server.open([0, 1, 2])
@@ -358,28 +248,6 @@ def test_too_few_replies_name_who_is_missing_and_the_round_stays_open() -> None:
         server.close()
     server.receive(1, quadratic.answer(ends[1], orders[1]))
     assert server.close().facts["missing"] == {2: "its battery is empty."}
-
-
-def test_calls_at_the_wrong_time_are_refused_with_a_sentence() -> None:
-    server, client = aq.Server(np.zeros(3, np.float32)), aq.Client(0)
-    with pytest.raises(aq.EngineError, match=r"call open\(\) first"):
-        server.close()
-    with pytest.raises(aq.EngineError, match=r"call open\(\) first"):
-        client.reply(np.zeros(3, np.float32), loss=1.0)
-    with pytest.raises(aq.EngineError, match="at least one client"):
-        server.open([])
-    with pytest.raises(aq.ConfigError, match="Name the clients"):
-        server.open()
-    order = server.open([0])[0]
-    with pytest.raises(aq.EngineError, match="is open"):
-        server.open([0])
-    client.open(order)
-    with pytest.raises(aq.EngineError, match="examples"):
-        client.reply(np.zeros(3, np.float32), loss=1.0, examples=0)
-    with pytest.raises(aq.ConfigError, match="shape"):
-        client.reply(np.zeros(4, np.float32), loss=1.0)
-    with pytest.raises(aq.ConfigError, match="not those of the model"):
-        client.reply({"w": np.zeros(3, np.float32)}, loss=1.0)
 
 
 def test_a_strategy_of_somebody_else_can_add_up() -> None:

@@ -155,7 +155,7 @@ def test_the_server_shares_no_memory_with_its_user() -> None:
         (np.int8, (1, 2, 9), 4),
     ],
 )
-def test_integers_are_averaged_and_equal_ones_stay_as_they_are(dtype: type, values: tuple[int, ...], expected: int) -> None:
+def test_integers_are_averaged_and_equal_ones_stay(dtype: type, values: tuple[int, ...], expected: int) -> None:
     server = aq.Server({"w": vector(), "n": np.array([0], dtype=dtype)})
     for number, order in server.open(range(3)).items():
         end = aq.Client(number)

@@ -122,16 +122,6 @@ def test_buffers_are_averaged_and_counted_but_not_quantized() -> None:
         }
 
 
-def test_integers_are_averaged_and_rounded() -> None:
-    server, start = aq.Server(NAMED), NAMED["bn.num_batches_tracked"]
-    for number, order in server.open([0, 1]).items():
-        client = aq.Client(number)
-        weights = client.open(order)
-        tracked = {"bn.num_batches_tracked": start + 4 + 3 * number}
-        server.receive(number, client.reply({**weights, **tracked}, loss=1.0, examples=[30, 10][number]))
-    assert server.close().weights["bn.num_batches_tracked"] == round(0.75 * 4 + 0.25 * 7)
-
-
 def test_clients_whose_training_diverges_stop_the_round_with_a_sentence() -> None:
     run = federation(rule=aq.Fixed(bits=2))
     run.play()
