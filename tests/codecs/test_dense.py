@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl.codecs import dense
-from adaquantfl.codecs.dense_table import Table, entropy_bytes, histogram
+from adaquantfl.codecs.dense_table import Census, Table, entropy_bytes, histogram
 from adaquantfl.codecs.frame import TILE, read_frame
 from adaquantfl.codecs.kernels.dense_vectors import SCALE_BITS
 from adaquantfl.codecs.varints import varint
@@ -192,7 +192,7 @@ def test_the_census_counts_levels_and_pairs(rng: np.random.Generator) -> None:
     for largest, s, d in [(1, 1, 10), (1, 9, 11), (7, 7, 200_003), (0, 5, 3), (8, 8, 1_000), (65_535, 65_535, 300_001)]:
         values = rng.integers(-largest, largest + 1, d).astype(level_dtype(s))
         values[0] = largest
-        census = dense.Census.of(values, s)
+        census = Census.of(values, s)
         assert np.array_equal(census.counts, np.bincount(values.astype(np.int64) + s, minlength=2 * s + 1))
         assert (census.pairs is None) == (largest > 7)
         if census.pairs is not None:
@@ -208,12 +208,12 @@ def test_the_body_is_within_one_percent_of_the_entropy(shape: str) -> None:
     levels = drawn(shape, d)
     size = len(read_frame(aq.encode(levels, "dense")).body)
     assert size <= 1.01 * entropy_bytes(histogram(levels.values, levels.s))
-    assert dense.plan(dense.Census.of(levels.values, levels.s), d).size == pytest.approx(size, rel=0.002)
+    assert dense.plan(Census.of(levels.values, levels.s), d).size == pytest.approx(size, rel=0.002)
 
 
 def test_short_vectors_have_few_states() -> None:
     for d, lanes in ((1000, 4), (30_000, 16), (900_000, 64)):
-        assert dense.plan(dense.Census.of(drawn("ternary", d, 1).values, 1), d).lanes == lanes
+        assert dense.plan(Census.of(drawn("ternary", d, 1).values, 1), d).lanes == lanes
 
 
 # Bodies that nobody wrote: refused with a sentence, or read as some levels within -s to s.

@@ -10,7 +10,7 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl.codecs import dense
-from adaquantfl.codecs.dense_table import Table
+from adaquantfl.codecs.dense_table import Census, Table
 from adaquantfl.codecs.frame import Header, Known, read_frame, seal, write_frame
 from adaquantfl.protocol.messages import Reply
 
@@ -22,7 +22,7 @@ def sealed(frame: bytes | bytearray) -> bytes:
 
 def dense_body(levels: aq.Levels, pairs: bool, lanes: int = 64, exponent: int = 16) -> bytes:
     """A body of the dense codec as it is asked for, and not as the library itself would write it."""
-    census = dense.Census.of(levels.values, levels.top)
+    census = Census.of(levels.values, levels.top)
     table, _ = (
         Table.of_pairs(census.pairs, census.largest)
         if pairs and census.pairs is not None

@@ -16,8 +16,7 @@ from ..quantizers.base import L2
 from ..quantizers.levels import Levels
 from ..quantizers.uniform import Prepared
 from . import dense, fixed, sparse
-from .dense import Census
-from .dense_table import Counts, entropy_bytes, histogram
+from .dense_table import Census, Counts, entropy_bytes, histogram
 from .frame import TILE, Header, Known, Part, framed
 from .header import Lengths
 from .sparse_size import estimate_even_size, estimate_size, least_estimate, least_size, nonzeros_per_block

@@ -7,8 +7,6 @@ or fewer where there is little to write. Of levels in wide intervals, the low bi
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +17,7 @@ from ..memory import empty
 from ..quantizers.levels import Levels, level_dtype
 from ..quantizers.uniform import Prepared
 from ..threads import over_ranges
-from .dense_table import LARGEST_OF_PAIR, TILES_EACH, Counts, Reader, Table, entropy_bytes, histogram, pair_symbols
+from .dense_table import Census, Reader, Symbols, Table, Values, as_pairs, entropy_bytes, histogram
 from .frame import TILE, Frame, Header, Known, Part, framed
 from .header import Floats, Lengths, Offsets
 from .kernels import dense as kernels
@@ -40,9 +38,6 @@ _STATES = {MANY_LANES: 0.003, SOME_LANES: 0.016}  # of the content, at most, tha
 _FEW_BYTES = 64  # that pairs or narrow intervals, which are fast, may cost a short vector
 _LONG = 2**14  # elements from which pairs are counted
 _MOST_SPAN = tables.SLOTS << MOST_WIDTH - 1  # levels from the lowest to the highest whose intervals fit the slots
-_LOOK = 4096  # elements that are looked at first
-Symbols = npt.NDArray[np.int16]
-Values = npt.NDArray[np.signedinteger]
 
 
 def are_symbols(table: Table) -> bool:
@@ -115,41 +110,6 @@ class Plan:
 def head_of(table: Table, lanes: int, exponent: int, s: int) -> bytes:
     """The bytes in front of the lengths of the streams."""
     return bytes([table.pairs | LANES.index(lanes) << 4, exponent]) + table.to_bytes(s)
-
-
-@dataclass(frozen=True)
-class Census:
-    """How often each level occurs, and each pair of neighbours where the levels are small (else None)."""
-
-    counts: Counts
-    pairs: Counts | None = None
-    symbols: Symbols | None = None  # those pairs
-
-    @staticmethod
-    def of(values: Values, s: int) -> Census:
-        """Counts of the levels -s to s. Those of pairs take half the time, and yield those of single levels.
-
-        >>> Census.of(np.array([1, 0, 1], dtype=np.int8), s=2).counts.tolist()
-        [0, 0, 1, 2, 0]
-        """
-        largest = s
-        for some in (values[:_LOOK], values) if s > LARGEST_OF_PAIR else ():  # a few of them mostly suffice
-            largest = _largest(some)
-            if largest > LARGEST_OF_PAIR:
-                return Census(histogram(values, s))
-        largest, symbols = max(largest, 1), as_pairs(values)
-        bound = 256 * (largest + 1)
-        grid = histogram(symbols, bound)[pair_symbols(largest) + bound]
-        grid = grid.reshape(2 * largest + 1, -1)
-        counts = np.zeros(2 * s + 1, dtype=np.int64)
-        counts[s - largest : s + largest + 1] = grid.sum(axis=0) + grid.sum(axis=1)
-        counts[s] -= len(values) % 2  # the 0 behind the last element
-        return Census(counts, grid.ravel(), symbols)
-
-    @property
-    def largest(self) -> int:
-        """The largest level of the pairs that were counted."""
-        return 0 if self.pairs is None else math.isqrt(len(self.pairs)) // 2
 
 
 def plan(census: Census, dimension: int) -> Plan:
@@ -280,28 +240,6 @@ class DenseBody:
 
     def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
         kernels.accumulate(self.values, offsets, steps, total, first * TILE, min(last * TILE, len(self.values)))
-
-
-def as_pairs(values: Values) -> Symbols:
-    """Two small levels each as one symbol; behind an odd number of levels comes a 0."""
-    d = len(values)
-    if values.dtype == np.int8 and d % 2 == 0 and values.ctypes.data % 2 == 0 and values.flags.c_contiguous:
-        return values.view("<i2")
-    pairs = empty(d + d % 2, np.int8)
-    pairs[d:] = 0
-    _by_tiles(lambda here: pairs[:d].__setitem__(here, values[here]), d)
-    return pairs.view("<i2")
-
-
-def _largest(values: Values) -> int:
-    found: list[int] = []
-    _by_tiles(lambda here: found.append(int(max(values[here].max(), -int(values[here].min())))), len(values))
-    return max(found)
-
-
-def _by_tiles(work: Callable[[slice], None], dimension: int) -> None:
-    """Call `work` with slices that together cover a vector."""
-    over_ranges(lambda first, last: work(slice(first * TILE, last * TILE)), -(-dimension // TILE), TILES_EACH)
 
 
 def _symbols(dimension: int, pairs: int) -> int:

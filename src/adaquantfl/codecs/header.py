@@ -37,6 +37,7 @@ _WHOLE, _BUCKETS, _LIST = 0, 1, 2  # layouts: how the segments are written
 _AS_KNOWN, _SMALL_BLOCKS, _LARGE_BLOCKS, _LISTED = range(4)  # what the segments of a short header are
 _OTHER_KEY = 4
 _MOST_FLAGS = _LISTED | _OTHER_KEY
+_NONE = np.empty(0, dtype=np.float32)  # scales that are not read yet
 
 Offsets = npt.NDArray[np.int64]
 Lengths = Offsets | None
@@ -156,7 +157,7 @@ def _pack_whole(header: Header, body_size: int) -> bytes:
         body_size,
     )  # fmt: skip
     head = fixed + lengths + _pack_tail(header)
-    return head + bytes(_aligned(len(head)) - len(head))
+    return head + bytes(-len(head) % 8)  # kernels read whole words of the body
 
 
 def _pack_tail(header: Header) -> bytes:
@@ -194,7 +195,7 @@ def read_whole(view: memoryview, dimension: int | None) -> tuple[Header, int]:
     segments, position = _read_segments(view, layout, scales, size)
     header = Header(quantizer, codec, s, size, segments, _NONE)
     header, position = _read_tail(view, position, header, traits, scales, None)
-    start = _aligned(position)
+    start = position + -position % 8
     if any(view[position:start]):
         raise FrameError("The padding behind the header is not zero.")
     return header, start
@@ -220,9 +221,6 @@ def read_short(view: memoryview, known: Known) -> tuple[Header, int]:
     header = Header(known.quantizer, codec, s, known.dimension, segments, _NONE)
     scales = 1 if segments is None else len(segments)
     return _read_tail(view, position, header, traits, scales, None if keyed else known.key)
-
-
-_NONE = np.empty(0, dtype=np.float32)
 
 
 def _read_tail(
@@ -268,11 +266,6 @@ def check(header: Header) -> None:
         raise FrameError(
             f"With a scale of {scales.max():g}, an element could decode to {header.bound:g}, beyond {LARGEST_FLOAT:g}."
         )
-
-
-def _aligned(position: int) -> int:
-    """A whole frame's body starts at a multiple of 8, so that kernels read whole words."""
-    return -(-position // 8) * 8
 
 
 def _read_segments(view: memoryview, layout: int, count: int, dimension: int) -> tuple[Lengths, int]:
