@@ -114,6 +114,14 @@ def test_a_client_that_a_restored_server_does_not_ask_again_keeps_its_latest_rem
     assert again.before_round(3, taken_back=(2,)).value is two
 
 
+def test_any_number_of_late_copies_of_one_order_are_late_copies() -> None:
+    one, two = (np.full(1, value, dtype=np.float32) for value in (1, 2))
+    known = Remainder().after(0, one).after(1, two)
+    for _ in range(6):
+        known = known.before_round(0).after(0, one)
+    assert known.before_round(2).value is two
+
+
 def test_a_server_that_starts_from_far_back_is_not_taken_for_late_copies() -> None:
     known = Remainder()
     for round in range(10):

@@ -22,8 +22,8 @@ MOST_LATE = 3  # copies of earlier orders in a row; more of them are the orders 
 class Remainder:
     """What a client left out so far (None: nothing), and before each of its last rounds: (round, remainder).
 
-    later: where an earlier round was asked for again, the remainder as it was after the client's latest round.
-    again: how many orders of earlier rounds were answered since.
+    later: the newest remainder, kept while an older round is replayed.
+    again: how many different orders of earlier rounds were answered since.
     """
 
     value: Vector | None = None
@@ -42,7 +42,7 @@ class Remainder:
         return self.before[-1][0] if self.before else -1
 
     def before_round(self, round: int, taken_back: Collection[int] = ()) -> Remainder:
-        """The remainder to begin a round with, as if the rounds taken back had not been.
+        """Return the remainder to begin a round with, as if the rounds taken back had not been.
 
         A round that is asked for again counts once. Its order may be a late copy, or it may come from a server that was
         restored and will ask for the later rounds again. The next orders tell. If one is of a new round, the earlier
@@ -52,7 +52,7 @@ class Remainder:
             return self.later.before_round(round, taken_back)
         known, later, again = self.later or self, None, 0
         if round < known.latest and self.again < MOST_LATE:
-            later, again = known, self.again + 1
+            later, again = known, self.again + (round != self.latest)  # copies of one order count once
         for place, (earlier, value) in enumerate(self.before):
             if earlier in taken_back or earlier >= round:
                 return Remainder(value, self.before[:place], later, again)
