@@ -708,7 +708,7 @@ TAMPERED = {
     "nothing": (altered(lambda data: b""), "too short"),
     "another version": (altered(lambda data: b"AR9" + data[3:]), "no reply of this version"),
     "another round": (lying(round=5), "round 5"),
-    "no examples": (lying(examples=0), "no examples"),
+    "no examples": (lying(examples=0), "has 0 examples"),
     "no statistics": (lying(buffers=b""), "buffers"),
     "too many integers": (lying(others=bytes(99)), "have 99 bytes, expected 8"),
     "dimension": (reframed(put(16, struct.pack("<Q", 99))), "dimension 99, expected 681"),

@@ -203,7 +203,7 @@ ONES = np.ones(567, np.float32)
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "another round": ({"round": 9}, "answers round 9"),
     "another client's order": ({"order": 1}, "another client"),
-    "no examples": ({"examples": 0}, "no examples"),
+    "no examples": ({"examples": 0}, "has 0 examples"),
     "diverged": ({"loss": float("nan"), "frame": b""}, "diverged"),
     "no frame": ({"frame": b""}, "Truncated"),
     "float32 instead": ({"frame": aq.encode_float32(ONES)}, "not made by uniform"),

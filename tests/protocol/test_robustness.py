@@ -595,3 +595,16 @@ def test_a_first_round_whose_clients_all_say_a_loss_of_0_does_not_stop_the_run()
         server.close()
     assert server.open([0])
     assert server.current.rule["f0"] == 2.0
+
+
+@pytest.mark.parametrize("secret", [b"", "text", None])
+def test_a_secret_that_is_none_is_refused(secret: Any) -> None:
+    with pytest.raises(aq.ConfigError, match="The secret of client 3"):
+        aq.Server(vector(), secrets={3: secret})
+
+
+def test_more_examples_than_the_format_allows_are_refused() -> None:
+    server, end = aq.Server(vector()), aq.Client(0)
+    reply = reply_of(end, end.reply(end.open(server.open([0])[0]), loss=1.0))
+    with pytest.raises(aq.Refused, match=r"34,359,738,367 examples; expected 1 to 2\^32 - 1"):
+        server.receive(0, replace(reply, examples=2**35 - 1).pack())

@@ -157,8 +157,8 @@ class OpenRound:
             if reply.diverged:
                 self.diverged += 1
                 raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
-            if reply.examples < 1:
-                raise FrameError("It trained on no examples.")
+            if not 1 <= reply.examples < 2**32:
+                raise FrameError(f"It says it has {reply.examples:,} examples; expected 1 to 2^32 - 1.")
             if reply.loss < 0 and not stages.negative_loss:
                 raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
             weight = 1.0 if self.shares is None else self.shares.weights[client]

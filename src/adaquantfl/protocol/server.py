@@ -138,7 +138,7 @@ class Server:
         first = Trajectory(-1, model, self.stages.step.init(layout.dimension), self.stages.downlink.init(model))
         self._state = ServerState(0, layout, first, self.stages.rule.init(), Log(0, digest_of(model)))
         self._round: OpenRound | None = None
-        self._secrets = dict(secrets or {})
+        self._secrets = _checked(secrets)
         self._asked: dict[str, Any] = {}
         self._parcels = Parcels()
 
@@ -356,7 +356,7 @@ class Server:
         objects: rule, quantizer, downlink, step or cost, where it cannot be made from its name and its settings.
         """
         server = Server.__new__(Server)
-        server._secrets = dict(secrets or {})
+        server._secrets = _checked(secrets)
         if unsigned := set(tree.get("signed", ())) - server._secrets.keys():
             raise CheckpointError(
                 f"The replies of client {min(unsigned)} were signed, and its secret is not part of the state. Pass the "
@@ -405,6 +405,14 @@ def _numbers(clients: Sequence[int]) -> list[int]:
     if not numbers or min(numbers) < 0:
         raise EngineError("A round needs at least one client; clients are numbered from 0.")
     return numbers
+
+
+def _checked(secrets: Mapping[int, bytes] | None) -> dict[int, bytes]:
+    """The clients' secrets; an empty one would let anybody sign."""
+    for client, secret in (secrets or {}).items():
+        if not isinstance(secret, bytes) or not secret:
+            raise ConfigError(f"The secret of client {client} is {secret!r}: expected bytes, best 16 random ones.")
+    return dict(secrets or {})
 
 
 def _finite(layout: Layout, model: Model) -> Model:

@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 _REACH = 12.0  # beyond it there is nothing left of a Gaussian
 _FAR = 30.0  # there a cell's mean is its near edge, within 1/30
+_SHORT_TABLE = 256  # entries
 _SMALL = 0.01  # cells for which the series is exact to 1e-9
 _ROOT2, _ROOT_2_PI = math.sqrt(2.0), math.sqrt(2 / math.pi)
 _LN2, _LN2_HIGH, _LN2_LOW = 0.6931471805599453, 0.693147180369123816490, 1.90821492927058770002e-10
@@ -152,13 +153,23 @@ def lloyd_max(count: int) -> Floats:
         centres = better
 
 
-@lru_cache(maxsize=4096)
 def step_means(step: float, count: int) -> Floats:
-    """The means of N(0, 1) in the cells of width `step` around 0, step, 2 step, ..., count step.
+    """Return the means of N(0, 1) in the cells of width `step` around 0, step, 2 step, ..., count step.
+
+    Only short tables are kept, at most 2 MB of them: the arguments come from frames, which anybody can send.
 
     >>> step_means(1.0, 2).round(4).tolist()
     [0.0, 0.9206, 1.8481]
     """
+    return _short_means(step, count) if count < _SHORT_TABLE else _means(step, count)
+
+
+@lru_cache(maxsize=1024)
+def _short_means(step: float, count: int) -> Floats:
+    return _means(step, count)
+
+
+def _means(step: float, count: int) -> Floats:
     middles: Floats = step * np.arange(count + 1, dtype=np.float64)
     if step < _SMALL:
         return np.asarray(middles * (1 - step * step / 12), dtype=np.float64)
