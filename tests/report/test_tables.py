@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from adaquantfl.report.headline import headline
-from adaquantfl.report.tables import (
-    bits_table,
-    loss_levels,
-    si_unit,
-    significant,
-    to_csv,
-    to_markdown,
-    to_text,
-)
+from adaquantfl.report.tables import bits_table, loss_levels, si_unit, significant, to_csv, to_markdown, to_text
 from adaquantfl.runs.records import RunRecord, find_runs
 
 MakeRun = Callable[..., Path]
@@ -70,9 +62,7 @@ def test_seeds_become_a_mean_and_a_standard_deviation(make_run: MakeRun) -> None
 
 def test_a_level_that_some_seeds_reached_says_so_and_earns_no_ratio(make_run: MakeRun) -> None:
     runs = load(
-        make_run("ours", losses=FAST),
-        make_run("a", "2bit", 0, losses=FAST),
-        make_run("b", "2bit", 1, losses=SLOW),
+        make_run("ours", losses=FAST), make_run("a", "2bit", 0, losses=FAST), make_run("b", "2bit", 1, losses=SLOW)
     )
     table = bits_table(runs, levels=[0.2])
     assert table.rows[1].cells[0].ratio is None
@@ -159,11 +149,6 @@ def test_all_three_outputs_tell_the_same_story(comparison: Path) -> None:
 
 
 def test_numbers_keep_their_significant_digits() -> None:
-    assert [significant(value) for value in (0.01234, 1.0, 12.345, 12345.6)] == [
-        "0.0123",
-        "1.00",
-        "12.3",
-        "12346",
-    ]
+    assert [significant(value) for value in (0.01234, 1.0, 12.345, 12345.6)] == ["0.0123", "1.00", "12.3", "12346"]
     assert si_unit(3.2e9, "b") == (1e9, "Gb")
     assert si_unit(999, "B") == (1.0, "B")

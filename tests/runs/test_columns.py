@@ -83,9 +83,7 @@ def test_an_old_history_with_fewer_columns_is_reported_on(make_run: MakeRun) -> 
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"rule": "cost-aware"}, {"quantizer": "eden", "rule": "2bit"}],
-    ids=["paper", "cost-aware", "eden"],
+    "settings", [{}, {"rule": "cost-aware"}, {"quantizer": "eden", "rule": "2bit"}], ids=["paper", "cost-aware", "eden"]
 )
 def test_every_column_of_a_run_is_declared_and_its_summary_follows(settings: dict[str, Any], tmp_path: Path) -> None:
     summary = runner.run(load_config("demo", {**SMALL, **settings}), tmp_path / "run")

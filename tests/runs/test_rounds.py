@@ -154,25 +154,3 @@ def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(sma
     with pytest.raises(KeyboardInterrupt):
         loop.run(config, tmp_path / "cut", interrupt_after(2), connect)
     assert loop.resume(tmp_path / "cut", connect=connect)["model_sha256"] == whole["model_sha256"]
-
-
-# Samples of clients.
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"clients_per_round": 6}, "only 5 clients"),
-        ({"loss": "full"}, "set loss = 'round'"),
-        ({"loss_smoothing": 1.0}, "below 1"),
-        ({"sampling": "best"}, "uniform"),
-        ({"downlink": "exct"}, "Did you mean 'exact'"),
-        ({"min_clients": 6}, "only 5 clients"),
-        ({"round_timeout": 0}, "above 0"),
-        ({"max_update_norm": "ten"}, "'10x'"),
-        ({"max_update_norm": -1.0}, "above 0"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(aq.ConfigError, match=words):
-        partial(**changes)

@@ -88,10 +88,8 @@ def test_a_tracker_that_fails_does_not_stop_the_run(
     assert capsys.readouterr().err.count("the server is gone") == 1
 
 
-def test_every_name_has_its_tracker_and_others_are_refused() -> None:
+def test_every_name_has_its_tracker() -> None:
     assert ("", *tracking.TRACKERS) == NAMES
-    with pytest.raises(aq.ConfigError, match="Did you mean 'tensorboard'"):
-        load_config("demo", {"tracking": "tensorbord"})
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,6 @@ def test_mlflow_and_wandb_are_told_of_settings_and_rounds(tmp_path: Path, monkey
         told.clear()
         config = load_config("demo", {"tracking": name})
         with tracking.tracked(config, tmp_path / "mine", rounds_done=0) as tell:
-            assert tell is not None
             tell(config, None, {"round": 1, "loss": 0.5, "lr": 0.1, "s": None})
         assert [call for call, _ in told] == expected
         assert told[-2][1] == ({"loss/train": 0.5, "lr": 0.1}, {"step": 1})

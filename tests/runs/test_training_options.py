@@ -14,29 +14,7 @@ from adaquantfl.engines.evaluation import Evaluation
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config
-from support.histories import interrupt_after, lines, without_times
-from support.training_options import TRAINING
-
-
-@pytest.mark.parametrize("name", TRAINING)
-def test_an_interrupted_run_ends_in_the_same_model(small: Config, tmp_path: Path, name: str) -> None:
-    config = replace(small, rounds=4, **TRAINING[name])
-    whole = loop.run(config, tmp_path / "whole")
-    assert whole["model_sha256"] != loop.run(replace(small, rounds=4), tmp_path / "plain")["model_sha256"]
-    with pytest.raises(KeyboardInterrupt):
-        loop.run(config, tmp_path / "cut", interrupt_after(2))
-    assert loop.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
-    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRAINING)
-def test_the_number_of_workers_does_not_matter(small: Config, tmp_path: Path, name: str) -> None:
-    config = replace(small, rounds=3, **TRAINING[name])
-    digests = {
-        loop.run(replace(config, workers=workers), tmp_path / str(workers))["model_sha256"] for workers in (1, 2)
-    }
-    assert len(digests) == 1
+from support.histories import interrupt_after, lines
 
 
 def test_the_learning_rate_warms_up_and_falls_as_a_cosine() -> None:
@@ -82,22 +60,3 @@ def test_a_run_stops_when_the_validation_loss_no_longer_falls(small: Config, tmp
         loop.run(config, tmp_path / "cut", interrupt_after(4), connect)
     assert loop.resume(tmp_path / "cut", connect=connect)["rounds"] == 5
     assert loop.resume(tmp_path / "cut", {"early_stopping": 0}, connect=connect)["rounds"] == 6
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"optimizer": "adam"}, "Did you mean 'adamw'"),
-        ({"optimizer": "adamw", "momentum": 0.9}, "momentum = 0.9 does not go with optimizer = 'adamw'"),
-        ({"nesterov": True}, "nesterov = true needs momentum"),
-        ({"momentum": 1.0}, "below 1"),
-        ({"prox": -1.0}, "prox = -1.0: it must be at least 0"),
-        ({"eta_schedule": "cosine", "eta_decay": 0.9}, "eta_decay = 0.9 does not go with eta_schedule"),
-        ({"eta_warmup": 5}, "does not go with rule = 'adaquant'"),
-        ({"early_stopping": 3}, "needs examples to validate on"),
-        ({"device": "gpu"}, "device = 'gpu': use 'cpu'"),
-    ],
-)
-def test_keys_that_do_not_go_together_are_refused(keys: dict[str, Any], words: str) -> None:
-    with pytest.raises(aq.ConfigError, match=words):
-        Config(**keys)

@@ -153,9 +153,7 @@ def test_killed_write_leaves_nothing_that_counts_as_present(cache_folder: Path) 
     """
     search = os.pathsep.join(filter(None, [str(Path(datasets.__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": search},
-        check=False,
+        [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, "PYTHONPATH": search}, check=False
     )
     assert ended.returncode == 9
     assert list(cache_folder.iterdir()), "the killed process should have been in the middle of its file"

@@ -29,10 +29,7 @@ REFERENCES: dict[str, tuple[dict[str, Any], Build]] = {
         {"momentum": 0.8, "nesterov": True},
         lambda ps: torch.optim.SGD(ps, lr=0.05, momentum=0.8, nesterov=True),
     ),
-    "adamw": (
-        {"optimizer": "adamw", "weight_decay": 0.1},
-        lambda ps: torch.optim.AdamW(ps, lr=0.05, weight_decay=0.1),
-    ),
+    "adamw": ({"optimizer": "adamw", "weight_decay": 0.1}, lambda ps: torch.optim.AdamW(ps, lr=0.05, weight_decay=0.1)),
 }
 
 

@@ -35,11 +35,7 @@ def report(runs: Sequence[str | Path | records.RunRecord], out: str | Path | Non
     return folder / "report.html"
 
 
-def write_all(
-    folders: Sequence[Path],
-    out: Path,
-    skipped: Callable[[str], None] | None = None,
-) -> str:
+def write_all(folders: Sequence[Path], out: Path, skipped: Callable[[str], None] | None = None) -> str:
     """Write it for all runs in these folders; returns the text for the terminal.
 
     skipped: hears why a damaged run is left out.

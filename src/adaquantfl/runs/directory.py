@@ -16,8 +16,9 @@ from .. import checkpoint
 from ..errors import CheckpointError
 from ..training.own_files import OwnFile, as_written, named, without_folder
 from . import model_file
-from .config import RESUMABLE, Config, load_config
-from .preflight import check_free
+from .config import RESUMABLE, Config
+from .history import read_history, read_summary
+from .preflight import check_free, run_config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,12 +36,6 @@ class RunDirectory:
     def is_run(self) -> bool:
         return (self.path / "config.toml").is_file()
 
-    @property
-    def rounds_done(self) -> int:
-        """How far its checkpoint is."""
-        saved = checkpoint.load(self.path / "checkpoint")
-        return int(saved["run"]["round"]) if saved else 0
-
     def create(self, config: Config) -> None:
         """Begin a new run here."""
         check_free(self.path)
@@ -55,12 +50,8 @@ class RunDirectory:
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
         """Read an interrupted run: its configuration, and its state unless it must start over. Nothing is changed."""
-        if not self.is_run:
-            raise CheckpointError(
-                f"{self.path} holds no run (no config.toml). Name the run's folder, the one given with --out."
-            )
+        before, config = run_config(self.path), run_config(self.path, changes)
         self._acquire()
-        before, config = (load_config(self.path / "config.toml", some) for some in ({}, changes))
         saved = checkpoint.load(self.path / "checkpoint")
         done = int(saved["run"]["round"]) if saved else 0
         if saved:
@@ -105,7 +96,7 @@ class RunDirectory:
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of all rounds so far."""
-        return [json.loads(line) for line in (self.path / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+        return read_history(self.path / "history.jsonl")
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint. The history is on disk before it, so that it never lacks a round of the checkpoint."""
@@ -120,16 +111,7 @@ class RunDirectory:
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run."""
-        path = self.path / "summary.json"
-        if not path.is_file():
-            return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise CheckpointError(f"{path} is damaged ({error}). Remove it; resuming writes it again.") from None
-        if not isinstance(content, dict) or "final_loss" not in content:
-            raise CheckpointError(f"{path} is not the summary of a run. Remove it; resuming writes it again.")
-        return content
+        return read_summary(self.path / "summary.json")
 
     def close(self) -> None:
         for file in (self._history, self._lock):
@@ -150,13 +132,10 @@ class RunDirectory:
 
     def _check_history(self, rounds: int) -> None:
         path = self.path / "history.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        except UnicodeDecodeError:
-            raise CheckpointError(f"{path} is not text: it is damaged. Put it back from a copy.") from None
-        if len(lines) < rounds:
+        there = len(read_history(path)) if path.exists() else 0
+        if there < rounds:
             raise CheckpointError(
-                f"{path} has {len(lines)} rounds, but the checkpoint is at round {rounds}: lines were removed. "
+                f"{path} has {there} rounds, but the checkpoint is at round {rounds}: lines were removed. "
                 "Put the history back, or remove the folder and run again."
             )
 

@@ -28,7 +28,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
                 break
             raise DataError(
                 f"Line {number} of {path} is damaged ({error}); a line must be one finished round as JSON. "
-                "Resume the run from its checkpoint or repeat it."
+                "Put it back from a copy, or repeat the run."
             ) from error
         if history and line["round"] <= history[-1]["round"]:
             raise DataError(
@@ -45,8 +45,8 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         return None
     try:
         summary = json.loads(path.read_bytes())
+        if not isinstance(summary, dict):
+            raise ValueError("it is not an object")
+        return summary
     except ValueError as error:
-        raise DataError(f"{path} is damaged ({error}); delete it to read the run as an unfinished one.") from error
-    if not isinstance(summary, dict):
-        raise DataError(f"{path} holds no JSON object; delete it to read the run as an unfinished one.")
-    return summary
+        raise DataError(f"{path} is damaged ({error}). Delete it: the run then counts as unfinished.") from error

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ from ..errors import Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..training import methods, own_files, partitions
-from . import columns, tracking
+from . import columns, provenance, tracking
 from .config import Config, load_config
 from .directory import RunDirectory, described
 from .preflight import check_changes, check_free
@@ -119,19 +117,10 @@ class Run:
             line = {name: value for name, value in line.items() if name not in columns.FORMULA}
         ended = time.perf_counter()
         server_seconds += ended - closing
-        state = self.state
-        current = server.current
-        self.state = replace(
-            state, round=current.round, s=line["s"], ledger=current.ledger,
-            seconds=state.seconds + ended - began,
-        )  # fmt: skip
-        seconds = {
-            "round": ended - began,
-            "train": train_seconds,
-            "encode": encode_seconds,
-            "aggregate": server_seconds,
-        }
-        return {**line, "seconds": seconds}
+        current, total = server.current, self.state.seconds + ended - began
+        self.state = replace(self.state, round=current.round, s=line["s"], ledger=current.ledger, seconds=total)
+        spent = {"train": train_seconds, "encode": encode_seconds, "aggregate": server_seconds}
+        return {**line, "seconds": {"round": ended - began, **spent}}
 
     def _evaluate(self, line: dict[str, Any]) -> dict[str, Any]:
         """Evaluate the model if it is time to, and note the loss levels that it reaches for the first time.
@@ -168,10 +157,7 @@ class Run:
             "model_sha256": hashlib.sha256(weights.astype("<f4").tobytes()).hexdigest(),
             "seconds": state.seconds,
             "dimension": len(weights),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
-            },
+            **provenance.of_this_process(),
         }
 
 
@@ -192,7 +178,6 @@ class Request:
 
     def play(self, observer: Observer | None = None, connect: Connect | None = None) -> dict[str, Any]:
         """Carry it out; returns the run's summary. connect: makes the engine; by default the local one."""
-        connect = connect or _local
         if self.config is None:
             return resume(self.out, self.changes, observer, connect)
         return run(self.config, self.out, observer, connect)
@@ -246,7 +231,7 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
     config = run.config
     try:
         with tracking.tracked(config, directory.path, run.state.round) as tracker:
-            observers = [one for one in (tracker, observer) if one is not None]
+            observers = [tracker, observer] if observer else [tracker]
             for tell in observers:
                 tell(config, run.state, None)
             while not run.finished:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .. import checkpoint
 from ..errors import CheckpointError, ConfigError
 from ..protocol.state import ServerState
-from .config import Config, load_config
+from .preflight import run_config
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,7 +35,7 @@ def write(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 def read(run: Path) -> dict[str, Tensor]:
     """The state dict of a run's last model; of one that is not finished, the model of its checkpoint."""
-    config = _config(run)
+    config = run_config(run)
     if (run / FILE).is_file():
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -59,8 +59,11 @@ def read(run: Path) -> dict[str, Tensor]:
 
 def load_model(run: Path) -> nn.Module:
     """The module with a run's weights, in evaluation mode. A task of the user's own is asked to build it."""
-    config = _config(run)
-    net = _build(config)
+    from ..training import models
+    from ..training.task import Task
+
+    config = run_config(run)
+    net = Task.of(config).build() if config.task else models.build(config.model, config.seed)
     net.load_state_dict(read(run))
     return net.eval()
 
@@ -74,17 +77,3 @@ def export(run: Path, out: Path) -> None:
     tensors = read(run)
     out.parent.mkdir(parents=True, exist_ok=True)
     write(tensors, out)
-
-
-def _config(run: Path) -> Config:
-    file = run / "config.toml"
-    if not file.is_file():
-        raise CheckpointError(f"{run} holds no run (no config.toml). Name the run's folder, the one given with --out.")
-    return load_config(file)
-
-
-def _build(config: Config) -> nn.Module:
-    from ..training import models
-    from ..training.task import Task
-
-    return Task.of(config).build() if config.task else models.build(config.model, config.seed)

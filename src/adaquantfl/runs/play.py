@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..training.own_files import short, task_name
+from . import jobs
 from .config import Config, load_config
+from .jobs import Job
 
 if TYPE_CHECKING:
     from ..protocol.downlink import Whole
@@ -83,11 +85,10 @@ def run(
     if quantizer is not None and not isinstance(quantizer, str | Mapping):
         changes.setdefault("workers", 1)  # another process may not know its class
     config = load_config(_named(source), changes)
-    comparison, jobs, records = _training()
+    play = _play()
     folder = Path(out) if out is not None else default_folder(_named(source), config)
-    comparison.play(jobs.Job(config, folder))
-    found: RunRecord = records.load_run(folder)
-    return found
+    play(Job(config, folder))
+    return load(folder)
 
 
 def compare(
@@ -118,8 +119,9 @@ def compare(
     >>> [record.label for record in records]
     ['2-bit', '4-bit']
     """
-    comparison, jobs, records = _training()
+    play = _play()
     from .methods import parse_list
+    from .records import find_runs
 
     text = methods if isinstance(methods, str) else ",".join(methods)
     name = _named(source)
@@ -127,9 +129,8 @@ def compare(
     plan = jobs.plan(str(name), parse_list(text), seeds, settings or {}, folder)
     jobs.check(plan)
     for job in plan:
-        comparison.play(job)
-    found: list[RunRecord] = records.find_runs([folder])
-    return found
+        play(job)
+    return find_runs([folder])
 
 
 def load(folder: str | Path) -> RunRecord:
@@ -161,10 +162,10 @@ def _named(source: str | Path | Callable[[int, int], OwnTask]) -> str | Path:
     return source if isinstance(source, str | Path) else task_name(source)
 
 
-def _training() -> tuple[Any, Any, Any]:
-    """The modules that need PyTorch; ImportError says which extra brings it."""
+def _play() -> Callable[[Job], None]:
+    """What trains; ImportError says which extra brings PyTorch."""
     try:
-        from . import comparison, jobs, records
+        from .comparison import play
     except ModuleNotFoundError as error:
         raise ImportError(f"adaquantfl.run needs {error.name}. Run: pip install 'adaquantfl[train]'") from error
-    return comparison, jobs, records
+    return play

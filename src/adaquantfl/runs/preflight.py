@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import checkpoint
 from ..errors import CheckpointError, ConfigError
-from .config import RESUMABLE, load_config
+from .config import RESUMABLE, Config, load_config
 
 
 def check_free(out: Path) -> None:
@@ -20,12 +20,17 @@ def check_free(out: Path) -> None:
         raise CheckpointError(f"{out} already holds a run. {remedy}, or choose another folder with --out.")
 
 
+def run_config(out: Path, changes: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of the run in a folder, with changes on top."""
+    if not (out / "config.toml").is_file():
+        raise CheckpointError(f"{out} holds no run (no config.toml). Name the run's folder, the one given with --out.")
+    return load_config(out / "config.toml", changes)
+
+
 def check_resumed(out: Path, changes: Mapping[str, Any]) -> None:
     """Refuse to resume what holds no run, has no checkpoint, or would no longer be the same run."""
     check_changes(changes)
-    if not (out / "config.toml").is_file():
-        raise CheckpointError(f"{out} holds no run (no config.toml). Name the run's folder, the one given with --out.")
-    config = load_config(out / "config.toml", changes)
+    config = run_config(out, changes)
     if not has_checkpoint(out):
         raise CheckpointError(
             f"{out} has no checkpoint, so there is nothing to resume: the run stopped before its first one "

@@ -179,11 +179,7 @@ def _without_formula(record: RunRecord) -> RunRecord:
     return replace(record, history=history, summary=record.summary and {**record.summary, **empty})
 
 
-def find_runs(
-    paths: Iterable[Path | str],
-    load: Callable[[Path], RunRecord] = load_run,
-    skipped: Callable[[str], None] | None = None,
-) -> list[RunRecord]:
+def find_runs(paths: Iterable[Path | str], skipped: Callable[[str], None] | None = None) -> list[RunRecord]:
     """Every run in `paths`, each a run directory or a folder of them, without repeats: AdaQuantFL first.
 
     Folders are searched two levels deep, as `adaquantfl compare` writes them. skipped: is called with the reason where
@@ -204,7 +200,7 @@ def find_runs(
             if directory.resolve() in found:
                 continue
             try:
-                found[directory.resolve()] = load(directory)
+                found[directory.resolve()] = load_run(directory)
             except DataError as error:
                 if skipped is None:
                     raise

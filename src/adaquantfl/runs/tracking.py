@@ -114,46 +114,33 @@ def check(config: Config) -> None:
 
 
 @contextmanager
-def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Callable[[Any, Any, Line | None], None] | None]:
-    """An observer of the run that tells the configuration's tracker; None where there is none."""
-    if not config.tracking:
-        yield None
-        return
-    guarded = _Guarded(lambda: TRACKERS[config.tracking](config, out, rounds_done + 1), config.tracking)
-    try:
-        yield guarded.tell
-    finally:
-        guarded.close()
+def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Callable[[Any, Any, Line | None], None]]:
+    """An observer of the run that tells the configuration's tracker, if there is one. It cannot stop the run."""
+    tracker: Tracker | None = None
 
-
-class _Guarded:
-    """A tracker that cannot stop a run."""
-
-    def __init__(self, begin: Callable[[], Tracker], name: str) -> None:
-        self._name = name
-        self._tracker: Tracker | None = None
-        self._tracker = self._try(begin)
-
-    def tell(self, config: Any, state: Any, line: Line | None) -> None:
-        tracker = self._tracker
-        if tracker is not None and line is not None:
-            self._try(lambda: tracker.add(int(line["round"]), scalars_of(line)))
-
-    def close(self) -> None:
-        if self._tracker is not None:
-            self._try(self._tracker.close)
-
-    def _try(self, action: Callable[[], Any]) -> Any:
+    def attempt(action: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal tracker
         try:
-            return action()
+            return action(*arguments)
         except Exception as error:  # whatever a tracker's package raises: the run does not depend on it
-            self._tracker = None
+            tracker = None
             print(
-                f"adaquantfl: {self._name} failed and is left out from here on; the run continues. "
+                f"adaquantfl: {config.tracking} failed and is left out from here on; the run continues. "
                 f"{type(error).__name__}: {error}",
                 file=sys.stderr,
             )
-            return None
+
+    def tell(config: Any, state: Any, line: Line | None) -> None:
+        if tracker is not None and line is not None:
+            attempt(tracker.add, int(line["round"]), scalars_of(line))
+
+    if config.tracking:
+        tracker = attempt(TRACKERS[config.tracking], config, out, rounds_done + 1)
+    try:
+        yield tell
+    finally:
+        if tracker is not None:
+            attempt(tracker.close)
 
 
 def _package(name: str) -> Any:
