@@ -11,9 +11,9 @@ import adaquantfl as aq
 from adaquantfl.codecs.dense_table import histogram
 from adaquantfl.codecs.frame import payload_size
 from adaquantfl.codecs.sparse_size import estimate_size, least_estimate, least_size, nonzeros_per_block
-from support.widths import EVERY_WIDTH
 
 CODECS = ("fixed", "sparse", "dense")
+EVERY_WIDTH = [1, 2, 3, 5, 100, 200, 255, 5000, 40_000, 65_535, *(2**bits - 1 for bits in range(3, 16))]
 
 
 def vector(kind: str, d: int, seed: int = 0) -> np.ndarray:
@@ -31,8 +31,13 @@ def vector(kind: str, d: int, seed: int = 0) -> np.ndarray:
     return draws[kind]().astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["gauss", "laplace", "heavy", "uniform", "layers", "mostly zero", "zero", "one"])
-@pytest.mark.parametrize("s", [1, 40, 400, 65535])
+@pytest.mark.parametrize(
+    ("kind", "s"),
+    [
+        ("gauss", 1), ("gauss", 65535), ("laplace", 40), ("heavy", 400), ("uniform", 40), ("layers", 1),
+        ("layers", 65535), ("mostly zero", 40), ("mostly zero", 65535), ("zero", 1), ("one", 400),
+    ],
+)  # fmt: skip
 def test_auto_is_within_one_percent_of_the_smallest(kind: str, s: int) -> None:
     x = vector(kind, 400_000)
     sizes = {codec: payload_size(aq.compress(x, s, 1, codec)) for codec in CODECS}
@@ -60,6 +65,7 @@ def test_every_codec_carries_the_same_levels(data: st.DataObject, kind: str, d: 
         frame = aq.encode(levels, codec)
         assert frame == aq.compress(x, s, seed, codec, segments)
         assert aq.decode(frame, dimension=d) == levels
+        assert aq.decode(frame).values.dtype == levels.values.dtype
         total = aq.Accumulator(d)
         total.add(frame, 0.3)
         total.add(frame, 0.7)
@@ -89,8 +95,7 @@ def test_no_sparse_body_is_below_its_least_size(data: st.DataObject, d: int, den
     assert least_size(values, histogram(values, top)) <= payload_size(aq.encode(levels, "sparse"))
 
 
-@pytest.mark.parametrize("kind", ["gauss", "heavy", "layers", "mostly zero", "one"])
-@pytest.mark.parametrize("s", [1, 15, 255])
+@pytest.mark.parametrize(("kind", "s"), [("gauss", 1), ("heavy", 15), ("layers", 255), ("mostly zero", 1), ("one", 15)])
 @pytest.mark.parametrize("full", [0, 116])  # levels at the end, in a block of 116, that are not zero
 def test_the_least_estimate_is_not_above_the_estimate(kind: str, s: int, full: int) -> None:
     values = aq.quantize(vector(kind, 16_500 if full else 50_001), s, 1).values
@@ -113,6 +118,8 @@ def test_frames_of_all_codecs_add_up_together_for_any_number_of_threads(rng: np.
         total = aq.Accumulator(d)
         for frame in frames:
             total.add(frame, 0.1)
+            if threads == 3:
+                total.result()  # when it is read does not matter either
         results.append(total.result().tobytes())
     assert len(set(results)) == 1
     expected = sum(0.1 * aq.decode(frame).dequantize().astype(np.float64) for frame in frames)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +21,6 @@ from adaquantfl.quantizers.levels import level_dtype
 from adaquantfl.quantizers.segments import Segments
 from support import reference_decoder
 from support.frames import dense_body, framed, sealed
-from support.processors import WITHOUT, skip_if_impossible
 
 CHUNK = 2**16
 Draw = Callable[[np.random.Generator, int], npt.NDArray[np.float64]]
@@ -75,14 +70,14 @@ def in_frame(levels: aq.Levels, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("d", [1, 5, 1000, 65_537, 200_003])
+@pytest.mark.parametrize("d", [5, 65_537])
 def test_decoding_undoes_encoding(shape: str, d: int) -> None:
     levels = drawn(shape, d)
     assert aq.decode(aq.encode(levels, "dense"), d) == levels
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d", [1, 63, 64, 65, 129, CHUNK + 1, 2 * CHUNK + 77])
+@pytest.mark.parametrize("d", [1, 64, 65, CHUNK + 1])
 def test_every_kind_of_body_is_read_by_both_decoders(kind: str, d: int) -> None:
     levels, body = body_of(kind, d)
     assert aq.decode(in_frame(levels, body), d) == levels
@@ -90,7 +85,7 @@ def test_every_kind_of_body_is_read_by_both_decoders(kind: str, d: int) -> None:
 
 
 @pytest.mark.parametrize("s", [1, 127, 128, 32_767, 32_768, 65_535])
-@pytest.mark.parametrize("d", [1, 7, 70_001])
+@pytest.mark.parametrize("d", [1, 70_001])
 def test_extreme_levels_come_through(s: int, d: int, rng: np.random.Generator) -> None:
     alternating = np.where(np.arange(d) % 2, -s, s)
     for values in (np.zeros(d), np.full(d, s), np.full(d, -s), alternating, rng.integers(-s, s + 1, d)):
@@ -139,33 +134,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(kind: str) -> None:
     assert len(frames) == 1
 
 
-@pytest.mark.parametrize("without", WITHOUT)
-def test_processors_with_and_without_vectors_write_and_read_the_same_bytes(without: str, tmp_path: Path) -> None:
-    skip_if_impossible(without)
-    code = (
-        "import sys; sys.path[:0] = sys.argv[2:]\n"
-        "import numpy as np, adaquantfl as aq\n"
-        "from codecs_of_tests import KINDS, body_of, in_frame\n"
-        "for kind in KINDS:\n"
-        "    levels, body = body_of(kind, 70_013)\n"
-        "    assert body == open(f'{sys.argv[1]}/{kind}', 'rb').read(), kind\n"
-        "    assert aq.decode(in_frame(levels, body)) == levels, kind\n"
-    )
-    (tmp_path / "codecs_of_tests.py").write_text(Path(__file__).read_text())
-    for kind in KINDS:
-        (tmp_path / kind).write_bytes(body_of(kind, 70_013)[1])
-    environment = os.environ | WITHOUT[without] | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(tmp_path), *sys.path], env=environment, check=True)
-
-
-# Quantizing, sums, counts, size.
-
-
-@pytest.mark.parametrize("s", [1, 3000, 65_535])
-@pytest.mark.parametrize("segments", [None, [1, 70_000, 80_002]])
-def test_compress_writes_the_bytes_of_encode(s: int, segments: list[int] | None, rng: np.random.Generator) -> None:
-    x = rng.standard_normal(150_003).astype(np.float32)
-    assert aq.compress(x, s, 9, "dense", segments) == aq.encode(aq.quantize(x, s, 9, segments), "dense")
+# Sums, counts, size.
 
 
 @pytest.mark.parametrize("shape", ["ternary", "uniform 40000"])
