@@ -134,6 +134,7 @@ def test_data_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     for name in ("fashion-mnist", "cifar-10", "fashion-mnist-sample"):
         assert name in text
+    assert text.endswith("fashion_mnist_sample.npz\n")
 
 
 def test_a_terminal_sees_live_progress_and_a_pipe_does_not(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

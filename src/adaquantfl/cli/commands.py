@@ -164,11 +164,13 @@ def watch(options: argparse.Namespace) -> int:
 
 def data_list(options: argparse.Namespace) -> int:
     """List the data sets."""
-    from ..training import datasets
+    from ..training import catalogue, datasets
 
-    for info in datasets.available():
-        state = f"here: {info.where}" if info.present else f"not here; get it with: adaquantfl data get {info.name}"
-        print(f"{info.name}  ({info.size / 1e6:.0f} MB)  {info.description}\n    licence: {info.licence}\n    {state}")
+    for spec in catalogue.SPECS.values():
+        path = datasets.path_of(spec)
+        here, size = path.is_file(), path.stat().st_size if path.is_file() else spec.size
+        state = f"here: {path}" if here else f"not here; get it with: adaquantfl data get {spec.name}"
+        print(f"{spec.name}  ({size / 1e6:.0f} MB)  {spec.description}\n    licence: {spec.licence}\n    {state}")
     return 0
 
 

@@ -277,6 +277,6 @@ def _trainer(run: str) -> Trainer:
 
     torch.set_num_threads(1)
     set_threads(1)
-    config = as_here(Settings.of(methods_here(json.loads(run))))
+    config = as_here(Settings(**methods_here(json.loads(run))))
     config.make_known()
     return Trainer(config, Task.of(config))

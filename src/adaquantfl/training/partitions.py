@@ -34,7 +34,12 @@ def partition(labels: Labels, clients: int, kind: str, seed: int) -> list[Indice
       classes, a large one comes close to i.i.d.
     """
     labels = np.asarray(labels)
-    _check(labels, clients, seed)
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ConfigError(
+            f"The labels to partition are {labels.dtype} of shape {labels.shape}. Expected a "
+            "one-dimensional array of integers, one label a sample."
+        )
+    check_shares(len(labels), clients)
     rng = np.random.default_rng(seed)
     if kind == "iid":
         parts = np.array_split(rng.permutation(len(labels)), clients)
@@ -104,17 +109,6 @@ def _alpha(kind: str) -> float:
             "dirichlet(0.3): smaller is more skewed."
         )
     return alpha
-
-
-def _check(labels: Labels, clients: int, seed: int) -> None:
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise ConfigError(
-            f"The labels to partition are {labels.dtype} of shape {labels.shape}. Expected a "
-            "one-dimensional array of integers, one label a sample."
-        )
-    check_shares(len(labels), clients)
-    if seed < 0:
-        raise ConfigError(f"The seed of a partition is {seed}. Expected an integer of 0 or more: choose another seed.")
 
 
 def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -54,14 +53,9 @@ class Settings:
         build("quantizer", self.quantizer)
 
     def for_clients(self) -> dict[str, Any]:
-        """These keys with their values, for a client in another process; `Settings.of` reads them."""
-        return {field.name: getattr(self, field.name) for field in fields(Settings)}
+        """These keys with their values, for a client in another process.
 
-    @staticmethod
-    def of(values: Mapping[str, Any]) -> Settings:
-        """The settings with these values.
-
-        >>> Settings.of(Settings(tau=3).for_clients()) == Settings(tau=3)
+        >>> Settings(**Settings(tau=3).for_clients()) == Settings(tau=3)
         True
         """
-        return Settings(**values)
+        return {field.name: getattr(self, field.name) for field in fields(Settings)}

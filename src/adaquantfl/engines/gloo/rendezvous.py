@@ -63,7 +63,7 @@ def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str,
     if run["signed"] != has_secret:
         who = ("Client", "the server") if has_secret else ("The server of client", "the client")
         raise EngineError(f"{who[0]} {client} has {VARIABLE}, but {who[1]} has not: set it for both, or for neither.")
-    config = Settings.of(methods_here(run["config"]))
+    config = Settings(**methods_here(run["config"]))
     config.make_known()
     return run["server"], config
 
