@@ -59,11 +59,6 @@ def run(block: Block, names: dict[str, Any]) -> None:
         assert main([*arguments, *alone]) == 0, block.place
 
 
-def test_blocks_that_are_not_run_say_why() -> None:
-    marks = [block.mark for page in PAGES for block in pages.blocks(page) if block.mark.startswith("not run: ")]
-    assert all(len(mark.split()) >= 5 for mark in marks), "a reason is a sentence"
-
-
 def test_every_block_has_a_language_that_is_checked() -> None:
     for page in PAGES:
         for block in pages.blocks(page):

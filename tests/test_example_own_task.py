@@ -11,10 +11,6 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_task"
 
 
-def test_the_file_has_at_most_80_lines() -> None:
-    assert len((EXAMPLE / "next_character.py").read_text().splitlines()) <= 80
-
-
 def test_it_learns_on_few_bytes(tmp_path: Path) -> None:
     changes = {"clients": 2, "rounds": 10, "workers": 1, "loss_samples": 256, "evaluate_every": 10}
     options = [f"--set={key}={value}" for key, value in changes.items()]

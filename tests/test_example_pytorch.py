@@ -15,14 +15,9 @@ from support.processes import HANG_SECONDS
 SCRIPT = Path(__file__).parents[1] / "examples" / "pytorch" / "train.py"
 
 
-def test_the_script_has_under_100_lines() -> None:
-    assert len(SCRIPT.read_text().splitlines()) < 100
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", [2, 3])
-def test_it_trains_on_few_bytes(clients: int) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(clients)]
+def test_it_trains_on_few_bytes() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     done = subprocess.run(
         [*command, str(SCRIPT), "--rounds", "8", "--steps", "5"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

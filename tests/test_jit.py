@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CODE = (
     "import numpy as np, adaquantfl as aq\n"
     "x = np.linspace(-1, 1, 1000, dtype=np.float32)\n"  # less than a block: few kernels to compile
@@ -27,6 +29,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) > 0
 
 
+@pytest.mark.slow
 def test_without_a_place_for_the_cache_everything_still_works(tmp_path: Path) -> None:
     # A copy of the package as a zip or a read-only system would have it: Numba finds nowhere to write.
     blocked = (
@@ -39,6 +42,7 @@ def test_without_a_place_for_the_cache_everything_still_works(tmp_path: Path) ->
     assert int(done.stdout) == 0
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     assert run(NUMBA_CACHE_DIR=str(tmp_path)) == 0
     files = sorted(tmp_path.rglob("*"))
@@ -55,6 +59,7 @@ def test_a_cache_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == files
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_the_same_time_share_a_cache(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     both = [subprocess.Popen([sys.executable, "-c", CODE], env=environment, stdout=subprocess.PIPE) for _ in range(2)]

@@ -142,12 +142,6 @@ def _leftover(path: Path) -> bool:
     return "__pycache__" in path.parts or path.suffix == ".pyc" or ".hypothesis" in path.parts
 
 
-def test_the_version_is_the_same_everywhere() -> None:
-    version = PROJECT["version"]
-    assert re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE) == [version]
-    assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == version
-
-
 def test_what_tests_build_with_is_pinned() -> None:
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     known = {name.lower().replace("_", "-") for name in pins}
@@ -179,12 +173,12 @@ def test_the_core_works_without_the_extras(core: Path, tmp_path: Path) -> None:
     ("arguments", "extra"),
     [
         (["run", "demo"], "train"),
-        (["run", "demo", "--engine", "gloo"], "train"),
         (["run", "demo", "--engine", "flower"], "train,flower"),
-        (["compare", "demo"], "train"),
-        (["reproduce", "fmnist-cnn-iid"], "train"),
-        (["report", "."], "train"),
-        (["data", "get", "fashion-mnist"], "train"),
+        pytest.param(["run", "demo", "--engine", "gloo"], "train", marks=pytest.mark.slow),
+        pytest.param(["compare", "demo"], "train", marks=pytest.mark.slow),
+        pytest.param(["reproduce", "fmnist-cnn-iid"], "train", marks=pytest.mark.slow),
+        pytest.param(["report", "."], "train", marks=pytest.mark.slow),
+        pytest.param(["data", "get", "fashion-mnist"], "train", marks=pytest.mark.slow),
     ],
 )
 def test_what_the_core_cannot_do_names_the_extra(core: Path, arguments: list[str], extra: str, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_examples_in_docstrings_are_shown_as_code() -> None:
     assert doctest_blocks.fenced(">>> 1\n1") == "```pycon\n>>> 1\n1\n```"
 
 
+@pytest.mark.slow
 def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
     for name in ("index.html", "how-to/runs.html", "reference/python.html"):
         tab.open((site / name).as_uri())

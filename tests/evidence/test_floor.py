@@ -100,12 +100,6 @@ def test_fixed_lengths_take_their_bits_and_a_scale_per_segment(send: rivals.Send
     assert np.corrcoef(values, UPDATE)[0, 1] > 0.1
 
 
-def test_eden_errs_as_published() -> None:
-    values, _ = rivals.eden(2)(UPDATE, (4096, len(UPDATE) - 4096), 7)
-    error = float(np.sum((values - UPDATE) ** 2) / np.sum(UPDATE**2))
-    assert error == pytest.approx(0.133, rel=0.1)
-
-
 def test_fedfq_gives_bits_where_they_save_the_most() -> None:
     sizes = np.abs(np.random.default_rng(1).standard_normal(6)).astype(np.float32)
     given = rivals.widths(sizes, 12.0)

@@ -36,32 +36,6 @@ def test_its_error_is_known_without_decoding_and_below_one() -> None:
         assert measured < 1
 
 
-def test_an_update_is_sent_in_full_over_the_rounds() -> None:
-    """A client that wants the same step in every round gets it, with one level."""
-    wanted, left, sent = vector(500), np.zeros(500, dtype=np.float32), np.zeros(500)
-    for k in range(300):
-        update = wanted + left
-        levels = aq.quantize(update, 1, k, quantizer="fitted")
-        left = levels.remainder(update)
-        sent += levels.dequantize()
-    error = np.linalg.norm(sent / 300 - wanted) / np.linalg.norm(wanted)
-    assert error < 0.1
-
-
-def test_zeros_and_segments_of_zeros() -> None:
-    x = np.array([0, 0, 3, -1], dtype=np.float32)
-    assert aq.quantize(x, 1, 0, [2, 2], quantizer="fitted").dequantize().tolist() == [0, 0, 3, 0]
-    assert not aq.quantize(np.zeros(5, dtype=np.float32), 3, 0, quantizer="fitted").dequantize().any()
-
-
-def test_a_frame_brings_back_the_levels() -> None:
-    x = vector(2_000)
-    levels = aq.quantize(x, 4, 0, [500, 1_500], quantizer="fitted")
-    for codec in ("fixed", "sparse", "dense"):
-        assert aq.decode(aq.encode(levels, codec)) == levels
-    assert aq.compress(x, 4, 0, segments=[500, 1_500], quantizer="fitted") == aq.encode(levels)
-
-
 def uneven() -> tuple[np.ndarray, np.ndarray]:
     """An update of three tensors, of which one moves ten times as far as the others."""
     lengths = np.array([20_000, 20_000, 100])

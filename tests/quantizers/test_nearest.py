@@ -48,19 +48,6 @@ def test_in_fine_steps_the_error_is_half_of_random_roundings(rng: np.random.Gene
     assert np.mean((random - x) ** 2) == pytest.approx(step**2 / 6, rel=0.02)
 
 
-def test_what_is_left_out_comes_with_a_later_update(rng: np.random.Generator) -> None:
-    update = rng.standard_normal(1000).astype(np.float32)
-    sent, left = np.zeros(1000), np.zeros(1000, dtype=np.float32)
-    for k in range(200):
-        wanted = update + left
-        levels = aq.quantize(wanted, 1, k, quantizer="nearest")
-        left = levels.remainder(wanted)
-        sent += levels.dequantize()
-    np.testing.assert_allclose(sent / 200, update, atol=0.05)
-    alone = aq.quantize(update, 1, 0, quantizer="nearest").dequantize()
-    assert np.abs(alone - update).max() > 1  # without feedback the same part is lost in every round
-
-
 def test_the_key_changes_nothing_but_has_to_be_one(rng: np.random.Generator) -> None:
     x = rng.standard_normal(100).astype(np.float32)
     assert aq.compress(x, 3, 1, quantizer="nearest") == aq.compress(x, 3, 2, quantizer="nearest")

@@ -13,7 +13,6 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.codecs.inspection import describe
 from adaquantfl.quantizers import LINF, Count, Quantizer, Traits, find, names, register, registry
-from adaquantfl.quantizers.choice import exact_error
 from adaquantfl.runs.config import Config
 from support import recipes
 
@@ -300,19 +299,6 @@ def test_every_number_of_levels_is_one_that_the_quantizer_takes(rng: np.random.G
     """Also where s / ceil(s) is not exact: a stretch is at least 1."""
     x = rng.standard_normal(64).astype(np.float32)
     for name in ("uniform", "centroid", "nearest", "natural", "eden"):
-        for s in np.geomspace(0.01, 120.0, 200).tolist():
+        for s in np.geomspace(0.01, 120.0, 40).tolist():
             whole, stretch = find(name).levels_for(Count(s), np.array([64]))
             assert aq.quantize(x, whole, 1, stretch=stretch, quantizer=name).s == whole
-
-
-def test_the_papers_error_has_a_formula_and_others_say_that_they_have_none(rng: np.random.Generator) -> None:
-    """The mean of 400 draws is within 5 standard errors; a false alarm has a probability below 1e-6."""
-    x = rng.laplace(size=500).astype(np.float32)
-    uniform = find("uniform")
-    square = np.sum(x.astype(np.float64) ** 2)
-    drawn = [np.sum((aq.quantize(x, 4, key).dequantize() - x.astype(np.float64)) ** 2) / square for key in range(400)]
-    exact = exact_error(uniform, x, 4, 1.0, None, "l2")
-    assert exact is not None
-    assert abs(np.mean(drawn) - exact) < 5 * np.std(drawn) / 20
-    assert exact_error(uniform, x, 4, 1.0, None, "linf") is None
-    assert exact_error(find("rotated"), x, 4, 1.0, None, "l2") is None
