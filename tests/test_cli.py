@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pty
 import re
@@ -22,19 +21,6 @@ from adaquantfl.report import figures
 from support import small_runs
 
 TINY = small_runs.options(small_runs.TINY)
-
-
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["--help"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    for command in ("run", "compare", "report", "data", "bench", "inspect", "examples:"):
-        assert command in text
-    for command in ("run", "compare", "report", "data", "inspect"):
-        with pytest.raises(SystemExit) as stop:
-            main([command, "--help"])
-        assert stop.value.code == 0
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -66,14 +52,6 @@ def test_run_writes_a_record_and_says_where(tmp_path: Path, capsys: pytest.Captu
     assert "4 rounds" in capsys.readouterr().out
     assert (tmp_path / "r" / "summary.json").is_file()
     assert main(["run", "--resume", str(tmp_path / "r")]) == 0
-
-
-def test_run_takes_a_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(
-        'dataset = "fashion-mnist-sample"\nmodel = "mlp"\nrounds = 2\nclients = 2\nworkers = 1\n'
-    )
-    assert main(["run", str(tmp_path / "mine.toml"), "--set", "rule=fp32", "--out", str(tmp_path / "r")]) == 0
-    assert json.loads((tmp_path / "r" / "history.jsonl").read_text().splitlines()[0])["s"] is None
 
 
 def test_a_folder_that_cannot_be_made_gets_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,9 +87,7 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("early_stopping = 3", ["needs examples to validate on"]),
         ("device = 'gpu'", ["device = 'gpu': use 'cpu'"]),
         ("tracking = 'tensorbord'", ["Did you mean 'tensorboard'"]),
-        ("rounds = abc", ["line 1: rounds = abc: rounds must be an integer"]),
-        ("nesterov = yes", ["nesterov must be true or false"]),
-        ("rule = 4bit", ['text needs quotes in a TOML file: rule = "4bit"']),
+        ("tau = 2\nrule = 4bit", ["not valid TOML", "line 2", "Text needs quotes"]),
     ],
 )
 def test_a_mistake_in_a_file_is_named(tmp_path: Path, text: str, words: list[str]) -> None:

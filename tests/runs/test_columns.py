@@ -74,14 +74,6 @@ def test_an_unknown_column_goes_into_the_csv_as_it_is(make_run: MakeRun) -> None
     assert "Where each run ended" in (run.path / "report.html").read_text(encoding="utf-8")
 
 
-def test_an_old_history_with_fewer_columns_is_reported_on(make_run: MakeRun) -> None:
-    kept = ("round", "paper_bits", "wire_bytes_up", "loss")
-    run = rewritten(make_run("run"), lambda line: {key: line[key] for key in kept if key in line})
-    write_all([run.path], run.path)
-    assert set(rows_of(run)[0]) == {"run", "method", "seed", *kept}
-    assert set(page_data.columns(run)) >= {"round", "paper_bits", "loss", "up_a_round"}
-
-
 @pytest.mark.parametrize(
     "settings", [{}, {"rule": "cost-aware"}, {"quantizer": "eden", "rule": "2bit"}], ids=["paper", "cost-aware", "eden"]
 )

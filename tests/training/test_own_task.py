@@ -112,11 +112,6 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
 
 FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
     "syntax": ("def part(", "def part((", "cannot be run: SyntaxError: .*line 6"),
-    "import fails": (
-        "import torch\n",
-        "import torch, no_such_package\n",
-        "No module named.*mine.py, line 2: import torch",
-    ),
     "it exits": ("import torch\n", "import torch; exit(3)\n", "SystemExit: 3"),
     "no such function": ("def task(", "def tasks(", "no function 'task'.*Did you mean 'tasks'"),
     "it raises": (
@@ -124,9 +119,7 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
         "    1 / 0\n    return OwnTask(",
         r"task\(clients=3, seed=0\): ZeroDivisionError.*line 10: 1 / 0",
     ),
-    "wrong arguments": ("def task(clients, seed)", "def task()", "takes 0 positional arguments but 2 were given"),
     "returns nothing": ("    return OwnTask(", "    OwnTask(", "returned nothing, expected an adaquantfl.OwnTask"),
-    "unknown field": ("loss=", "lost=", "unexpected keyword argument 'lost'"),
     "too few clients": ("range(clients)", "range(2)", "data of 2 clients, but clients = 3.*--set clients=2"),
     "one data set": (
         "[part() for _ in range(clients)]",
@@ -136,7 +129,6 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
     "empty client": ("part() for _ in", "part(8 * (_ != 1)) for _ in", "The data of client 1 is empty"),
     "lengths differ": ("torch.randn(rows, 1)", "torch.randn(rows + 1, 1)", r"\(8, 3\).*\(9, 1\).*as many rows"),
     "a loader": ("part() for", "torch.utils.data.DataLoader([part()]) for", "is a DataLoader.*loader.dataset"),
-    "an iterator": ("part() for", "iter(part()) for", "client 0 is a tuple_iterator"),
     "items are no pairs": ("part() for", "part()[0] for", "Item 0 of the data of client 0 is a Tensor"),
     "ragged items": (
         "part() for",
@@ -150,24 +142,13 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
         r"inputs of client 1 are float32 of shape \(1, 4\)",
     ),
     "model is no module": ("lambda: nn.Linear(3, 1)", "lambda: 3", "model gave a int"),
-    "model not built": (
-        "lambda: nn.Linear(3, 1)",
-        "lambda: nn.Linear(3)",
-        "The model cannot be built: TypeError.*line 11",
-    ),
     "no parameters": ("nn.Linear(3, 1)", "nn.Identity()", "nothing to train: it has no parameters"),
-    "all frozen": ("nn.Linear(3, 1)", "nn.Linear(3, 1).requires_grad_(False)", "nothing to train: all of its"),
-    "lazy": ("nn.Linear(3, 1)", "nn.LazyLinear(1)", "lazy layers"),
     "complex": ("nn.Linear(3, 1)", "nn.Linear(3, 1, dtype=torch.complex64)", "parameter of torch.complex64"),
+    "lazy": ("nn.Linear(3, 1)", "nn.LazyLinear(1)", "lazy layers"),
     "model misfits": (
         "nn.Linear(3, 1)",
         "nn.Linear(4, 1)",
         r"failed on a batch of inputs that are float32 of shape \(1, 3\)",
-    ),
-    "loss is a number": (
-        "nn.functional.mse_loss",
-        "lambda o, y: 1.0",
-        "returned a float.*expected a tensor with one number",
     ),
     "loss is a vector": (
         "nn.functional.mse_loss",
@@ -191,7 +172,6 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
         "        test=part(), accuracy=lambda o, y: 0.5,\n    )\n",
         "accuracy returned a float, expected 8 bools",
     ),
-    "test misfits": ("    )\n", "        test=part(8, 2),\n    )\n", "The model failed on a batch"),
 }
 
 

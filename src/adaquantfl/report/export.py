@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from ..runs.columns import COLUMNS, flat
 from ..runs.records import RunRecord, group_runs
+from .tables import csv_text
 
 
 def history_csv(runs: Sequence[RunRecord], home: Path) -> str:
@@ -28,11 +27,8 @@ def history_csv(runs: Sequence[RunRecord], home: Path) -> str:
     there = {name for row in rows for name in row}
     known = ["run", "method", "seed", "round", *(name for name in COLUMNS if name in there)]
     names = list(dict.fromkeys([*known, *(name for row in rows for name in row)]))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(name.replace(".", "_") for name in names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
-    return out.getvalue()
+    header = [name.replace(".", "_") for name in names]
+    return csv_text([header, *([_cell(row.get(name)) for name in names] for row in rows)])
 
 
 def _cell(value: Any) -> Any:

@@ -142,15 +142,18 @@ def _spare(taken: Collection[Style]) -> Iterator[Style]:
             yield Style(style.colour, other.dash, other.marker)
 
 
-def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, xscale: XScale | None = None) -> None:
+def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str) -> None:
     """Draw `key` against `x` for each method, on one pair of axes."""
-    drawn = [run for run in runs if run.history and x in run.history[-1]]
-    groups = {label: [run for run in group if run in drawn] for label, group in group_runs(runs).items()}
-    groups = {label: group for label, group in groups.items() if group}
-    totals = [max(float(run.history[-1][x]) for run in group if run.history) for group in groups.values()]
-    scale: XScale = xscale or ("log" if max(totals) > _FAR_APART * max(min(totals), 1.0) else "linear")
+    having_x = {
+        label: [run for run in group if run.history and x in run.history[-1]]
+        for label, group in group_runs(runs).items()
+    }
+    groups = {label: group for label, group in having_x.items() if group}
+    totals = [max(float(run.history[-1][x]) for run in group) for group in groups.values()]
+    least, most = max(min(totals), 1.0), max(totals)
+    scale: XScale = "log" if most > _FAR_APART * least else "linear"
     # Along a logarithmic axis the unit suits the middle, or most ticks would be 0.00-something.
-    typical = (max(totals) * max(min(totals), 1.0)) ** 0.5 if scale == "log" else max(totals)
+    typical = (most * least) ** 0.5 if scale == "log" else most
     divisor, unit = si_unit(typical, COLUMNS[x].unit)
     axes.set_xscale(scale)
     axes.set_xlabel(f"{COLUMNS[x].label} ({unit})" if unit else COLUMNS[x].label)

@@ -27,6 +27,7 @@ _SHARED = (
     "task", "dataset", "model", "partition", "clients", "clients_per_round", "rounds", "tau", "eta", "batch_size",
     "evaluate_every",
 )  # fmt: skip
+_FACTS = ("dimension", "seconds", "model_sha256", "commit", "processor")  # of a summary, in a run's details
 _MOST_VALUES = 6  # of a setting, in its chip
 
 
@@ -42,15 +43,14 @@ def write_report(runs: Sequence[RunRecord], out: Path) -> Path:
 def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
     """What the page shows, as JSON can carry it: the plots' numbers, and the HTML of each section by name."""
     names = {run.path: f"{label}, seed {run.seed}" for label, group in group_runs(runs).items() for run in group}
+    to_reach_a_loss = [tables.bits_table(runs, measure=name) for name in tables.measures(runs) if name != "round"]
     return {
         "methods": plot_data(runs),
         "sections": {
-            "title": escape(_title(runs)),
+            "title": escape(f"AdaQuantFL report: {', '.join(sorted({run.experiment for run in runs}))}"),
             "headline": escape(headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
-            "targets": "\n".join(
-                _target_table(runs, measure) for measure in tables.measures(runs) if measure != "round"
-            ),
+            "targets": "\n".join(_table(f"{table.caption}.", *table.grid()) for table in to_reach_a_loss),
             "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
             "totals": _runs_table(runs, names),
             "runs": "\n".join(_run(run, names[run.path], home) for run in runs),
@@ -77,11 +77,6 @@ def _part(name: str) -> str:
     return files("adaquantfl.report").joinpath("page_files", name).read_text(encoding="utf-8")
 
 
-def _title(runs: Sequence[RunRecord]) -> str:
-    names = sorted({run.experiment for run in runs})
-    return f"AdaQuantFL report: {', '.join(names)}"
-
-
 def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
     """What the runs share, and every setting in which they differ, with all its values."""
     differing = [*differing, *(["precision"] if len({run.config.get("precision") for run in runs}) > 1 else [])]
@@ -103,12 +98,6 @@ def _chip(key: str, runs: Sequence[RunRecord]) -> str:
     return f"{key}: {' | '.join(shown[:_MOST_VALUES])}{more}"
 
 
-def _target_table(runs: Sequence[RunRecord], measure: tables.Measure) -> str:
-    table = tables.bits_table(runs, measure=measure)
-    header, *rows = table.grid()
-    return _table(f"{table.caption}.", header, rows)
-
-
 def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
     """The last values of each run: the columns that have a head, where a run measured them."""
     shown = [
@@ -120,10 +109,10 @@ def _runs_table(runs: Sequence[RunRecord], names: dict[Path, str]) -> str:
         if not run.finished:
             cells[0] += " so far"
         rows.append([names[run.path], *cells])
-    return _table("Where each run ended.", ["Run", *(column.head for column in shown)], rows)
+    return _table("Where each run ended.", ["Run", *(column.head for column in shown)], *rows)
 
 
-def _table(caption: str, header: list[str], rows: list[list[str]]) -> str:
+def _table(caption: str, header: list[str], *rows: list[str]) -> str:
     ours = [row[0].startswith("AdaQuantFL") for row in rows]
     stressed = not all(ours) or len(rows) == 1  # nothing stands out where everything would
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in header)
@@ -147,19 +136,12 @@ def _cell(text: str) -> str:
 
 def _run(run: RunRecord, name: str, home: Path) -> str:
     command = f"adaquantfl run {shlex.quote(os.path.join(run.seen_from(home), CONFIG))}"
-    summary = run.summary or {}
-    state = "" if run.finished else ", unfinished"
-    parts = [
-        f"<details>\n<summary>{escape(name)}<span>{state}</span></summary>\n<div>",
-        f"<pre><code>{escape(command)}</code></pre>",
-        f"<h3>Configuration</h3>{_definitions(run.config)}",
-    ]
-    if isinstance(versions := summary.get("versions"), dict):
-        parts.append(f"<h3>Versions</h3>{_definitions(versions)}")
-    facts: dict[str, Any] = {key: summary[key] for key in ("dimension", "seconds", "model_sha256") if key in summary}
-    if facts:
-        parts.append(f"<h3>Result</h3>{_definitions(facts)}")
-    return "\n".join([*parts, "</div>\n</details>"])
+    summary, state = run.summary or {}, "" if run.finished else ", unfinished"
+    facts = {key: summary[key] for key in _FACTS if summary.get(key)}
+    parts = {"Configuration": run.config, "Versions": summary.get("versions"), "Result": facts}
+    shown = [f"<h3>{title}</h3>{_definitions(values)}" for title, values in parts.items() if values]
+    head = f"<details>\n<summary>{escape(name)}<span>{state}</span></summary>\n<div>"
+    return "\n".join([head, f"<pre><code>{escape(command)}</code></pre>", *shown, "</div>\n</details>"])
 
 
 def _definitions(values: dict[str, Any]) -> str:

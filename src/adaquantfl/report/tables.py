@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -180,16 +181,21 @@ def to_text(table: Table) -> str:
 
 def to_csv(tables: Iterable[Table]) -> str:
     """One line per method, measure and level, in plain bits and bytes: for programs rather than readers."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     numbers = ("runs", "reached", "mean", "std", "ratio_to_adaquantfl", "lowest_loss")
-    writer.writerow(["method", "measure", "loss", *numbers])
+    lines: list[list[Any]] = [["method", "measure", "loss", *numbers]]
     for table in tables:
         for row in table.rows:
             lowest = float(np.mean(row.lowest_loss)) if row.lowest_loss else None
             for level, cell in zip(table.levels, row.cells, strict=True):
                 found = (cell.runs, cell.reached, cell.mean, cell.std, cell.ratio, lowest)
-                writer.writerow([row.method, table.measure, level, *found])
+                lines.append([row.method, table.measure, level, *found])
+    return csv_text(lines)
+
+
+def csv_text(lines: Iterable[Sequence[Any]]) -> str:
+    """Lines of values as CSV."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 

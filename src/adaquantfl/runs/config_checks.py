@@ -26,7 +26,6 @@ _CHOICES = {
     "loss": ("full", "round"), "cost": ("up", "both"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
     "tracking": TRACKERS, "optimizer": ("sgd", "adamw"), "eta_schedule": ("step", "cosine"),
 }  # fmt: skip
-_BARE = re.compile(r"\s*(?P<key>\w+)\s*=\s*(?P<word>[\w.:/()+@-]+)\s*(#.*)?$")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
@@ -120,27 +119,3 @@ def _check_methods(config: Config) -> None:
         config.stages()
     except (QuantizeError, FrameError, RuleError) as error:
         raise ConfigError(str(error)) from None
-
-
-def bare_word(line: str) -> str:
-    """What is wrong with a line of a TOML file whose value is a word without quotes; empty where it is another fault.
-
-    >>> bare_word("rounds = abc")
-    'rounds = abc: rounds must be an integer (a whole number).'
-    >>> bare_word("rule = 4bit  # fixed")
-    'rule = 4bit: text needs quotes in a TOML file: rule = "4bit".'
-    """
-    from .config import Config
-
-    found = _BARE.match(line)
-    kinds = {field.name: str(field.type) for field in fields(Config)}
-    if found is None or found["key"] not in kinds:
-        return ""
-    key, word = found["key"], found["word"]
-    if key in KINDS or "str" in kinds[key].split(" | "):
-        return f'{key} = {word}: text needs quotes in a TOML file: {key} = "{word}".'
-    try:
-        check_type(key, word, kinds[key])
-    except ConfigError as error:
-        return f"{key} = {word}: {str(error).rpartition('but ')[2]}"
-    return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..names import unknown
-from .config_checks import bare_word
 
 
 def preset_names() -> list[str]:
@@ -39,9 +37,5 @@ def read_toml(source: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        place = re.search(r"at line (\d+)", str(error))
-        line = text.splitlines()[int(place[1]) - 1] if place else ""
-        reason = bare_word(line)
-        raise ConfigError(
-            f"{source}, line {place[1]}: {reason}" if place and reason else f"{source} is not valid TOML: {error}."
-        ) from None
+        hint = 'Text needs quotes in a TOML file, such as rule = "4bit".'
+        raise ConfigError(f"{source} is not valid TOML: {error}. {hint}") from None
