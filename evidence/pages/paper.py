@@ -26,6 +26,7 @@ SAMPLE = {
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
 WHOLE = {paper.FULL: "all 60,000 pictures, i.i.d., fixed rate"}
+BATCHES = {paper.BATCH_32: "all 60,000 pictures, i.i.d., fixed rate, batches of 32"}
 SLOWER = {paper.SLOW: "sorted labels, eta = 0.03"}
 RESNET = {
     paper.RESNET: "a quarter of the width, i.i.d.",
@@ -33,10 +34,11 @@ RESNET = {
     paper.RESNET_SORTED: "a quarter of the width, sorted labels",
     "cifar-part-resnet18-iid": "full width, i.i.d.",
 }
-TITLES = SAMPLE | WHOLE | SLOWER | RESNET
+TITLES = SAMPLE | WHOLE | BATCHES | SLOWER | RESNET
 LEVELS = {  # the losses that a table shows
     **dict.fromkeys(SAMPLE, (0.2, 0.1, 0.05, 0.02)),
     **dict.fromkeys(WHOLE, (0.4, 0.35, 0.3, 0.25)),
+    **dict.fromkeys(BATCHES, (0.3, 0.2, 0.14, 0.1, 0.07)),
     **dict.fromkeys(SLOWER, (0.6, 0.5, 0.4)),
     **dict.fromkeys(RESNET, (1.5, 1.2, 0.8, 0.4, 0.3)),
 }
@@ -45,13 +47,15 @@ GLANCE = {  # every setting that has a verdict, and the losses at which it is sh
     "fmnist-sample-cnn-iid": ("CNN, 10,000 pictures, i.i.d.", AIMED),
     "fmnist-sample-cnn-decay": ("CNN, 10,000 pictures, i.i.d., variable rate", AIMED),
     paper.FULL: ("CNN, 60,000 pictures, i.i.d.", (0.35, 0.3, 0.25)),
+    paper.BATCH_32: ("CNN, 60,000 pictures, i.i.d., batches of 32", (0.3, 0.1)),
     "fmnist-sample-cnn-sorted": ("CNN, 10,000 pictures, sorted labels", (0.02,)),
     paper.SLOW: ("CNN, 10,000 pictures, sorted labels, eta = 0.03", (0.4,)),
     paper.RESNET: (f"{_NARROW}, i.i.d.", (0.3,)),
     paper.RESNET_DECAY: (f"{_NARROW}, i.i.d., variable rate", (0.4,)),
     paper.RESNET_SORTED: (f"{_NARROW}, sorted labels", (1.5,)),
 }
-FIGURE_PANELS = tuple(name for name in GLANCE if name not in ("fmnist-sample-cnn-sorted", paper.RESNET_DECAY))
+_NOT_DRAWN = ("fmnist-sample-cnn-sorted", paper.RESNET_DECAY, paper.BATCH_32)
+FIGURE_PANELS = tuple(name for name in GLANCE if name not in _NOT_DRAWN)
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2)
 
 

@@ -37,6 +37,8 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "paper-headlines": ("docs/results.md", paper.headlines),
     "paper-whole-headline": ("docs/results.md", partial(paper.elsewhere, paper.WHOLE)),
     "paper-whole": ("docs/results.md", partial(paper.tables, paper.WHOLE)),
+    "paper-batch-headline": ("docs/results.md", partial(paper.elsewhere, paper.BATCHES)),
+    "paper-batch": ("docs/results.md", partial(paper.tables, paper.BATCHES)),
     "paper-slower-headline": ("docs/results.md", partial(paper.elsewhere, paper.SLOWER)),
     "paper-slower": ("docs/results.md", partial(paper.tables, paper.SLOWER)),
     "paper-resnet-headline": ("docs/results.md", partial(paper.elsewhere, paper.RESNET)),

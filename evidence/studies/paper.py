@@ -25,6 +25,7 @@ from evidence.studies.traces import Cell, Trace, cells, stopped
 
 RECORDS, WORK = Path("evidence") / "records" / "paper", Path("runs") / "paper"
 SLOW, FULL = "fmnist-sample-cnn-sorted-slow", "fmnist-full-cnn-iid"
+BATCH_32 = f"{FULL}-batch-32"  # the paper does not give its batch size
 RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
 METHODS = {
     "adaquant": "AdaQuantFL",
@@ -54,6 +55,7 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
     "fmnist-sample-cnn-sorted": ("fmnist-cnn-sorted", _SAMPLE),
     SLOW: ("fmnist-cnn-sorted", {**_SAMPLE, "eta": 0.03, "rounds": 400}),
     FULL: ("fmnist-cnn-iid", _WHOLE),
+    BATCH_32: ("fmnist-cnn-iid", {**_WHOLE, "batch_size": 32, "rounds": 1000}),
     RESNET: (f"{_RESNET}:narrow", _PART),
     RESNET_DECAY: (f"{_RESNET}:narrow", {**_PART, "eta_decay": 0.9, "eta_decay_every": 100}),
     RESNET_SORTED: (f"{_RESNET}:narrow_sorted", _PART),
@@ -64,6 +66,7 @@ TARGET = 0.02  # the loss that the paper's headlines are about
 FEWEST = "AdaQuantFL reaches a low loss with fewer bits than every fixed level"
 ELSEWHERE = {  # panels that end above the paper's loss: the figure that they are about, and the loss to compare at
     FULL: ("figure 3 (a), CNN, on the whole data set", 0.25),
+    BATCH_32: ("figure 3 (a), CNN, on the whole data set, batches of 32", 0.1),
     SLOW: ("figure 3 (c), CNN, sorted labels", 0.4),
     RESNET: ("figure 2 (a), ResNet-18", 0.3),
     RESNET_DECAY: ("figure 2 (b), ResNet-18, variable rate", 0.4),
