@@ -144,6 +144,12 @@ def test_a_name_that_is_taken_names_both_owners(install: Install) -> None:
         RULES.find("nobody")
 
 
+def test_a_package_whose_rule_cannot_be_loaded_is_named(install: Install) -> None:
+    install("rules", "nine", "Nine", source("rule"))
+    with pytest.raises(aq.RuleError, match="The rule 'nine' of the package outside_rules cannot be used"):
+        RULES.find("nine")
+
+
 def test_a_built_in_thing_that_is_registered_first_stays_this_packages() -> None:
     RULES.forget()  # as in a process that has not asked for a rule yet
     RULES.register(aq.AdaQuant)

@@ -67,9 +67,9 @@ def test_the_limit_is_on_what_a_frame_decodes_to_whatever_its_header_says() -> N
     assert list(limits["clip"].play()["clipped"]) == [1]
 
 
-@pytest.mark.parametrize("limit", [1e6, "100x"])
-def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str) -> None:
-    plain, limited = federation(D), federation(D, max_update_norm=limit, norm_action="clip")
+@pytest.mark.parametrize(("limit", "action"), [(1e6, "clip"), ("100x", "clip"), (1e6, "refuse"), ("100x", "refuse")])
+def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str, action: str) -> None:
+    plain, limited = federation(D), federation(D, max_update_norm=limit, norm_action=action)
     for _ in range(2):
         assert plain.play() == limited.play()
     assert plain.server.weights.tobytes() == limited.server.weights.tobytes()

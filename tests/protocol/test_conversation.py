@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.rules import CostAware, DAdaQuant, FedDQ, Verdict
+from adaquantfl.rules import CostAware, DAdaQuant
 from support import quadratic
-from support.rounds import reply_of
 
 RULES: dict[str, aq.Rule] = {
     "adaquant": aq.AdaQuant(s0=2, interval=4.0),
@@ -123,33 +121,6 @@ def test_every_transport_ends_in_the_same_model(rule: str, quantizer: str, downl
     same(through_a_queue(new_server(rule, quantizer, downlink), 4, seed=1).weights, plain.weights)
 
 
-def test_a_client_that_joins_late_or_stays_away_for_rounds_has_the_servers_model() -> None:
-    asked = lambda round: [0, 1] if round < 2 else [0, 2] if round < 4 else [0, 1, 2]  # noqa: E731
-    exact, whole = new_server("adaquant", "uniform", "exact"), new_server("adaquant", "uniform", "model")
-    quadratic.play(exact, clients(), 6, asked)
-    quadratic.play(whole, clients(), 6, asked)
-    same(exact.weights, whole.weights)
-
-
-@pytest.mark.parametrize("downlink", DOWNLINKS)
-def test_the_clients_weights_are_the_servers_bit_for_bit(downlink: str) -> None:
-    server, ends = new_server("adaquant", "uniform", downlink), clients()
-    for _ in range(3):
-        for number, order in server.open([0, 1, 2], eta=0.1).items():
-            opened: Any = ends[number].open(order)
-            same(opened, server.weights)
-            assert all(opened[name].flags.writeable for name in opened)
-            server.receive(number, quadratic.answer(ends[number], order))
-        server.close()
-
-
-def test_a_flat_vector_comes_back_as_a_flat_vector() -> None:
-    server, client = aq.Server(np.zeros(5, dtype=np.float32), rule=aq.FullPrecision()), aq.Client(0)
-    weights: Any = client.open(server.open([0])[0])
-    server.receive(0, client.reply(weights + 2, loss=1.0))
-    np.testing.assert_array_equal(server.close().weights, np.full(5, 2.0, dtype=np.float32))
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float64", "float32"])
 def test_arrays_of_any_float_type_keep_their_type_and_integers_are_averaged(dtype: str) -> None:
     first = {
@@ -169,74 +140,6 @@ def test_arrays_of_any_float_type_keep_their_type_and_integers_are_averaged(dtyp
     assert {name: after[name].dtype for name in after} == {name: np.asarray(first[name]).dtype for name in first}
     np.testing.assert_allclose(after["w"].astype(np.float64), first["w"].astype(np.float64) + 1.5, atol=2e-3)
     assert after["n"].tolist() == [6, 2**40 + 2]
-
-
-def test_weights_by_examples_are_those_of_a_cohort_that_is_known_beforehand() -> None:
-    from adaquantfl.protocol.cohort import Cohort
-
-    known = new_server(
-        "3bit", "uniform", "exact", min_clients=0, cohort=Cohort(tuple(map(quadratic.examples, range(3))))
-    )
-    ends = clients()
-    for _ in range(3):
-        for number, order in known.open(eta=0.1).items():
-            known.receive(number, quadratic.answer(ends[number], order))
-        known.close()
-    unknown = new_server("3bit", "uniform", "exact")
-    quadratic.play(unknown, clients(), 3)
-    same(known.weights, unknown.weights)
-
-
-KEEP, REJECT, ROLL_BACK = Verdict.KEEP, Verdict.REJECT, Verdict.ROLL_BACK
-
-
-def test_a_rule_whose_clients_choose_gives_each_its_own_levels() -> None:
-    server, ends = aq.Server(np.zeros(50, np.float32), rule=FedDQ(0.05), norm="linf", scope="whole"), clients(2)
-    for number, order in server.open([0, 1]).items():
-        weights: Any = ends[number].open(order)
-        step = np.linspace(-1, 1, 50, dtype=np.float32) * (10.0**number)
-        server.receive(number, ends[number].reply(weights + step, loss=1.0))
-    assert server.close().facts["s"] > 100
-
-
-ONES = np.ones(567, np.float32)
-HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
-    "another round": ({"round": 9}, "answers round 9"),
-    "another client's order": ({"order": 1}, "another client"),
-    "no examples": ({"examples": 0}, "has 0 examples"),
-    "diverged": ({"loss": float("nan"), "frame": b""}, "diverged"),
-    "no frame": ({"frame": b""}, "Truncated"),
-    "float32 instead": ({"frame": aq.encode_float32(ONES)}, "not made by uniform"),
-    "another quantizer": ({"frame": aq.compress(ONES, 7, 1, quantizer="nearest")}, "not made by uniform"),
-    "other levels": ({"frame": aq.compress(ONES, 6, 1, segments=[200, 7, 360])}, "s = 6"),
-    "other segments": ({"frame": aq.compress(ONES, 7, 1, segments=[566, 1])}, "segments"),
-    "without statistics": ({"buffers": b""}, "buffers"),
-    "a survey that nobody asked for": ({"survey": bytes(100_000)}, "survey"),
-    "another dimension": ({"frame": aq.compress(np.ones(9, np.float32), 7, 1)}, "dimension 9, expected 567"),
-    "an enormous update": (
-        {"frame": aq.compress(ONES * np.float32(1e34), 7, 1, segments=[200, 7, 360])},
-        "could reach",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_reply_is_refused_by_name_and_changes_nothing(kind: str) -> None:
-    changes, reason = HOSTILE[kind]
-    honest, attacked = new_server("3bit", "uniform", "exact"), new_server("3bit", "uniform", "exact")
-    quadratic.play(honest, clients(), 2, lost=lambda round, client: client == 1)
-    ends = clients()
-    for _ in range(2):
-        for number, order in attacked.open([0, 1, 2], eta=0.1).items():
-            reply = quadratic.answer(ends[number], order)
-            if number == 1:
-                with pytest.raises(aq.Refused, match=rf"client 1 was refused.*{reason}"):
-                    attacked.receive(1, replace(reply_of(ends[1], reply), **changes).pack())
-            else:
-                attacked.receive(number, reply)
-        facts = attacked.close().facts
-        assert list(facts["missing"]) == [1]
-    same(attacked.weights, honest.weights)
 
 
 def test_too_few_replies_name_who_is_missing_and_the_round_stays_open() -> None:

@@ -176,6 +176,7 @@ def test_who_was_away_for_some_rounds_trains_from_the_same_model(way: str) -> No
         opened = run.clients[client].open(order)
         for name, array in run.server.weights.items():
             assert opened[name].tobytes() == array.tobytes()
+            assert opened[name].flags.writeable
     sizes = [len(Order.unpack(run.server.order(client, evaluate=True)).parcel) for client in range(3)]
     assert (sizes[0] > sizes[2]) == (way != "model")  # client 2 has missed nothing, client 0 two rounds
 

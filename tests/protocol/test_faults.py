@@ -60,6 +60,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "NaN loss": (lambda round, client, reply: replace(reply, loss=math.nan), "diverged"),
     "buffers from nowhere": (lambda round, client, reply: replace(reply, buffers=b"??"), "buffers"),
     "others from nowhere": (lambda round, client, reply: replace(reply, others=b"??"), "have 2 bytes, expected 0"),
+    "a survey that nobody asked for": (lambda round, client, reply: replace(reply, survey=bytes(99)), "survey"),
     "no examples": (lambda round, client, reply: replace(reply, examples=0), "has 0 examples"),
     "another round": (lambda round, client, reply: replace(reply, round=4), "answers round 4, but this is round 0"),
 }
@@ -145,28 +146,12 @@ def test_the_frame_of_another_quantizer_is_refused(quantizer: str) -> None:
     assert f"not made by {quantizer}" in run.play()["missing"][1]
 
 
-def test_too_few_answers_stop_the_round_and_name_who_is_missing() -> None:
-    run = federation(D, only_for_client_1(FAULTS["truncated frame"][0]))
-    with pytest.raises(
-        aq.EngineError, match=r"Round 1: 2 of 3 clients answered, but all .* Missing: client 1: .*trunc"
-    ):
-        run.play()
-    assert run.server.current.round == 0
-
-
 @pytest.mark.parametrize(("limit", "words"), [(100.0, "max_update_norm = 100"), ("5x", "5 times the median")])
 def test_an_enormous_update_is_refused(limit: float | str, words: str) -> None:
     enormous = with_frame(frame_of(np.full(D, 1e6)))
     run = federation(D, only_for_client_1(enormous), min_clients=2, max_update_norm=limit)
     assert words in run.play()["missing"][1]
     assert np.abs(run.server.weights).max() < 1
-
-
-@pytest.mark.parametrize("limit", [1e6, "100x"])
-def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str) -> None:
-    plain, limited = federation(D), federation(D, max_update_norm=limit)
-    assert plain.play() == limited.play()
-    np.testing.assert_array_equal(plain.server.weights, limited.server.weights)
 
 
 def test_refused_bytes_are_counted() -> None:

@@ -37,18 +37,6 @@ def test_it_costs_one_frame_and_delivers_all_in_the_end() -> None:
     assert down[1] > down[-1]  # the first rounds are sent almost whole
 
 
-def test_its_remainder_is_part_of_the_state() -> None:
-    wanted = np.random.default_rng(4).standard_normal(SIZE).astype(np.float32)
-    through, stopped = (
-        aq.Server(np.zeros(SIZE, dtype=np.float32), rule=aq.Auto(), downlink="late", seed=2) for _ in range(2)
-    )
-    play(through, 4, wanted)
-    play(stopped, 2, wanted)
-    again = aq.Server.restore(stopped.state())
-    assert (again.current.trajectory.downlink["remainder"] == stopped.current.trajectory.downlink["remainder"]).all()
-    assert again.open([0]) == stopped.open([0])
-
-
 def test_an_error_that_is_none_is_refused() -> None:
     for error in (0.0, 1.0, float("nan"), True, "half"):
         with pytest.raises(ConfigError, match="left for later"):

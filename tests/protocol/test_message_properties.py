@@ -58,12 +58,6 @@ def test_a_reply_comes_back_from_its_bytes(reply: Reply) -> None:
     assert Reply.unpack(reply.pack()) == reply
 
 
-def test_a_reply_of_a_training_that_diverged_says_so() -> None:
-    reply = Reply.unpack(Reply(3, np.nan, 10).pack())
-    assert reply.diverged
-    assert (reply.round, reply.examples, reply.frame) == (3, 10, b"")
-
-
 @given(ORDERS, REPLIES, st.data())
 def test_every_changed_byte_and_every_truncation_is_noticed(order: Order, reply: Reply, data: st.DataObject) -> None:
     head = len(order.pack()) - len(order.parcel)  # the parcel is checked by its digest when it is opened
@@ -87,9 +81,3 @@ def test_an_order_whose_checksum_is_right_but_not_its_content_is_refused(bad: di
         data += struct.pack("<I", zlib.crc32(data))
     with pytest.raises(aq.Refused, match="cannot be read"):
         aq.Client(0).open(data)
-
-
-def test_a_client_refuses_what_is_no_order() -> None:
-    for data in (b"", b"AQO1" * 30, Reply(0, 1.0, 1).pack()):
-        with pytest.raises(aq.Refused, match="The order cannot be read"):
-            aq.Client(0).open(data)

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.codecs.frame import read_frame
 from adaquantfl.protocol.arrays import Layout, Model
 from adaquantfl.protocol.downlink import Log, digest_of, open_parcel
 from adaquantfl.protocol.messages import Order, Reply
-from adaquantfl.protocol.steps import Relay, add_up
 
 ORDERS = {
     "plain": Order(round=7, s=3, eta=0.1, key=0x1122334455667788, parcel=b"parcel"),
@@ -131,20 +129,6 @@ def test_a_parcel_has_its_golden_bytes_and_leads_to_the_model(name: str) -> None
     wanted = NEW if name == "difference" else OLD
     np.testing.assert_array_equal(opened.model.weights, wanted.weights)
     assert opened.model.others == wanted.others
-
-
-def test_a_relayed_sum_is_the_servers_bit_for_bit() -> None:
-    rng = np.random.default_rng(1)
-    old = Model(rng.standard_normal(40_000).astype(np.float32), np.empty(0, np.float32))
-    frames = [(read_frame(aq.compress(rng.standard_normal(40_000), s=1, key=k)), 0.3 + k) for k in range(3)]
-    relay = Relay(frames, 1.25)
-    new = Model(add_up(old.weights, relay), old.buffers)
-    log = Log(0, digest_of(old)).after_round(old, new, relay)
-    layout = Layout.of(old.weights)
-    held = open_parcel(Log(0, digest_of(old)).parcel(None, old), None, layout)
-    parcel = log.parcel(0, new)
-    assert len(parcel) < 0.05 * 4 * 40_000
-    np.testing.assert_array_equal(open_parcel(parcel, held, None).model.weights, new.weights)
 
 
 @given(st.binary(max_size=200))

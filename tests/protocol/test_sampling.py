@@ -75,6 +75,7 @@ def test_the_loss_is_smoothed_over_rounds() -> None:
 def test_the_noise_of_a_round_is_what_is_left_of_each_clients_in_the_sum() -> None:
     """With equal clients, 1 / sqrt(n); of a sample of m of them, 1 / sqrt(m)."""
     assert Cohort((7,) * 16).noise(range(16), {}) == pytest.approx(1 / 4)
+    assert Cohort((7,) * 16).noise(range(4), {}) == pytest.approx(1 / 2)
     assert Cohort((7,) * 16, per_round=4).noise(range(4), {}) == pytest.approx(1 / 2)
     assert Cohort().noise(range(4), {}) == pytest.approx(1 / 2)
     assert Cohort().noise([0, 1], {0: 30, 1: 10}) == pytest.approx(np.hypot(0.75, 0.25))

@@ -273,6 +273,16 @@ def test_settings_that_do_not_go_together_are_refused(keys: dict[str, str], says
         ({"downlink": "exct"}, "Did you mean 'exact'"),
         ({"step": "summ"}, "Did you mean 'sum'"),
         ({"max_update_norm": "ten"}, "'10x'"),
+        ({"max_update_norm": [3]}, "norm"),
+        ({"downlink": 5}, "downlink"),
+        ({"step": aq.Median}, "step"),
+        ({"max_examples": "ten"}, "examples"),
+        ({"max_examples": 0.5}, "examples"),
+        ({"loss_smoothing": 7}, "smoothing"),
+        ({"min_clients": -1}, "clients"),
+        ({"undo": 0.5}, "undo"),
+        ({"undo": 5.0, "rule": CostAware()}, "undo"),
+        ({"min_clients": 1, "cohort": Cohort((1, 2))}, "cohort"),
     ],
 )
 def test_settings_of_a_server_that_make_no_sense_are_refused(settings: dict[str, Any], says: str) -> None:

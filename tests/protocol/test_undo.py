@@ -220,15 +220,3 @@ def test_who_does_not_answer_is_told_again_of_a_round_taken_back() -> None:
     run.clients[1], run.change = kept, None
     run.play()
     assert {1, 2} <= set(kept.order.taken_back)
-
-
-def test_a_state_in_the_middle_of_what_is_taken_back_leads_to_the_same_model() -> None:
-    settings = {"rule": Scripted((KEEP, KEEP, ROLL_BACK, KEEP)), "downlink": "late", "quantizer": "nearest"}
-    whole = played(federation(300, **settings), 4)
-    for stop in (1, 2, 3):
-        cut = played(federation(300, **settings), stop)
-        cut.server = aq.Server.restore(cut.server.state(), rule=settings["rule"])
-        cut.clients = [aq.Client.restore(client.state()) for client in cut.clients]
-        played(cut, 4 - stop)
-        assert cut.lines == whole.lines
-        assert_same(cut.states[-1].trajectory, whole.states[-1].trajectory)

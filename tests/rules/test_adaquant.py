@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -29,11 +28,6 @@ def plan(rule: aq.AdaQuant, state: State, bits: float, loss: float | None, eta: 
 
 def started(rule: aq.AdaQuant, f0: float = 2.0) -> State:
     return plan(rule, rule.init(), 0, f0)
-
-
-def test_the_first_interval_uses_s0() -> None:
-    for s0 in (1, 2, 7):
-        assert started(nearest(s0=s0))["s"] == s0
 
 
 @given(st.floats(1e-6, 2.0), st.integers(1, 50), st.floats(0.001, 0.1))
@@ -86,12 +80,6 @@ def test_an_interval_shorter_than_a_round_chooses_every_round() -> None:
         assert state["s"] == 2 * 2**k
 
 
-def test_a_falling_learning_rate_lowers_s() -> None:
-    rule = nearest(s0=8)
-    state = plan(rule, started(rule), 16 * D, 2.0, eta=0.05)
-    assert state["s"] == 4
-
-
 def test_a_loss_above_the_start_counts_as_the_start_unless_the_guard_is_off() -> None:
     assert plan(nearest(s0=8), started(nearest(s0=8)), 16 * D, 200.0)["s"] == 8
     literal = nearest(s0=8, guard=False)
@@ -111,18 +99,14 @@ def test_a_loss_that_is_not_finite_keeps_s(loss: float, guard: bool) -> None:
 
 def test_a_loss_of_zero_asks_for_the_most_levels_there_are() -> None:
     rule = nearest()
-    assert plan(rule, started(rule), 16 * D, 0.0)["s"] == 65535
+    for loss in (0.0, 1e-320):
+        assert plan(rule, started(rule), 16 * D, loss)["s"] == 65535
 
 
 @pytest.mark.parametrize("f0", [math.nan, math.inf, 0.0, -1.0])
 def test_a_start_that_makes_no_sense_is_refused(f0: float) -> None:
     with pytest.raises(aq.RuleError, match="start"):
         started(nearest(), f0)
-
-
-def test_a_loss_next_to_zero_gets_the_most_levels() -> None:
-    rule = nearest()
-    assert plan(rule, started(rule), 16 * D, 1e-320)["s"] == 65535
 
 
 @pytest.mark.parametrize(("bits", "dimension", "eta"), [(0, D, 0.0), (0, D, math.nan), (math.nan, D, 0.1), (0, 0, 0.1)])
@@ -146,14 +130,6 @@ def test_without_a_loss_the_first_one_seen_becomes_the_start() -> None:
     state = plan(rule, state, 3 * D, 2.0)
     assert (state["s"], state["f0"]) == (2, 2.0)
     assert plan(rule, state, 16 * D, 0.5)["s"] == 4
-
-
-def test_the_state_survives_json() -> None:
-    rule = nearest(s0=3)
-    state = plan(rule, started(rule, 2.302585), 16 * D, 0.1234567)
-    again = json.loads(json.dumps(state))
-    assert again == state
-    assert plan(rule, again, 32 * D, 0.05) == plan(rule, state, 32 * D, 0.05)
 
 
 def test_a_plan_changes_nothing_it_was_given() -> None:

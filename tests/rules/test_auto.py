@@ -104,10 +104,6 @@ def test_a_median_takes_updates_that_are_right_by_themselves() -> None:
     assert errors[0] <= Auto().alone
     assert max(errors) < 3 * Auto().alone  # later rounds bring what was left out
     assert not server.stages.averages
-
-
-def test_it_needs_no_loss() -> None:
-    server, _, _ = play(rounds=1)
     assert not server.wants_loss()
 
 
@@ -128,13 +124,6 @@ def test_what_was_left_out_follows_within_the_rounds_that_the_rule_allows() -> N
 def test_a_quantizer_without_levels_is_refused(quantizer: str) -> None:
     with pytest.raises(ConfigError, match="no levels that a client could choose"):
         aq.Server(np.zeros(4, dtype=np.float32), rule=Auto(), quantizer=quantizer)
-
-
-def test_the_noise_of_some_clients_of_a_cohort_is_theirs() -> None:
-    cohort = aq.Cohort(examples=(100,) * 200)
-    assert cohort.noise(range(20), {}) ** 2 == pytest.approx(1 / 20)
-    assert cohort.noise(range(200), {}) ** 2 == pytest.approx(1 / 200)
-    assert aq.Cohort(examples=(100,) * 200, per_round=20).noise(range(20), {}) ** 2 == pytest.approx(1 / 20)
 
 
 def test_an_alignment_that_falls_counts_at_once() -> None:

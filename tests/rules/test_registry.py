@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,46 +85,3 @@ def test_an_unknown_rule_or_setting_is_refused_with_a_suggestion() -> None:
     with pytest.raises(aq.RuleError, match="setting of the rule 'adaquant' named 's1'"):
         registry.make("adaquant", {"s1": 3})
     assert registry.make("dadaquant-time", {"s0": 2.0}) == DAdaQuant(s0=2.0, clients=False)
-
-
-PACKAGE = """
-from adaquantfl import Plan, Rule
-
-class Nine(Rule):
-    '''Nine levels in every round.'''
-    name = "nine"
-    def plan(self, state, seen):
-        return state, Plan(levels=9)
-"""
-CHECK = """
-from adaquantfl.rules import registry
-assert registry.make("nine").plan({}, None)[1].levels == 9
-assert registry.methods()["nine"].line == "Nine levels in every round."
-assert registry.from_description({"name": "nine", "settings": {}}).name == "nine"
-"""
-
-
-def installed(folder: Path, value: str) -> Path:
-    """A package in this folder whose entry point names a rule."""
-    (folder / "their_rules.py").write_text(PACKAGE)
-    info = folder / "their_rules-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-rules\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[adaquantfl.rules]\nnine = {value}\n")
-    return folder
-
-
-def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-
-
-def test_the_rule_of_an_installed_package_is_a_method(tmp_path: Path) -> None:
-    done = python(CHECK, installed(tmp_path, "their_rules:Nine"))
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_package_whose_rule_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    done = python(CHECK, installed(tmp_path, "their_rules:Ten"))
-    assert "The rule 'nine' of the package their-rules cannot be used" in done.stderr

@@ -287,17 +287,6 @@ def test_a_start_is_kept_where_more_levels_would_not_help() -> None:
     assert rule.judge(state, Report(2.0, flat))[1] is KEEP
 
 
-def test_a_run_that_is_resumed_continues_as_if_it_had_not_been() -> None:
-    rule = CostAware(every=2)
-    for_good, resumed, last = rule.init(), rule.init(), None
-    for loss in power_law(9, 0.5):
-        (for_good, plan), (resumed, _) = planned(rule, for_good, last), planned(rule, resumed, last)
-        last = survey_of(for_good["s"], 0.01) if plan.survey else None
-        for_good, resumed = (rule.judge(state, Report(loss, last))[0] for state in (for_good, resumed))
-        resumed = json.loads(json.dumps(resumed))
-    assert resumed["s"] == for_good["s"]
-
-
 def test_a_survey_is_there_in_the_first_rounds_and_then_every_few() -> None:
     rule = CostAware(every=3)
     state, asked = rule.init(), []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,14 +55,13 @@ def play(
     server: aq.Server,
     clients: dict[int, aq.Client],
     rounds: int,
-    asked: Callable[[int], Iterable[int]] | None = None,
     lost: Callable[[int, int], bool] = lambda round, client: False,
 ) -> list[dict[str, Any]]:
-    """Rounds in one process. asked: who is asked in a round. lost: whose reply does not arrive."""
+    """Rounds in one process. lost: whose reply does not arrive."""
     facts = []
     for _ in range(rounds):
         round = server.current.round
-        orders = server.open(sorted(asked(round) if asked else clients), eta=0.1)
+        orders = server.open(sorted(clients), eta=0.1)
         for client, order in orders.items():
             reply = answer(clients[client], order)
             if not lost(round, client):
