@@ -123,5 +123,6 @@ def test_a_run_is_kept_once_with_its_evaluations_and_its_end(tmp_path: Path) -> 
 def test_a_panels_runs_can_be_set_up(panel: str) -> None:
     for method in paper.METHODS:
         config = paper.job(panel, method, 1).config
-        assert (config.batch_size, config.scope, config.seed) == (10, "whole", 1)
+        batch = 32 if panel == paper.BATCH_32 else 10
+        assert (config.batch_size, config.scope, config.seed) == (batch, "whole", 1)
         assert (config.rule.get("rounding") == "nearest") == (method == "adaquant-nearest")
