@@ -113,13 +113,6 @@ def test_headline_names_no_winner_that_one_evaluation_cannot_show(make_run: Make
     assert headline(often).startswith("To loss 0.4, AdaQuantFL sent the least")
 
 
-def test_headline_names_only_the_methods_that_reached_the_lowest_loss(make_run: MakeRun) -> None:
-    ours = make_run("ours", losses=[1.5, 1.0])
-    four = make_run("four", "4bit", losses=[1.6, 1.2, 0.9, 0.5])
-    two = make_run("two", "2bit", losses=[1.7, 1.3, 1.1, 0.95, 0.4, 0.2])
-    assert headline(load(ours, four, two)).endswith("Only 2-bit reached loss 0.2.")
-
-
 def test_headline_claims_nothing_without_a_rival_or_across_experiments(make_run: MakeRun) -> None:
     rival = make_run("theirs", "2bit", losses=SLOW)
     assert re.fullmatch(r"Only 2-bit reached loss 0\.\d+, in .* of uplink\.", headline(load(rival)))

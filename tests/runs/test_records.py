@@ -38,21 +38,6 @@ def test_an_unfinished_run_is_read_from_its_history_alone(make_run: MakeRun) -> 
     assert run.final("loss") == 1.0
 
 
-@pytest.mark.parametrize(
-    ("method", "precision", "label"),
-    [
-        ("adaquant", "fp32", "AdaQuantFL"),
-        ("16bit", "fp32", "16-bit"),
-        ("fp32", "fp32", "float32"),
-        ("2bit", "bf16", "2-bit (bf16)"),
-    ],
-)
-def test_labels_name_the_method_and_a_lower_precision(
-    make_run: MakeRun, method: str, precision: str, label: str
-) -> None:
-    assert load_run(make_run("run", method, losses=[1.0], precision=precision)).label == label
-
-
 def test_adaquantfl_that_leaves_levels_of_its_bits_unused_is_called_so(make_run: MakeRun) -> None:
     assert load_run(make_run("a", **{"rule.rounding": "nearest"})).label == "AdaQuantFL (nearest)"
     assert load_run(make_run("b", **{"rule.rounding": "down"}, precision="bf16")).label == "AdaQuantFL (down) (bf16)"

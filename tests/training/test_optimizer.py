@@ -89,9 +89,9 @@ def test_a_clipped_step_has_the_norm_that_was_asked_for() -> None:
     assert moved == pytest.approx(0.5 * 0.01, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", TRAINING)
-def test_a_round_depends_on_nothing_before_it(name: str) -> None:
-    trainer = trainer_of(small(**TRAINING[name]))
+@pytest.mark.parametrize("settings", [{}, *TRAINING.values()])
+def test_a_round_depends_on_nothing_before_it(settings: dict[str, Any]) -> None:
+    trainer = trainer_of(small(**settings))
     start = trainer.weights()
     first, loss = trainer.train(1, start, round=5, eta=0.01)
     trainer.train(0, first, round=5, eta=0.01)

@@ -80,17 +80,6 @@ def test_mini_batches_are_uniform_without_replacement_and_new_each_round(small: 
     assert counts.max() - counts.min() <= 1
 
 
-def test_a_round_depends_on_the_weights_it_is_given_and_on_nothing_before(small: Config) -> None:
-    trainer = trainer_of(small)
-    start = trainer.weights()
-    first, loss = trainer.train(1, start, round=5, eta=0.1)
-    trainer.train(2, first, round=5, eta=0.1)
-    again, same_loss = trainer.train(1, start, round=5, eta=0.1)
-    assert same_loss == loss
-    for name, array in first.items():
-        assert array.tobytes() == again[name].tobytes() != start[name].tobytes()
-
-
 def test_the_loss_sample_is_fixed_for_the_run(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """The losses of two rounds are comparable: they are of the same examples, before and after training."""
     samples: list[np.ndarray] = []

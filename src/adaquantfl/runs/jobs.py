@@ -51,16 +51,13 @@ def check(jobs: Sequence[Job]) -> None:
             check_same(job)
 
 
-def check_same(job: Job, but_for: Sequence[str] = ()) -> None:
+def check_same(job: Job) -> None:
     """A folder from another comparison must not be mistaken for this one's result."""
     there = load_config(job.out / "config.toml").to_dict()
     wanted = job.config.to_dict()
-    for key in ("workers", "checkpoint_every", "tracking", *but_for):
-        there.pop(key), wanted.pop(key)
-    different = [key for key in (*wanted, *there) if there.get(key) != wanted.get(key)]
-    if different:
-        key = different[0]
-        raise CheckpointError(
-            f"{job.out} holds a run with {key} = {there.get(key)!r}, but this one has {key} = "
-            f"{wanted.get(key)!r}. Choose another folder, or remove that one."
-        )
+    for key in (*wanted, *there):
+        if key not in ("workers", "checkpoint_every", "tracking") and there.get(key) != wanted.get(key):
+            raise CheckpointError(
+                f"{job.out} holds a run with {key} = {there.get(key)!r}, but this one has {key} = "
+                f"{wanted.get(key)!r}. Choose another folder, or remove that one."
+            )
