@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol.arrays import AnyArray
+from ..protocol.arrays import AnyArray, Weights
 from ..protocol.bfloat16 import widened
 
 _TIED, _TIED_TO, _TIED_AT = "tied", "tied-to", "tied-at"  # entries of our record
@@ -42,9 +42,8 @@ class Form:
     @staticmethod
     def of_settings(plan: Mapping[str, Any]) -> Form:
         """From our record in a message."""
-        if _TIED not in plan:
-            return Form()
-        return Form(tuple(zip(plan[_TIED_AT], plan[_TIED], plan[_TIED_TO], strict=True)))
+        columns = (plan.get(key, ()) for key in (_TIED_AT, _TIED, _TIED_TO))
+        return Form(tuple(zip(*columns, strict=True)))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -57,8 +56,8 @@ class Form:
     def apart(self, arrays: Mapping[str, AnyArray]) -> str:
         """The name of a copy that is not equal to its original any more; empty where there is none."""
         for _, name, original in self.copies:
-            pair = arrays.get(name), arrays.get(original)
-            if pair[0] is None or pair[1] is None or not np.array_equal(*map(widened, pair)):  # type: ignore[arg-type]
+            there = name in arrays and original in arrays
+            if not there or not np.array_equal(widened(arrays[name]), widened(arrays[original])):
                 return name
         return ""
 
@@ -67,8 +66,9 @@ class Form:
         names = {name for _, name, _ in self.copies}
         return {name: array for name, array in arrays.items() if name not in names}
 
-    def whole(self, arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    def whole(self, arrays: Weights) -> dict[str, AnyArray]:
         """The arrays with the copies, in the model's order."""
+        assert isinstance(arrays, Mapping)  # our models have names
         items = list(arrays.items())
         for place, name, original in self.copies:
             items.insert(place, (name, arrays[original]))

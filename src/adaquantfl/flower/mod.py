@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
-from ..protocol.arrays import AnyArray, Layout, Weights
+from ..protocol.arrays import Layout, Weights
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
@@ -68,14 +68,7 @@ def quantize_mod(
         if len(trained_records) != 1:
             raise ConfigError(f"It has {len(trained_records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = trained_records[0], _measured(reply.content, plan)
-        unmeasured = list[bool]()
-
-        def measure(weights: Weights) -> float | None:
-            if probe is not None:
-                return probe(form.whole(_named(weights)), context)
-            unmeasured.append(True)
-            return None
-
+        measure = None if probe is None else (lambda weights: probe(form.whole(weights), context))
         arrays = arrays_in(trained)
         if apart := form.apart(arrays):
             raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
@@ -86,7 +79,7 @@ def quantize_mod(
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
     entries = {records.REPLY: data, records.PARTITION: partition, records.ERROR: client.error}
-    entries[records.UNMEASURED] = bool(unmeasured) or None
+    entries[records.UNMEASURED] = (probe is None and bool(client.order.candidates)) or None
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 
@@ -105,13 +98,8 @@ def _open(message: Message, plan: ConfigRecord, context: Context, partition: int
         key = stream_key(int(plan["seed"]), int(plan["round"]), partition)  # type: ignore[arg-type]
     weights = client.open(data, copy=False, key=key)
     if name not in message.content:  # first, where a strategy puts it
-        message.content = RecordDict({name: array_record(form.whole(_named(weights))), **message.content})
+        message.content = RecordDict({name: array_record(form.whole(weights)), **message.content})
     return client
-
-
-def _named(weights: Weights) -> Mapping[str, AnyArray]:
-    assert isinstance(weights, Mapping)
-    return weights
 
 
 def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:

@@ -35,9 +35,7 @@ _MARGINS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # arrays of narrow typ
 
 def chain(strategy: object) -> Iterator[object]:
     """A strategy, the one that it wraps, and so on."""
-    seen: list[object] = []
-    while isinstance(strategy, Strategy) and not any(strategy is one for one in seen):
-        seen.append(strategy)
+    while isinstance(strategy, Strategy):
         yield strategy
         strategy = vars(strategy).get("strategy")
 

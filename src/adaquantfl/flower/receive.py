@@ -112,7 +112,7 @@ class Received:
             for metrics in message.content.metric_records.values()
             if (weight := positive(metrics.get(weight_key))) is not None
         ]
-        bound = limit.bound([weight for _, _, weight in told])
+        bound = limit.bound([weight for *_, weight in told])
         for node, metrics, weight in told:
             if weight > bound:
                 self.capped[node] = weight
@@ -120,8 +120,7 @@ class Received:
 
     def clip(self, server: Server, form: Form, bound: float) -> None:
         """Hold what is quantized to the norm that differential privacy's noise is made for."""
-        weights: Any = server.weights
-        model = {name: widened(array) for name, array in form.whole(weights).items()}
+        model = {name: widened(array) for name, array in form.whole(server.weights).items()}
         exact = [entry.name for entry in server.current.layout.entries if entry.kind != QUANTIZED]
         for message in self.messages:
             for name, record in list(message.content.array_records.items()):
@@ -222,7 +221,7 @@ def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> di
             reasons[node] = f"its arrays are not those of the model. {error}"
     middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
     for node, factor in limit.factors(norms, middle).items():
-        shorter: Any = layout.join(models[node].towards(model, factor), wide=True)
+        shorter = layout.join(models[node].towards(model, factor), wide=True)
         put(plain[node], next(iter(plain[node].content.array_records)), array_record(form.whole(shorter)))
     return reasons | limit.refused(norms, middle)
 

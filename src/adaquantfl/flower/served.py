@@ -19,6 +19,9 @@ from .fleet import Once, log
 from .form import Form, only_numbers, statistics_by_place
 from .records import array_record, arrays_in
 
+_NO_STATISTICS = "By their places, none looks like BatchNorm's statistics."
+_NAME_THEM = "If that is wrong, name the arrays that are not to be quantized: AdaQuantStrategy(..., exact=[...])."
+
 
 class ServedModel:
     """server: None before the first round. form: which arrays are tied. exact: names that are not quantized."""
@@ -33,8 +36,7 @@ class ServedModel:
         """The present model as Flower carries it."""
         if self.server is None:
             raise ConfigError("The strategy has no model before its first round.")
-        weights: Any = self.server.weights
-        return array_record(self.form.whole(weights))
+        return array_record(self.form.whole(self.server.weights))
 
     def at(self, weights: Mapping[str, AnyArray]) -> Server:
         """The server with this model: the one that it made last, or another where somebody has changed it since."""
@@ -108,12 +110,7 @@ class ServedModel:
         if not only_numbers(list(weights)) or self._exact != EXACT_NAMES:
             return []
         found = statistics_by_place(weights)
-        advice = "If that is wrong, name the arrays that are not to be quantized: AdaQuantStrategy(..., exact=[...])."
-        if found:
-            names = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
-            text = "The arrays have numbers for names. BatchNorm's statistics were found by their places: %s. %s"
-            self._once("places", text, names, advice)
-        else:
-            text = "The arrays have numbers for names, and none looks like BatchNorm's statistics. %s"
-            self._once("places", text, advice)
+        names = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
+        what = f"BatchNorm's statistics were found by their places: {names}." if found else _NO_STATISTICS
+        self._once("places", "The arrays have numbers for names. %s %s", what, _NAME_THEM)
         return found
