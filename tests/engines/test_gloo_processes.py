@@ -95,11 +95,11 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
     engine: GlooEngine | None = None
     again: subprocess.Popen[bytes] | None = None
     patient = GlooEngine._deadline
-    others = set(children(os.getpid()))
+    played, others = 0, set(children(os.getpid()))
 
     def deadline(engine: GlooEngine, call: Call) -> float:
         """The time is up at once for the call that is not answered before the gate opens, and for no other."""
-        slow = call.name == "train" and call.client == 1 and Order.unpack(call.order).round + 1 == 8
+        slow = call.name == "train" and call.client == 1 and played + 1 == 8
         return patient(engine, call) - (engine.config.round_timeout if slow else 0)
 
     monkeypatch.setattr(GlooEngine, "_deadline", deadline)
@@ -110,7 +110,8 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
         return engine
 
     def observe(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-        nonlocal again
+        nonlocal again, played
+        played = state.round
         assert engine is not None
         if state.round == 9:
             gate.touch()

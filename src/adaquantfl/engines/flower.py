@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any, ClassVar, cast
 
+import torch
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
@@ -32,16 +33,19 @@ from ..flower import quantize_mod
 from ..flower.records import KEY, MOD_FAILED, NOTE, ORDER, array_record, arrays_in, needs_model, update_in
 from ..flower.sending import partition_in, questions
 from ..protocol.server import Server
-from ..threads import cores
+from ..threads import cores, set_threads
 from ..training.settings import Settings
+from ..training.task import Task
 from ..training.trainer import Trainer
 from .base import Engine
 from .calls import SHARED, Call, Failure, Trained
 from .launch import Observer, Request
+from .own_file import as_here, methods_here
 
 _START_SECONDS = 180.0  # for Ray and the first worker, which imports PyTorch
 _POLL_SECONDS = 0.02
-_END_SECONDS = 10.0
+_END_SECONDS = 10.0  # for the simulation to end by itself
+_REPLY_SECONDS = 10.0  # for a reply to travel, in addition to round_timeout
 _ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -92,7 +96,7 @@ class FlowerEngine(Engine):
         for place, call in enumerate(calls):
             if call.name not in SHARED:
                 messages[self._nodes[call.client]] = place, self._message(server, call)
-        seconds = (self.config.round_timeout + _END_SECONDS) * math.ceil(len(messages) / self.workers)
+        seconds = (self.config.round_timeout + _REPLY_SECONDS) * math.ceil(len(messages) / self.workers)
         late = Failure(f"no answer within round_timeout = {self.config.round_timeout:g} s.")
         for node, reply in self._exchange([message for _, message in messages.values()], seconds):
             place, _ = messages.pop(node)
@@ -269,12 +273,6 @@ def answer(message: Message, context: Context) -> Message:
 @lru_cache(maxsize=1)
 def _trainer(run: str) -> Trainer:
     """Kept from message to message by each of Ray's workers."""
-    import torch
-
-    from ..threads import set_threads
-    from ..training.task import Task
-    from .own_file import as_here, methods_here
-
     torch.set_num_threads(1)
     set_threads(1)
     config = as_here(Settings(**methods_here(json.loads(run))))

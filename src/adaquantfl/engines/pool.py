@@ -15,19 +15,20 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from ..errors import EngineError, reason_of
 from ..protocol.arrays import Model, Vector
 from ..protocol.downlink import Held
 from ..protocol.server import Server
+from ..threads import set_threads
 from ..training.settings import Settings
-from .calls import Call, Failure
-
-if TYPE_CHECKING:
-    from .calls import Player
+from ..training.task import Task
+from ..training.trainer import Trainer
+from .calls import Call, Failure, Player
 
 
 class Pool:
@@ -76,7 +77,7 @@ class Pool:
         """Have a worker's clients restored, and return the states of its clients; nothing if the worker is dead."""
         with suppress(OSError):
             connection.send(("states", restored))
-        answer, _ = self._receive(connection)
+        answer = self._receive(connection)
         return [] if isinstance(answer, Failure) else list(answer.items())
 
     def map(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
@@ -85,25 +86,22 @@ class Pool:
         at_home = server.clients_keep
         homes = dict(enumerate(call.client % self.size if at_home and call.name == "train" else -1 for call in calls))
         waiting = {place: call.ordered(server, server.digest) for place, call in enumerate(calls)}
-        idle, busy = list(self._workers), dict[Connection, tuple[int, float]]()
-        self._busy = busy
+        self._busy = busy = dict[Connection, tuple[int, float]]()
         try:
             while waiting or busy:
-                self._hand_out(light, waiting, homes, idle, busy)
+                self._hand_out(light, waiting, homes)
                 soonest = min(deadline for _, deadline in busy.values())
                 finished = []
                 for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
                     assert isinstance(ready, Connection)
                     place, _ = busy.pop(ready)
-                    answer, connection = self._receive(ready)
-                    idle.append(connection)
-                    finished.append((place, answer))
+                    finished.append((place, self._receive(ready)))
                 for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
                     place, _ = busy.pop(late)
                     reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
-                    idle.append(self._replace(late))
+                    self._replace(late)
                     finished.append((place, Failure(reason)))
-                self._hand_out(light, waiting, homes, idle, busy)  # before the caller has a turn: nobody waits for it
+                self._hand_out(light, waiting, homes)  # before the caller has a turn: nobody waits for it
                 yield from finished
         except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
             for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
@@ -139,55 +137,40 @@ class Pool:
         nothing = np.empty(0, dtype=np.float32)
         return replace(held, model=Model(nothing, nothing, held.model.others))
 
-    def _hand_out(
-        self,
-        light: Held,
-        waiting: dict[int, Call],
-        homes: Mapping[int, int],
-        idle: list[Connection],
-        busy: dict[Connection, tuple[int, float]],
-    ) -> None:
+    def _hand_out(self, light: Held, waiting: dict[int, Call], homes: Mapping[int, int]) -> None:
         """Give each idle worker the first call that it may answer. homes: the worker of each call; -1: anyone."""
-        for connection in list(idle):
+        assert self._memory is not None
+        for connection in [worker for worker in self._workers if worker not in self._busy]:
             mine = (place for place in waiting if homes[place] in (-1, self._places[connection]))
             if (place := next(mine, None)) is not None:
-                idle.remove(connection)
-                busy[connection] = place, time.monotonic() + self._config.round_timeout
-                self._send(connection, light, waiting.pop(place))
+                self._busy[connection] = place, time.monotonic() + self._config.round_timeout
+                with suppress(OSError):  # a dead worker: receiving from it says so
+                    connection.send((self._memory.name, light, waiting.pop(place)))
 
-    def _start_worker(self, place: int) -> Connection:
+    def _start_worker(self, place: int) -> None:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_serve,
-            args=(theirs, self._config),
-            name=f"adaquantfl-worker-{place}",
-            daemon=True,
-        )
+        name = f"adaquantfl-worker-{place}"
+        process = self._context.Process(target=_serve, args=(theirs, self._config), name=name, daemon=True)
         process.start()
         theirs.close()  # so that a worker's death ends the pipe
         self._workers[ours], self._places[ours] = process, place
-        return ours
 
-    def _replace(self, connection: Connection) -> Connection:
+    def _replace(self, connection: Connection) -> None:
         process = self._workers.pop(connection)
         process.kill()
         process.join()
         connection.close()
-        return self._start_worker(self._places.pop(connection))
+        self._start_worker(self._places.pop(connection))
 
-    def _send(self, connection: Connection, light: Held, call: Call) -> None:
-        assert self._memory is not None
-        with suppress(OSError):  # a dead worker: receiving from it says so
-            connection.send((self._memory.name, light, call))
-
-    def _receive(self, connection: Connection) -> tuple[Any, Connection]:
-        """The answer, and the connection to a worker that is free now: this one, or one in a dead one's place."""
+    def _receive(self, connection: Connection) -> Any:
+        """The answer; where the worker is dead, another one takes its place."""
         try:
             answer = connection.recv()
             self._proven.add(connection)
-            return answer, connection
         except (EOFError, OSError):
-            return self._lost(connection), self._replace(connection)
+            answer = self._lost(connection)
+            self._replace(connection)
+        return answer
 
     def _lost(self, connection: Connection) -> Failure:
         process = self._workers[connection]
@@ -230,10 +213,6 @@ class Crew:
 def _serve(connection: Connection, config: Settings) -> None:
     """A worker's life: answer calls until the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
-    import torch
-
-    from ..threads import set_threads
-
     torch.set_num_threads(1)
     set_threads(1)
     player: Player | None = None
@@ -268,10 +247,6 @@ def _serve(connection: Connection, config: Settings) -> None:
 
 
 def _player(config: Settings) -> Player:
-    from ..training.task import Task
-    from ..training.trainer import Trainer
-    from .calls import Player
-
     config.make_known()
     return Player(Trainer(config, Task.of(config)))
 

@@ -60,26 +60,30 @@ class GlooEngine(Engine):
         most_bytes = _REPLY_BYTES_BESIDES + _REPLY_BYTES_PER_MODEL_BYTE * model_bytes
         server = uuid4().hex
         self._listener: Listener | None = Listener(
-            server_part(store, server),
-            server,
-            config.clients,
-            most_bytes,
-            lambda *news: self._events.put(news),
-            self.secrets,
+            server_part(store, server), server, config.clients, most_bytes, self._note, self.secrets
         )
         announce_run(store, server, config, signed=bool(self.secrets))
 
-    def carry(self, server: Server, calls: list[Call]) -> Iterator[Finished]:
-        return self._carry(calls, server)
+    def carry(self, server: Server | None, calls: list[Call]) -> Iterator[Finished]:
+        """The answers as they come. server: None where calls are not about a model."""
+        waiting = dict(enumerate(calls))  # place -> a call that has not been sent
+        places: dict[RemoteClient, int] = {}  # who was asked -> the place of its call
+        self._take_in_waiting_events()
+        finished = self._send_calls(waiting, places, server)
+        while waiting or places:
+            yield from finished
+            finished = self._listen(places)
+            finished += self._send_calls(waiting, places, server)
+        yield from finished
 
     def client_states(self) -> dict[str, Any]:
         """The state of each client; None for one that cannot hand it over."""
         calls = [Call(STATE, client, b"") for client in range(self.config.clients)]
-        return {str(client): _read_state(answer) for client, answer in sorted(self._carry(calls))}
+        return {str(client): _read_state(answer) for client, answer in sorted(self.carry(None, calls))}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
         calls = [Call(RESTORE, int(client), checkpoint.pack(state)) for client, state in states.items()]
-        answers = {calls[place].client: answer for place, answer in self._carry(calls)}
+        answers = {calls[place].client: answer for place, answer in self.carry(None, calls)}
         missing = {client: answer.reason for client, answer in answers.items() if isinstance(answer, Failure)}
         if missing:
             _log.warning(
@@ -102,18 +106,6 @@ class GlooEngine(Engine):
             busy = {remote.client for remote in remotes if remote.task}
             self._processes.close(busy, deadline - time.monotonic())
         self._clients = {}
-
-    def _carry(self, calls: list[Call], server: Server | None = None) -> Iterator[Finished]:
-        """Calls and their answers. server: of the model that the calls are about."""
-        waiting = dict(enumerate(calls))  # place -> a call that has not been sent
-        places: dict[RemoteClient, int] = {}  # who was asked -> the place of its call
-        self._take_in_waiting_events()
-        finished = self._send_calls(waiting, places, server)
-        while waiting or places:
-            yield from finished
-            finished = self._listen(places)
-            finished += self._send_calls(waiting, places, server)
-        yield from finished
 
     def _send_calls(
         self, waiting: dict[int, Call], places: dict[RemoteClient, int], server: Server | None
@@ -175,6 +167,9 @@ class GlooEngine(Engine):
         self._give_up_on_absent()
         return finished
 
+    def _note(self, *news: Any) -> None:
+        self._events.put(news)
+
     def _take_in_waiting_events(self) -> None:
         while not self._events.empty():
             self._take_in(*self._events.get())
@@ -224,9 +219,7 @@ def _about(call: Call, server: Server | None) -> str:
 
 
 def _read_state(answer: Any) -> dict[str, Any] | None:
-    if isinstance(answer, Failure):
-        return None
     try:
-        return checkpoint.unpack(answer)
+        return None if isinstance(answer, Failure) else checkpoint.unpack(answer)
     except CheckpointError:
         return None

@@ -39,17 +39,15 @@ class LaunchedProcess:
     @staticmethod
     def of_environment() -> LaunchedProcess | None:
         """None where no launcher started it."""
-        names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-        values = [os.environ.get(name, "") for name in names]
-        if not all(values):
+        host = os.environ.get("MASTER_ADDR", "")
+        numbers = {name: os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+        if not host or not all(numbers.values()):
             return None
-        numbers = {name: value for name, value in zip(names, values, strict=True) if name != "MASTER_ADDR"}
         for name, value in numbers.items():
             if not value.isdigit():
                 raise ConfigError(f"{name} = {value!r} in the environment: expected a whole number.")
         rank, world, port = map(int, numbers.values())
-        hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        return LaunchedProcess(rank, world, values[2], port, hosted)
+        return LaunchedProcess(rank, world, host, port, os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")
 
 
 def launch(request: Request, observer: Observer | None = None) -> dict[str, Any] | None:
