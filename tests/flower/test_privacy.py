@@ -110,6 +110,21 @@ def test_what_travels_as_it_is_stays_out_of_the_norm() -> None:
     assert result.arrays["num_batches_tracked"].numpy() == 10
 
 
+def test_statistics_count_in_the_norm_that_the_noise_is_made_for() -> None:
+    rng = np.random.default_rng(5)
+    model = {"w": np.zeros(400, "f4"), "running_var": np.zeros(400, "f4"), "num_batches_tracked": np.array(0)}
+    arrays = {
+        "w": rng.standard_normal(400).astype("f4"),
+        "running_var": np.full(400, 0.03, "f4"),
+        "num_batches_tracked": np.array(10),
+    }
+    found, share = clipped(arrays, model, 1.0, ["running_var", "num_batches_tracked"])
+    assert share < 1
+    assert 0.99 < np.hypot(np.linalg.norm(found["w"]), np.linalg.norm(found["running_var"])) <= 1.0
+    np.testing.assert_array_equal(found["running_var"], arrays["running_var"])
+    assert found["num_batches_tracked"] == 10
+
+
 def test_a_round_in_which_every_client_is_clipped_warns(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("flwr").addHandler(caplog.handler)
     try:

@@ -1,9 +1,10 @@
 """Differential privacy around the strategy: what is aggregated keeps the norm that the noise is calibrated to.
 
 With clipping on the clients, a quantized update can be longer than the clipped one that it stands for. The server
-therefore clips every client's arrays again after decoding. What travels as it is, such as BatchNorm's statistics and
-counters, is as the client clipped it, and stays out of that norm: Flower's clip does not scale arrays without
-dimensions, whose steps would make the whole update shorter in every round.
+therefore clips every client's quantized arrays again after decoding, so that all arrays together keep the norm. What
+travels as it is, such as BatchNorm's statistics, is as the client clipped it: it counts, and stays. Arrays without
+dimensions, such as BatchNorm's counter, do not count, because Flower's own clip does not scale them: their steps would
+make the whole update shorter in every round.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ def clipped(
         arrays: a client's.
         model: the arrays that it started from.
         bound: of the l2 norm of the change.
-        exact: names of arrays that do not count and stay as they are.
+        exact: names of arrays that stay as they are. They count, except for those without dimensions.
 
     Returns:
         The arrays, and the share of the change that is left: 1 where nothing had to be done.
     """
     wide = {name: array.astype(np.float64) for name, array in model.items() if name not in exact}
+    kept = _norm({name: arrays[name].astype(np.float64) - model[name] for name in exact if model[name].shape})
+    bound = float(np.sqrt(max(bound * bound - kept * kept, 0.0)))
     moved = {name: arrays[name].astype(np.float64) - array for name, array in wide.items()}
     norm = _norm(moved)
     if norm <= bound:
