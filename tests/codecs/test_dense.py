@@ -266,8 +266,11 @@ ALL = bytes([0x80, 0x20])  # 4096
     ],
 )
 def test_a_lying_head_is_refused(body: bytes, why: str) -> None:
+    frame = in_frame(levels_of([0], 1), body)
     with pytest.raises(aq.FrameError, match=why):
-        aq.decode(in_frame(levels_of([0], 1), body))
+        aq.decode(frame)
+    with pytest.raises(ValueError, match=r"\w"):
+        reference_decoder.decode(frame)
 
 
 def test_the_least_bodies_are_read() -> None:

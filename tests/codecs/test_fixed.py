@@ -8,6 +8,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.codecs.fixed import body_size
 from adaquantfl.codecs.frame import read_frame
+from support import reference_decoder
 from support.frames import sealed
 
 LEVELS = [1, 2, 3, 4, 7, 8, 100, 127, 128, 255, 1000, 32767, 32768, 40000, 65535]
@@ -46,3 +47,5 @@ def test_a_level_above_s_is_refused() -> None:
         frame[8] = 2  # s
         with pytest.raises(aq.FrameError, match="level of 3"):
             aq.decode(sealed(frame))
+        with pytest.raises(ValueError, match="above s"):
+            reference_decoder.decode(sealed(frame))

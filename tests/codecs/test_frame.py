@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
+from support import reference_decoder
 from support.frames import sealed
 
 
@@ -66,6 +67,8 @@ def test_a_lie_in_the_header_is_refused_even_with_a_right_checksum(frame: bytes,
     alter(altered)
     with pytest.raises(aq.FrameError, match=word):
         aq.decode(sealed(altered))
+    with pytest.raises(ValueError, match=r"\w"):
+        reference_decoder.decode(sealed(altered))
 
 
 def test_trailing_bytes_are_refused(frame: bytes) -> None:

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -95,28 +94,6 @@ def test_levels_of_another_length_are_not_taken_for_a_body(deflate: Codec) -> No
     frame = read_frame(aq.compress(np.ones(100, dtype=np.float32), 3, 1, deflate))
     with pytest.raises(aq.FrameError, match="dimension is 100"):
         registry.DecodedBody.of(frame, np.zeros(99, dtype=np.int8))
-
-
-def other(codec: Codec, **facts: Any) -> Codec:
-    return type("Other", (type(codec),), {"__module__": "elsewhere", **facts})()
-
-
-@pytest.mark.parametrize(
-    ("facts", "says"),
-    [
-        ({"NAME": "auto", "TAG": 129}, "name 'auto' is taken: adaquantfl has it, and elsewhere.Other brings another"),
-        ({"TAG": 129}, "name 'deflate' is taken: my_package.codec.Deflate has it, and elsewhere.Other brings another"),
-        ({"NAME": "other"}, "tag 128 is taken: my_package.codec.Deflate has it, and elsewhere.Other brings another"),
-        ({"NAME": "other", "TAG": 3}, "128 to 254"),
-        ({"NAME": "other", "TAG": 255}, "128 to 254"),
-        ({"NAME": "a+b", "TAG": 129}, "a-z"),
-    ],
-)
-def test_a_name_or_a_tag_that_is_taken_is_refused(deflate: Codec, facts: dict[str, Any], says: str) -> None:
-    register(deflate)
-    with pytest.raises(aq.FrameError, match=says):
-        register(other(deflate, **facts))
-    assert find("deflate") is deflate
 
 
 def test_what_is_not_a_codec_is_refused() -> None:

@@ -248,22 +248,13 @@ def test_both_decoders_refuse_the_same_altered_directories(codec: str, frames: i
     read_by_both([mutated(frame, rng) for _ in range(frames)], len(values))
 
 
-# Frames made by hand, rule by rule
+# Frames made by hand, rule by rule; other headers and bodies that are refused are in the tests of each codec
 
 REFUSED = {
     "fixed: bits behind the last code": by_hand(b"\0\x80", d=7),
     "float32: another codec": float32(codec=0),
     "float32: s = 1": float32(s=1),
-    "levels without a scale": by_hand(scales=()),
-    "another version": by_hand(version=2),
-    "unknown quantizer": by_hand(quantizer=16),
-    "unknown codec": by_hand(codec=4),
     "levels in codec 255": by_hand(bytes(16), codec=255),
-    "unknown layout": by_hand(layout=3),
-    "s = 0": by_hand(s=0),
-    "s = 65536": by_hand(bytes(9), s=65_536),
-    "d = 0": by_hand(b"", d=0),
-    "d above 2^32": by_hand(b"\x20\0\0", codec=1, d=(1 << 32) + 1),
     "two scales for the whole": by_hand(scales=(1, 1)),
     "buckets of 0": by_hand(segments=b"\0", layout=1),
     "buckets that make another number of scales": by_hand(segments=b"\1", layout=1),
@@ -271,33 +262,17 @@ REFUSED = {
     "segments that do not add up": by_hand(segments=b"\1\4", scales=(1, 1), layout=2),
     "a length longer than it needs": by_hand(segments=b"\x84\0", layout=2),
     "a length of six bytes": by_hand(segments=b"\x80\x80\x80\x80\x80\1", layout=1),
-    "negative scale": by_hand(scales=(-1.0,)),
-    "NaN scale": by_hand(scales=(float("nan"),)),
-    "infinite scale": by_hand(scales=(float("inf"),)),
     "padding that is not zero": sealed(by_hand()[:36] + b"\0\0\0\1" + by_hand()[40:]),
     "a body too long": by_hand(bytes(2)),
-    "a body too short": by_hand(b""),
-    "fixed: a magnitude above s": by_hand(b"\3\0", s=2),
     "float32: scales": float32(scales=(1.0,)),
     "float32: buckets": float32(scales=(1.0,), segments=b"\4", layout=1),
     "float32: lengths": float32(scales=(1.0,), segments=b"\4", layout=2),
     "float32: another dimension": float32(d=3),
     "float32: NaN": float32(body=struct.pack("<4f", 0, 0, 0, float("nan"))),
-    "sparse: c = 15": by_hand(b"\x0f\0", codec=1),
-    "sparse: c = 33": by_hand(b"\x21\0", codec=1),
-    "sparse: bytes behind zeros": by_hand(b"\x10\0\0", codec=1),
-    "sparse: a level of 2, s = 1": by_hand(b"\x10\4\x00\x0b\0", codec=1),
     "sparse: a chunk of no bytes": by_hand(b"\x10\1\1\0\0\0", codec=1, d=65_540),
-    "dense: the table ends beyond 4096": dense("00 10 01 00 01 81 20 00"),
     "dense: the table does not end": dense("00 10 01 00 01 ff 1f 00"),
-    "dense: beyond s": dense("00 10 02 01 01 80 20 00"),
-    "dense: a run of none": dense("00 10 01 00 00 00 00 01 80 20 00"),
-    "dense: 2^17 levels": dense("00 10 00 11 01 80 20 00"),
     "dense: a number of four bytes": dense("00 10 81 80 80 00 00 01 80 20 00"),
     "dense: a word nobody reads": dense("00 10 01 00 01 80 20 01", struct.pack("<4IH", *[1 << 15] * 4, 0)),
-    "dense: bytes behind the streams": dense("00 10 01 00 01 80 20 00", struct.pack("<4IH", *[1 << 15] * 4, 0)),
-    "dense: a state below its range": dense("00 10 01 00 01 80 20 00", struct.pack("<4I", 0, *[1 << 15] * 3)),
-    "dense: a state above its range": dense("00 10 01 00 01 80 20 00", struct.pack("<4I", 1 << 31, *[1 << 15] * 3)),
     "dense: an unused lane": dense("00 10 01 00 01 80 20 00", struct.pack("<4I", *[1 << 15] * 3, (1 << 15) + 1), d=3),
 }
 

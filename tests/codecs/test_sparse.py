@@ -279,8 +279,11 @@ def test_lies_are_refused_with_a_sentence_that_says_which() -> None:
     two = bytes([16, 1, 1])  # two chunks with one non-zero level each
 
     def refused(body: bytes, why: str, dimension: int = 100, s: int = 5) -> None:
+        frame = frame_with(body, dimension, s)
         with pytest.raises(aq.FrameError, match=why):
-            sparse.open_body(frame_with(body, dimension, s))
+            sparse.open_body(frame)
+        with pytest.raises(ValueError, match=r"\w"):
+            reference_decoder.decode(bytes(frame.written()))
 
     refused(b"", "starts with .* nothing")
     refused(b"\x0f" + example[1:], "16 to 32; this one with 15")

@@ -20,9 +20,8 @@ from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from support.fake_flower import FakeGrid, carry
-from support.histories import interrupt_after
 from support.processes import HANG_SECONDS, children, wait_until
-from support.small_runs import history
+from support.small_runs import history, interrupt_after
 
 pytestmark = pytest.mark.timeout(HANG_SECONDS)
 

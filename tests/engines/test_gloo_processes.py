@@ -28,8 +28,8 @@ from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import resume, run
 from adaquantfl.runs.state import RunState
-from support.histories import interrupt_after
 from support.processes import children, in_session, wait_until
+from support.small_runs import interrupt_after
 from support.training_options import TRAINING
 from support.unruly_client import WAIT
 

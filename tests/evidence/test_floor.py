@@ -212,25 +212,17 @@ def test_the_table_puts_the_fewest_bytes_first_and_says_who_never_got_there(tmp_
     assert tables.details("mlp-sorted", tmp_path) == []
 
 
-def test_who_is_ahead_is_named_with_how_far(tmp_path: Path) -> None:
+def test_who_is_ahead_is_counted_with_how_far(tmp_path: Path) -> None:
     good = [0.1 * (place + 1) for place in range(5)] + [0.8] * 30
     runs = [record(good, methods.FLOAT32, each=1000), record(good, each=10)]
     runs += [record(good, "EDEN", each=8), record(good, "int8", each=40), record([0.1] * 35, "FedPAQ")]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in runs))
-    text = summary.verdict(tmp_path)
-    assert "- **EDEN** is ahead on 1 of 1 tasks (0.80 of our bytes): `mlp-iid` (one seed)." in text
-    assert "On 0 of 1 tasks no rival needed fewer bytes up than ours." in text
-    assert "where both reached it: EDEN 0.80; int8 4.00; float32 100.0." in text
     rows = {row[0]: row[1:] for row in summary.by_method(tmp_path)}
     assert rows["EDEN"] == ["1 of 1", "0", "1", "0", "0.80", "0.80"]
     assert rows["int8"] == ["1 of 1", "0", "0", "0", "4.00", "4.00"]
     assert rows["FedPAQ"][:2] == ["0 of 1", "0"]
     stuck = [runs[0], record([0.1] * 35), runs[2]]
     (tmp_path / "mlp-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in stuck))
-    text = summary.verdict(tmp_path)
-    assert "On `mlp-iid` ours did not reach it with every seed. These did: EDEN (one seed)." in text
-    assert "Ours reached it with every seed on 0 of 1 tasks." in text
-    assert "is ahead" not in text
     assert {row[0]: row[1:4] for row in summary.by_method(tmp_path)}["EDEN"] == ["1 of 1", "1", "0"]
 
 

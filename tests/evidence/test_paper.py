@@ -89,12 +89,6 @@ def test_a_floor_is_where_the_last_quarter_gains_less_than_five_percent() -> Non
     assert not replace(flat, failure="diverged").at_floor
 
 
-def test_what_was_missed_is_told_with_the_seeds_that_got_there() -> None:
-    some = {"adaquant": [trace("adaquant", 100), trace("adaquant", 100, 1, lowest=0.3)], "4bit": [trace("4bit", 120)]}
-    here = paper.fewest_bits(some, "", 0.05).here
-    assert here == "to loss 0.05, AdaQuantFL 1 of 2 reached it (2 seeds); 4 bits sent 78 d (1 seed)."
-
-
 def test_a_cell_has_bytes_and_bits_or_the_reason_and_too_few_seeds() -> None:
     panel = {
         "adaquant": [trace("adaquant", 100, seed) for seed in range(3)],

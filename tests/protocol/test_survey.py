@@ -253,8 +253,6 @@ def test_what_is_left_out_is_kept_and_comes_with_the_next_update(quantizer: str)
         ({"quantizer": "latice"}, "lattice"),
         ({"quantizer": "eden", "quantizer.norm": "l2"}, "norm"),
         ({"quantizer": "stc"}, "1bit"),
-        ({"quantizer": "nearest", "rule": "cost-aware"}, "unbiased"),
-        ({"quantizer": "rotated", "scope": "balanced"}, "balanced"),
         ({"rule": "feddq"}, "linf"),
     ],
 )

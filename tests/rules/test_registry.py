@@ -64,15 +64,6 @@ def test_a_server_with_such_a_rule_is_restored_by_its_name(table: None) -> None:
     assert aq.Server.restore(tree).open([0, 1]) == restored.open([0, 1]) == run.server.open([0, 1])
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("adaquant", "name 'adaquant' is taken: adaquantfl has it"), ("", "is named ''"), ("My Rule", "a-z, 0-9")],
-)
-def test_a_name_that_is_taken_or_cannot_be_one_is_refused(table: None, name: str, says: str) -> None:
-    with pytest.raises(aq.RuleError, match=says):
-        registry.register(type("Mine", (Staircase,), {"name": name}))
-
-
 def test_only_a_rule_can_be_registered(table: None) -> None:
     with pytest.raises(aq.RuleError, match="not a subclass of Rule"):
         registry.register(dict)  # type: ignore[arg-type]

@@ -19,8 +19,8 @@ from adaquantfl import checkpoint
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config
 from support import killed_runs
-from support.histories import lines, without_times
 from support.processes import alive, children, wait_until
+from support.small_runs import history, without_times
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_a_run_with_workers_that_is_stopped_leaves_no_process_and_can_be_resumed
         assert process.returncode == 130
         assert f"adaquantfl run --resume {run}" in errors.decode()
         assert b"Traceback" not in errors
-    done = len(lines(run))
+    done = len(history(run))
     assert loop.resume(run, {"rounds": done + 2, "workers": 1})["rounds"] == done + 2
 
 

@@ -19,7 +19,7 @@ from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.directory import RunDirectory
 from adaquantfl.training.trainer import Trainer
 from support import late
-from support.histories import interrupt_after, lines, without_times
+from support.small_runs import history, interrupt_after, without_times
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -28,10 +28,10 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def test_a_run_leaves_a_complete_record(small: Config, finished: Path) -> None:
-    summary, history = summary_of(finished), lines(finished)
+    summary, rounds = summary_of(finished), history(finished)
     assert load_config(finished / "config.toml") == small
-    assert [line["round"] for line in history] == list(range(1, 7))
-    assert set(history[4]) == {
+    assert [line["round"] for line in rounds] == list(range(1, 7))
+    assert set(rounds[4]) == {
         "round", "s", "bits_per_element", "lr", "loss", "round_loss", "test_accuracy", "paper_bits",
         "wire_bytes_up", "wire_bytes_down", "payload_bytes_up", "payload_bytes_down", "clients", "seconds",
     }  # fmt: skip
@@ -41,14 +41,14 @@ def test_a_run_leaves_a_complete_record(small: Config, finished: Path) -> None:
     }  # fmt: skip
     assert summary["processor"]
     assert summary["rounds"] == 6
-    assert summary["paper_bits"] == history[-1]["paper_bits"]
-    assert summary["final_loss"] == history[-1]["loss"]
+    assert summary["paper_bits"] == rounds[-1]["paper_bits"]
+    assert summary["final_loss"] == rounds[-1]["loss"]
 
 
 def test_a_run_ends_at_its_target_and_its_summary_says_what_that_took(small: Config, tmp_path: Path) -> None:
     summary = runner.run(replace(small, rounds=50, evaluate_every=1, target_loss=1.5), tmp_path / "run")
     assert summary == summary_of(tmp_path / "run")
-    *before, last = lines(tmp_path / "run")
+    *before, last = history(tmp_path / "run")
     assert last["loss"] <= 1.5 < min(line["loss"] for line in before if "loss" in line)
     assert 1 < last["round"] < 50
     assert summary["targets"]["1.5"] == {
@@ -251,6 +251,6 @@ def test_a_run_goes_on_without_the_losses_that_it_refuses(
     summary = runner.run(replace(small, target_loss=0.001, evaluate_every=2), tmp_path / "run")
     assert summary["rounds"] == small.rounds, "the false loss is not the target"
     assert 0 < summary["final_loss"] < summary["initial_loss"]
-    evaluated = [line for line in lines(tmp_path / "run") if "loss" in line or "rule_loss" in line]
+    evaluated = [line for line in history(tmp_path / "run") if "loss" in line or "rule_loss" in line]
     assert evaluated
     assert all(list(line["refused_losses"]) == ["2"] for line in evaluated)

@@ -19,8 +19,8 @@ from adaquantfl.runs import loop, model_file
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.records import load_run
 from adaquantfl.training import models
-from support.histories import interrupt_after
 from support.own_tasks import CLASSIFIER, written
+from support.small_runs import interrupt_after
 
 PLAIN = """
 import json, sys

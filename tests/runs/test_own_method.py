@@ -20,8 +20,7 @@ from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import find_runs
 from adaquantfl.training import methods
 from support import pages
-from support.histories import interrupt_after
-from support.small_runs import TINY, options
+from support.small_runs import TINY, interrupt_after, options
 
 PAGE = pages.blocks(pages.ROOT / "docs" / "how-to" / "own-method.md")
 FILES = {block.mark.removeprefix("file: "): block.code for block in PAGE if block.mark.startswith("file: ")}

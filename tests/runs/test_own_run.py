@@ -18,8 +18,8 @@ from adaquantfl.runs import records
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import load_run
-from support.histories import interrupt_after, without_times
 from support.own_tasks import CLASSIFIER, REGRESSION, written
+from support.small_runs import interrupt_after, without_times
 
 SMALL: dict[str, Any] = {"clients": 3, "tau": 2, "rounds": 4, "batch_size": 8, "eta": 0.02, "evaluate_every": 2}
 

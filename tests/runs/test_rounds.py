@@ -19,8 +19,8 @@ from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.state import finished
 from adaquantfl.training import models
-from support.histories import interrupt_after
 from support.rounds import Played, altered
+from support.small_runs import interrupt_after
 
 PARTIAL = {"model": "mlp", "clients": 5, "clients_per_round": 2, "loss": "round", "workers": 1, "tau": 2}
 

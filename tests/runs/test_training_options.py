@@ -14,7 +14,7 @@ from adaquantfl.engines.evaluation import Evaluation
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config
-from support.histories import interrupt_after, lines
+from support.small_runs import history, interrupt_after
 
 
 def test_the_learning_rate_warms_up_and_falls_as_a_cosine() -> None:
@@ -55,7 +55,7 @@ def test_a_run_stops_when_the_validation_loss_no_longer_falls(small: Config, tmp
     connect = scripted(2.3, 1.0, 1.1, 0.9, 1.2, 0.95, 0.1)
     whole = loop.run(config, tmp_path / "whole", connect=connect)
     assert (whole["rounds"], whole["initial_validation_loss"], whole["final_validation_loss"]) == (5, 2.3, 0.95)
-    assert [line["validation_loss"] for line in lines(tmp_path / "whole")] == [1.0, 1.1, 0.9, 1.2, 0.95]
+    assert [line["validation_loss"] for line in history(tmp_path / "whole")] == [1.0, 1.1, 0.9, 1.2, 0.95]
     with pytest.raises(KeyboardInterrupt):
         loop.run(config, tmp_path / "cut", interrupt_after(4), connect)
     assert loop.resume(tmp_path / "cut", connect=connect)["rounds"] == 5

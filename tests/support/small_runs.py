@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +28,13 @@ def summary(run: Path) -> dict[str, Any]:
 def without_times(run: Path) -> list[dict[str, Any]]:
     """The rounds without what differs from one execution to the next."""
     return [{key: value for key, value in line.items() if key != "seconds"} for line in history(run)]
+
+
+def interrupt_after(rounds: int) -> Callable[[Any, Any, dict[str, Any] | None], None]:
+    """An observer that presses Ctrl-C once so many rounds are done."""
+
+    def observer(config: Any, state: Any, line: dict[str, Any] | None) -> None:
+        if line and line["round"] == rounds:
+            raise KeyboardInterrupt
+
+    return observer
