@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[Spectator]:
     """Shows runs: live lines on a terminal, a few lines elsewhere. jobs: of a comparison."""
     console = Console(stderr=True)
-    overall = _Overall(jobs)
     if quiet:
-        yield _Quiet(overall)
+        yield _Quiet(jobs)
     elif not console.is_terminal:
-        yield _Lines(overall)
+        yield _Lines(jobs)
     else:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TimeRemainingColumn(compact=True))
         with Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as display:
-            yield _Live(overall, display)
+            yield _Live(jobs, display)
 
 
 @contextmanager
@@ -85,28 +84,6 @@ def _measured(loss: float | None, accuracy: float | None, test_loss: float | Non
     return [f"{name} {number}" for name, number in shown.items()]
 
 
-class _Overall:
-    """How far a comparison is. Runs that were finished before it started take no time."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.runs, self.done = len(jobs), 0
-        self._rounds = {job.out: job.config.rounds for job in jobs if not (job.out / SUMMARY).is_file()}
-        self._played = 0  # rounds of the runs that have ended
-        self._began = time.monotonic()
-
-    def ended(self, job: Job) -> None:
-        self.done += 1
-        self._played += self._rounds.get(job.out, 0)
-
-    def text(self, rounds: int = 0) -> str:
-        """Runs done and the time left; rounds: of the present run so far."""
-        played, total = self._played + rounds, sum(self._rounds.values())
-        done = f"{self.done} of {self.runs} runs done"
-        if not 0 < played < total:
-            return done
-        return f"{done}, about {_duration((time.monotonic() - self._began) * (total - played) / played)} left"
-
-
 def _duration(seconds: float) -> str:
     """A time to wait.
 
@@ -120,10 +97,13 @@ def _duration(seconds: float) -> str:
 
 
 class _Quiet:
-    """Shows nothing."""
+    """Counts the runs of a comparison and shows nothing. Runs that were finished before it started take no time."""
 
-    def __init__(self, overall: _Overall) -> None:
-        self._overall = overall
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._runs, self._done = len(jobs), 0
+        self._rounds = {job.out: job.config.rounds for job in jobs if not (job.out / SUMMARY).is_file()}
+        self._played = 0  # rounds of the runs that have ended
+        self._began = time.monotonic()
 
     def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         pass
@@ -132,7 +112,16 @@ class _Quiet:
         pass
 
     def ended(self, job: Job, failure: str) -> None:
-        self._overall.ended(job)
+        self._done += 1
+        self._played += self._rounds.get(job.out, 0)
+
+    def _overall(self, rounds: int = 0) -> str:
+        """Runs done and the time left; rounds: of the present run so far."""
+        played, total = self._played + rounds, sum(self._rounds.values())
+        done = f"{self._done} of {self._runs} runs done"
+        if not 0 < played < total:
+            return done
+        return f"{done}, about {_duration((time.monotonic() - self._began) * (total - played) / played)} left"
 
 
 class _Lines(_Quiet):
@@ -141,22 +130,23 @@ class _Lines(_Quiet):
     def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         if line is None:
             resumed = f", from round {state.round}" if state.round else ""
-            where = "" if self._overall.runs else f"{short(config.method)} seed {config.seed}: {_experiment(config)}, "
+            task = Path(config.task).name if config.task else f"{config.model} on {config.dataset}"
+            where = "" if self._runs else f"{short(config.method)} seed {config.seed}: {task}, "
             _say(f"{where}{config.clients} clients, {config.rounds} rounds{resumed}")
 
     def begins(self, job: Job) -> None:
-        _say(f"[{self._overall.done + 1}/{self._overall.runs}] {job.name}")
+        _say(f"[{self._done + 1}/{self._runs}] {job.name}")
 
     def ended(self, job: Job, failure: str) -> None:
         super().ended(job, failure)
-        _say(f"{job.name}: {'failed' if failure else 'finished'}\n{self._overall.text()}")
+        _say(f"{job.name}: {'failed' if failure else 'finished'}\n{self._overall()}")
 
 
 class _Live(_Quiet):
     """A progress bar with the figures of the last round; below it, in a comparison, how far all runs are."""
 
-    def __init__(self, overall: _Overall, display: Progress) -> None:
-        super().__init__(overall)
+    def __init__(self, jobs: Sequence[Job], display: Progress) -> None:
+        super().__init__(jobs)
         self._display = display
         self._task = display.add_task("loading data and model", total=None, numbers="")
         self._first = 0
@@ -165,7 +155,7 @@ class _Live(_Quiet):
         if line is None:
             self._first = state.round
             self._display.reset(self._task, total=config.rounds, completed=state.round)
-        overall = f"\n{self._overall.text(state.round - self._first)}" if self._overall.runs else ""
+        overall = f"\n{self._overall(state.round - self._first)}" if self._runs else ""
         self._display.update(
             self._task,
             description=f"{short(config.method)} seed {config.seed}  round {state.round}/{config.rounds}",
@@ -180,10 +170,6 @@ class _Live(_Quiet):
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _experiment(config: Config) -> str:
-    return Path(config.task).name if config.task else f"{config.model} on {config.dataset}"
 
 
 def _number(value: float | None) -> str:

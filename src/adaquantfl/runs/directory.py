@@ -14,7 +14,7 @@ import tomli_w
 
 from .. import checkpoint
 from ..errors import CheckpointError
-from ..training.own_files import OwnFile, as_written, named, without_folder
+from ..training.own_files import as_written, named, without_folder
 from . import model_file
 from .config import RESUMABLE, Config
 from .history import read_history, read_summary
@@ -44,8 +44,9 @@ class RunDirectory:
         for left_over in ("summary.json", model_file.FILE, "checkpoint/state.npz"):  # of a run without a configuration
             (self.path / left_over).unlink(missing_ok=True)
         self._write_config(config)
-        for file in named(config.to_dict()).values():
-            self._keep(file)
+        for file in named(config.to_dict()).values():  # a copy for the record: what was run, should the file change
+            (self.path / file.key).mkdir(exist_ok=True)
+            (self.path / file.key / file.path.name).write_bytes(file.read())
         self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
@@ -141,11 +142,6 @@ class RunDirectory:
 
     def _write_config(self, config: Config) -> None:
         self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
-
-    def _keep(self, file: OwnFile) -> None:
-        """A copy for the record: what was run, should the file change."""
-        (self.path / file.key).mkdir(exist_ok=True)
-        (self.path / file.key / file.path.name).write_bytes(file.read())
 
     def _write(self, name: str, text: str) -> None:
         temporary = self.path / f"{name}.tmp"

@@ -119,17 +119,24 @@ def examples_of(data: Data, owner: str) -> Examples:
     """What a user gave as someone's data; `owner` is the word for it in errors."""
     pair = getattr(data, "tensors", data)  # of a TensorDataset
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(one, Tensor | np.ndarray) for one in pair):
-        return _rows(pair[0], pair[1], owner)
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        examples: Examples = _rows(pair[0], pair[1], owner)
+    elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        examples = Items(data, owner)
+    else:
         hint = " Give the loader's data set: loader.dataset." if hasattr(data, "dataset") else ""
         raise TaskError(
             f"{owner[0].upper()}{owner[1:]} is a {type(data).__name__}, expected two tensors (inputs, targets) or a "
             f"data set with len() and [number].{hint}"
         )
-    return _not_empty(Items(data, owner), owner)
+    if not len(examples):
+        raise TaskError(
+            f"{owner[0].upper()}{owner[1:]} is empty, expected at least one example. Share the data out so that "
+            "everybody has some, or run with fewer clients: --set clients=N."
+        )
+    return examples
 
 
-def _rows(x: Any, y: Any, owner: str) -> Examples:
+def _rows(x: Any, y: Any, owner: str) -> Rows:
     try:
         inputs, targets = (torch.as_tensor(values).detach().cpu() for values in (x, y))
     except TypeError as error:  # an array of objects
@@ -141,16 +148,7 @@ def _rows(x: Any, y: Any, owner: str) -> Examples:
             f"The inputs of {owner} have shape {tuple(inputs.shape)} and the targets {tuple(targets.shape)}, expected "
             "as many rows of both: one an example."
         )
-    return _not_empty(Rows(inputs, targets), owner)
-
-
-def _not_empty(examples: Examples, owner: str) -> Examples:
-    if not len(examples):
-        raise TaskError(
-            f"{owner[0].upper()}{owner[1:]} is empty, expected at least one example. Share the data out so that "
-            "everybody has some, or run with fewer clients: --set clients=N."
-        )
-    return examples
+    return Rows(inputs, targets)
 
 
 def usual(tensor: Tensor) -> Tensor:
