@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.codecs.frame import read_frame
+from adaquantfl.codecs.inspection import describe
+from adaquantfl.codecs.varints import varint
+from support.frames import sealed
 
 
 def test_float32_frames_are_added_in_their_turn(rng: np.random.Generator) -> None:
@@ -67,24 +71,17 @@ def test_a_checked_frame_of_another_dimension_is_refused() -> None:
 
 
 def test_a_few_bytes_do_not_ask_for_much_memory() -> None:
-    from adaquantfl.codecs.inspection import describe
-
     frame = bytearray(aq.compress(np.ones(70_000, np.float32) * 0, 1, 0, "sparse"))
     frame[16:24] = (2**32).to_bytes(8, "little")  # the dimension
-    import zlib
-
-    frame[-4:] = zlib.crc32(frame[:-4]).to_bytes(4, "little")
+    bad = sealed(frame)
     with pytest.raises(aq.FrameError, match=r"67,108,864 are decoded at most|chunks|body"):
-        aq.decode(bytes(frame))
+        aq.decode(bad)
     with pytest.raises(aq.FrameError):
-        aq.decode(bytes(frame), most=2**33)
-    describe(bytes(frame))
+        aq.decode(bad, most=2**33)
+    describe(bad)
 
 
 def test_many_short_segments_are_read_at_once() -> None:
-    from adaquantfl.codecs.frame import read_frame
-    from adaquantfl.codecs.varints import varint
-
     lengths = np.array([1, 127, 128, 16_384, 1] * 100 + [2_100_000])
     x = np.zeros(1, np.float32)
     frame = aq.compress(np.broadcast_to(x, lengths.sum()).copy(), 1, 0, "sparse", segments=lengths)

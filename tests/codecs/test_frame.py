@@ -131,16 +131,6 @@ def test_an_unknown_codec_is_refused_with_the_nearest_name(frame: bytes) -> None
         aq.encode(aq.decode(frame), codec="fixd")
 
 
-def test_buckets_and_tensors_come_through_with_their_lengths(rng: np.random.Generator) -> None:
-    x = rng.standard_normal(1000).astype(np.float32)
-    for segments in (aq.bucket_lengths(1000, 128), [999, 1], [1000]):
-        levels = aq.quantize(x, 3, 5, segments)
-        again = aq.decode(aq.encode(levels))
-        assert again == levels
-        assert again.segments is not None
-        assert again.segments.tolist() == list(segments)
-
-
 def test_float32_frames_carry_values_and_refuse_what_is_not_finite(rng: np.random.Generator) -> None:
     x = rng.standard_normal(33).astype(np.float32)
     frame = aq.encode_float32(x)

@@ -10,13 +10,7 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.codecs.frame import read_frame
 from adaquantfl.protocol.arrays import Layout, Model
-from adaquantfl.protocol.downlink import (
-    Exact,
-    Held,
-    Log,
-    digest_of,
-    open_parcel,
-)
+from adaquantfl.protocol.downlink import Exact, Held, Log, digest_of, open_parcel
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.steps import Relay, add_up, whole_size
 from support.rounds import federation
@@ -94,32 +88,15 @@ def test_many_frames_become_one_difference() -> None:
     assert same(open_parcel(parcel, held(models, 0), None).model, models[1])
 
 
-@pytest.mark.parametrize("has", ["nothing", "an older round", "another model"])
-def test_a_client_that_holds_something_else_says_so(has: str) -> None:
+@pytest.mark.parametrize("start", [2, 3])  # 3: the parcel only names the model
+def test_a_client_that_holds_nothing_an_older_round_or_another_model_says_so(start: int) -> None:
     models, logs = history(3)
-    parcel = logs[3].parcel(2, models[3])
-    before = {
-        "nothing": None,
-        "an older round": held(models, 1),
-        "another model": replace(held(models, 1), round=2),
-    }[has]
-    with pytest.raises(aq.ModelNeeded):
-        open_parcel(parcel, before, None)
-
-
-def test_an_empty_step_does_not_pass_for_another_model() -> None:
-    models, logs = history(2)
+    parcel = logs[3].parcel(start, models[3])
+    for before in (None, held(models, 1)):
+        with pytest.raises(aq.ModelNeeded, match=f"starts from the model of round {start}"):
+            open_parcel(parcel, before, None)
     with pytest.raises(aq.ModelNeeded, match="digest"):
-        open_parcel(logs[2].parcel(2, models[2]), replace(held(models, 1), round=2), None)
-
-
-def test_a_parcel_that_only_names_the_model_is_enough_for_who_holds_it() -> None:
-    models, logs = history(2)
-    short = logs[2].parcel(2, models[2])
-    assert same(open_parcel(short, held(models, 2), None).model, models[2])
-    for other in (None, held(models, 1)):
-        with pytest.raises(aq.ModelNeeded, match="starts from the model of round 2"):
-            open_parcel(short, other, None)
+        open_parcel(parcel, replace(held(models, 1), round=start), None)
 
 
 def test_a_damaged_parcel_is_refused() -> None:

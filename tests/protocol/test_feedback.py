@@ -92,16 +92,6 @@ def test_a_late_copy_while_a_restored_server_plays_again_changes_nothing(undistu
     assert run.server.weights.tobytes() == undisturbed
 
 
-def test_a_round_whose_reply_was_lost_counts_once(undisturbed: bytes) -> None:
-    run = begun()
-    for _ in range(2):
-        run.play()
-    answer(run, 1, order_of(2))  # does not arrive
-    while len(run.lines) < ROUNDS:
-        run.play()
-    assert run.server.weights.tobytes() == undisturbed
-
-
 def test_a_client_that_a_restored_server_does_not_ask_again_keeps_its_latest_remainder() -> None:
     """The limit of what an order tells: round 3 looks as it does after a late copy of round 1."""
     one, two, three = (np.full(1, value, dtype=np.float32) for value in (1, 2, 3))

@@ -521,15 +521,6 @@ def test_a_client_that_the_cohort_does_not_know_cannot_be_asked() -> None:
     assert set(server.open([1])) == {1}
 
 
-def test_sizes_of_a_cohort_count_and_not_those_that_named_clients_claim() -> None:
-    server = aq.Server(np.zeros(1, np.float32), rule="fp32", cohort=Cohort((10, 1, 1)))
-    for number, order in server.open([0, 1, 2]).items():
-        end = aq.Client(number)
-        claimed = 10**9 if number == 2 else 1
-        server.receive(number, end.reply(end.open(order) + np.float32(100 * (number == 2)), 1.0, claimed))
-    assert server.close().weights[0] == pytest.approx(100 / 12)
-
-
 def test_adopted_weights_are_copied_and_checked() -> None:
     server, weights = aq.Server(vector()), vector() + 1
     server.adopt(weights)
