@@ -1,7 +1,11 @@
 """The named exceptions. Each message says what was wrong, what was expected and what to do."""
 
+from collections.abc import Callable
 from pathlib import Path
 from traceback import extract_tb, walk_tb
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 OWN_MODULE = "adaquantfl_own_"  # how the names of modules from the user's own files begin
 
@@ -155,6 +159,20 @@ def place_of(function: object) -> str:
     """Where a method is written, in brackets: " (my_step.py, line 12)"; empty where that is not known."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+
+
+def called(what: str, method: Callable[..., T], *arguments: Any) -> T:
+    """Call a method that a user may have brought; ConfigError with its file and line where it raises something else.
+
+    what: words for it, such as "The server step 'mine'".
+    """
+    try:
+        return method(*arguments)
+    except AdaQuantError:
+        raise
+    except Exception as error:
+        name, where = getattr(method, "__name__", ""), own_place(error) or place_of(method)
+        raise ConfigError(f"{what}: {name} raised {type(error).__name__}: {error}{where}.") from error
 
 
 def own_place(error: BaseException) -> str:

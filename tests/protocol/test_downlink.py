@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,3 +210,26 @@ def test_the_lossy_downlink_owes_what_it_did_not_send() -> None:
     np.testing.assert_allclose(run.server.weights + remainder, owed, atol=1e-5)
     assert 0 < np.linalg.norm(remainder) < np.linalg.norm(run.server.weights)
     assert line["wire_bytes_down"] < 4 * 3 * whole_size(run.server.model) / 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda made: None, "returned NoneType, expected a Published"),
+        (lambda made: replace(made, model=replace(made.model, weights=made.model.weights[:3])), "of shapes"),
+        (lambda made: replace(made, model=replace(made.model, weights=made.model.weights * np.nan)), "NaN or infinity"),
+        (lambda made: 1 / 0, "publish raised ZeroDivisionError"),
+    ],
+)
+def test_a_downlink_of_the_users_own_that_returns_something_else_is_named(returned: Any, words: str) -> None:
+    class Mine(Exact):
+        name = "mine"
+
+        def publish(self, *given: Any) -> Any:
+            return returned(super().publish(*given))
+
+    server, end = aq.Server(np.zeros(9, np.float32), downlink=Mine()), aq.Client(0)
+    server.receive(0, end.reply(end.open(server.open([0])[0]) + 1, loss=1.0))
+    with pytest.raises(aq.ConfigError, match=rf"The downlink 'mine': publish.*{words}|{words}.*test_downlink.py"):
+        server.close()
+    np.testing.assert_array_equal(server.weights, np.zeros(9))

@@ -54,6 +54,9 @@ def test_levels_that_are_none_name_the_line_and_what_is_expected(levels: Any) ->
         (({}, aq.Plan(max_error=-1.0)), "as max_error -1.0; expected a number above 0"),
         (({}, aq.Plan(levels={3: 4})), "expected levels for every client of the round; client 0 has none"),
         (({}, aq.Plan(levels=3, survey=3)), "as survey 3; expected a tuple"),
+        (({}, aq.Plan(levels=3, survey=(1,) * 300)), "300 numbers"),
+        (({}, aq.Plan(levels=3, feedback="yes")), "as feedback 'yes'"),
+        (({1: 2}, aq.Plan(levels=3)), "returned state = {1: 2}"),
         (({}, aq.Plan(levels=3, quantizer="unifrom")), "as quantizer 'unifrom'; expected one of uniform, rotated"),
         (lambda: 1 / 0, r"Mine.plan raised ZeroDivisionError: division by zero \(test_checks.py, line \d+\)"),
     ],
@@ -67,3 +70,20 @@ def test_a_plan_that_is_none_is_refused_before_anything_is_sent(returned: Any, w
 def test_a_verdict_that_is_none_is_refused(verdict: Any) -> None:
     with pytest.raises(aq.RuleError, match="expected a state and a verdict"):
         judged(Mine(None, verdict), {}, aq.Report(1.0))
+
+
+def test_a_start_that_is_none_is_refused() -> None:
+    class Start(Mine):
+        def init(self) -> Any:
+            return self.verdict() if callable(self.verdict) else self.verdict
+
+    for start, words in ((None, "expected a dictionary"), (lambda: 1 / 0, "Start.init raised ZeroDivisionError")):
+        with pytest.raises(aq.RuleError, match=words):
+            aq.Server(np.zeros(9, np.float32), rule=Start(({}, aq.Plan()), start))
+
+
+def test_needs_are_a_set_of_needs() -> None:
+    rule = Mine(({}, aq.Plan()))
+    rule.needs = "loss"  # type: ignore[assignment,misc]
+    with pytest.raises(aq.RuleError, match=r"Mine.needs = 'loss': expected a frozenset"):
+        aq.Server(np.zeros(9, np.float32), rule=rule)

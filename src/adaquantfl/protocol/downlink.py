@@ -19,7 +19,7 @@ import numpy as np
 
 from ..codecs.frame import Bytes
 from ..codecs.raw import decode_float32, encode_float32, frame_size
-from ..errors import ConfigError, FrameError, ModelNeeded
+from ..errors import ConfigError, FrameError, ModelNeeded, called, place_of
 from ..open_registry import Registry, named_class
 from .arrays import Layout, Model, Vector
 from .ledger import Ledger
@@ -158,6 +158,22 @@ class Exact(Whole):
 
     def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
         return log.after_round(old, new, None if self.private else relay)
+
+
+def published(downlink: Whole, layout: Layout, old: Model, wanted: Model, *rest: Any) -> Published:
+    """What `downlink.publish` makes of a round, checked: a downlink may be the user's own."""
+    made: Any = called(f"The downlink {downlink.name!r}", downlink.publish, old, wanted, *rest)
+    where = f"The downlink {downlink.name!r}: publish{place_of(downlink.publish)} returned"
+    if not (isinstance(made, Published) and isinstance(made.model, Model)):
+        raise ConfigError(
+            f"{where} {type(made).__name__}, expected a Published with a model, such as super().publish(...)."
+        )
+    sizes = [np.shape(one) for model in (made.model, wanted) for one in (model.weights, model.buffers)]
+    if sizes[:2] != sizes[2:] or len(made.model.others) != len(wanted.others):
+        raise ConfigError(f"{where} a model of shapes {sizes[:2]}, expected {sizes[2:]}.")
+    if not layout.is_finite(made.model):
+        raise ConfigError(f"{where} a model with NaN or infinity, made of one that is finite.")
+    return made
 
 
 def _built_in() -> Iterable[type[Whole]]:

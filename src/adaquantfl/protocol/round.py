@@ -19,7 +19,7 @@ from . import facts
 from .arrays import Model
 from .cohort import by_examples
 from .collect import OpenRound, what_was_said
-from .downlink import Change, Published
+from .downlink import Change, Published, published
 from .ledger import Ledger
 from .messages import Order
 from .stages import Stages
@@ -154,7 +154,7 @@ def _step(
     if not state.layout.is_finite(wanted):
         raise Diverged(f"Round {state.round + 1}: {opened.not_finite}")
     change = Change(update, relay, state.layout.lengths, state.round, opened.plan.downlink_error)
-    return stages.downlink.publish(now.model, wanted, change, now.downlink, ledger), step
+    return published(stages.downlink, state.layout, now.model, wanted, change, now.downlink, ledger), step
 
 
 def smoothed(before: float | None, loss: float, smoothing: float) -> float:

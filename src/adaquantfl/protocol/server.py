@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import CheckpointError, ConfigError, EngineError, Refused
 from ..quantizers.base import Quantizer
 from ..rules import Rule
+from ..rules.checks import started
 from . import round as rounds
 from .arrays import EXACT_NAMES, Layout, Model, Weights
 from .cohort import Cohort
@@ -136,7 +137,7 @@ class Server:
         layout = Layout.of(weights, exact)
         model = _finite(layout, layout.split(weights, copy=True))
         first = Trajectory(-1, model, self.stages.step.init(layout.dimension), self.stages.downlink.init(model))
-        self._state = ServerState(0, layout, first, self.stages.rule.init(), Log(0, digest_of(model)))
+        self._state = ServerState(0, layout, first, started(self.stages.rule), Log(0, digest_of(model)))
         self._round: OpenRound | None = None
         self._secrets = _checked(secrets)
         self._asked: dict[str, Any] = {}
@@ -371,7 +372,11 @@ class Server:
                 for client, reply in opened["replies"].items():
                     server.receive(int(client), reply)
                 server._opened().restore(opened)
-        except (KeyError, TypeError, AttributeError, Refused) as error:
+        except Refused as error:
+            raise CheckpointError(
+                f"A reply of the open round cannot be taken again. {error} Pass the same secrets."
+            ) from error
+        except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
         return server
 

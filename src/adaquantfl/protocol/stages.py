@@ -13,7 +13,7 @@ from ..quantizers import registry as quantizers
 from ..quantizers.base import Quantizer
 from ..rules import Need, Plan, Rule, Seen, State, Survey
 from ..rules import registry as rules
-from ..rules.checks import planned, wrong
+from ..rules.checks import planned, started, wrong
 from .cohort import Cohort
 from .downlink import DOWNLINKS, Whole
 from .limits import REFUSE, ExamplesLimit, NormLimit
@@ -86,7 +86,7 @@ class Stages:
         made = _made(STEPS, step, ServerStep, "step")
         averages = made.averages if averages is None else averages
         plan = first_plan(rule, uplink, averages)
-        uplink.check(plan, rule.name)
+        uplink.check_first(plan, rule.name)
         if plan.downlink and plan.downlink not in DOWNLINKS.names():
             raise wrong(rule.plan, plan.downlink, f"one of {', '.join(DOWNLINKS.names())}", "as downlink ")
         stages = Stages(
@@ -170,7 +170,9 @@ class Stages:
             quantizer=self.uplink.quantizer,
             feedback=self.uplink.feedback,
         )
-        return planned(self.rule, rule, seen, clients)
+        after, plan = planned(self.rule, rule, seen, clients)
+        self.uplink.check(plan, self.rule.name)
+        return after, plan
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as a plain tree."""
@@ -215,7 +217,7 @@ def first_plan(rule: Rule, uplink: Uplink, averages: bool) -> Plan:
         quantizer=uplink.quantizer,
         feedback=uplink.feedback,
     )
-    return planned(rule, rule.init(), seen)[1]
+    return planned(rule, started(rule), seen)[1]
 
 
 def _made(table: Registry[type[T]], given: str | T, kind: type[T], name: str) -> T:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import ConfigError, Diverged, place_of
+from ..errors import ConfigError, Diverged, called, place_of
 from ..open_registry import Registry, named_class
 from .arrays import Vector
 from .updates import Combined, Updates
@@ -47,16 +47,20 @@ class ServerStep:
 
 def combined(step: ServerStep, updates: Updates) -> Combined:
     """What `step.combine` makes of the updates, checked: a step may be the user's own."""
-    made: Any = step.combine(updates)
+    made: Any = called(f"The server step {step.name!r}", step.combine, updates)
+    where = f"The server step {step.name!r}: combine{place_of(step.combine)} returned"
     if not isinstance(made, Combined):
-        where = f"The server step {step.name!r}: combine{place_of(step.combine)} returned {type(made).__name__}"
-        raise ConfigError(f"{where}, expected a Combined such as updates.sum() or updates.by_element(...).")
+        expected = "expected a Combined such as updates.sum() or updates.by_element(...)"
+        raise ConfigError(f"{where} {type(made).__name__}, {expected}.")
+    for name, size in (("update", updates.layout.dimension), ("buffers", updates.layout.buffers)):
+        if np.shape(getattr(made, name)) != (size,):
+            raise ConfigError(f"{where} {name} of shape {np.shape(getattr(made, name))}, expected ({size:,},).")
     return made
 
 
 def moved(step: ServerStep, combined: Combined, state: dict[str, Any]) -> tuple[Vector, dict[str, Any]]:
     """What `step.apply` makes of the combined update, checked likewise."""
-    found: Any = step.apply(combined.update, state)
+    found: Any = called(f"The server step {step.name!r}", step.apply, combined.update, state)
     where = f"The server step {step.name!r}: apply{place_of(step.apply)} returned"
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
         shown = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__

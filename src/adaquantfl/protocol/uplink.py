@@ -72,12 +72,17 @@ class Uplink:
         kind = quantizers.find(plan.quantizer)
         return kind, norm_of(kind, self.norm if self.quantizer is None and self.norm in norms_of(kind) else None)
 
-    def check(self, plan: Plan, rule: str) -> None:
-        """Refuse a quantizer that does not go with what the rule plans. ConfigError."""
+    def check_first(self, plan: Plan, rule: str) -> None:
+        """Check the settings by the plan of a first round, before there is one."""
         kind, _ = self.kind(plan)
         try_out(kind)
         if self.norm and self.norm not in norms_of(kind):
             norm_of(kind, self.norm)  # says which ones there are
+        self.check(plan, rule)
+
+    def check(self, plan: Plan, rule: str) -> None:
+        """Refuse a quantizer that does not go with what the rule plans. ConfigError."""
+        kind, _ = self.kind(plan)
         if self.scope == "balanced" and not kind.traits.balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
         if plan.survey and not kind.traits.unbiased:

@@ -12,7 +12,9 @@ import numpy as np
 from ..errors import AdaQuantError, RuleError, own_place, place_of
 from ..quantizers import registry as quantizers
 from ..theory import MAX_LEVELS
-from .base import Plan, Report, Rule, Seen, State, Verdict
+from .base import Need, Plan, Report, Rule, Seen, State, Verdict
+
+MOST_SURVEYED = 255  # numbers that an order can hold
 
 
 def check_start(s0: float, name: str = "s0") -> None:
@@ -29,6 +31,16 @@ def check_loss(loss: float) -> float:
             "Check the model's initialisation and the data."
         )
     return loss
+
+
+def started(rule: Rule) -> State:
+    """Return what `rule.init` returns; RuleError with the rule's file and line where it is something else."""
+    state = _called(rule, rule.init)
+    if not isinstance(state, dict):
+        raise wrong(rule.init, state, "a dictionary, the state before the first round")
+    if not (isinstance(rule.needs, frozenset) and all(isinstance(one, Need) for one in rule.needs)):
+        raise RuleError(f"{type(rule).__name__}.needs = {rule.needs!r}: expected a frozenset such as {{aq.Need.LOSS}}.")
+    return _plain(rule.init, state)
 
 
 def planned(rule: Rule, state: State, seen: Seen, clients: Collection[int] = ()) -> tuple[State, Plan]:
@@ -58,9 +70,12 @@ def planned(rule: Rule, state: State, seen: Seen, clients: Collection[int] = ())
         levels = number("levels", levels, MAX_LEVELS)
     if sum(one is not None for one in (levels, plan.max_error, plan.resolution)) > 1:
         raise wrong(rule.plan, plan, "only one of levels, max_error and resolution")
-    for name, kind in (("quantizer", str), ("downlink", str), ("balanced", bool), ("survey", tuple)):
+    kinds = {"quantizer": str, "downlink": str, "balanced": bool, "survey": tuple, "feedback": bool | None}
+    for name, kind in kinds.items():
         if not isinstance(value := getattr(plan, name), kind):
-            raise wrong(rule.plan, value, f"a {kind.__name__}", f"as {name} ")
+            raise wrong(rule.plan, value, f"a {getattr(kind, '__name__', kind)}", f"as {name} ")
+    if len(plan.survey) > MOST_SURVEYED:
+        raise wrong(rule.plan, f"{len(plan.survey)} numbers", f"at most {MOST_SURVEYED}", "as survey ")
     if plan.quantizer and plan.quantizer not in quantizers.names():
         raise wrong(rule.plan, plan.quantizer, f"one of {', '.join(quantizers.names())}", "as quantizer ")
     numbers: dict[str, Any] = {
@@ -117,4 +132,5 @@ def _plain(method: Callable[..., Any], state: State) -> State:
             method, value, "numbers, text, lists, or dictionaries with text keys, which can be saved", f"{at} = "
         )
 
-    return {key: walk(value, f"state[{key!r}]") for key, value in state.items()}
+    plain: State = walk(state, "state")
+    return plain
