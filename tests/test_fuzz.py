@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,7 +75,10 @@ def test_an_exception_of_another_kind_is_a_finding(monkeypatch: pytest.MonkeyPat
 def test_counts_are_added_up_and_findings_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, findings = tmp_path / "state.json", tmp_path / "findings"
     monkeypatch.setattr(mutate, "BATCH", 20)
-    arguments = ["--minutes", "0.001", "--state", str(state), "--findings", str(findings)]
+    monkeypatch.setattr(
+        mutate, "time", SimpleNamespace(monotonic=count().__next__)
+    )  # a second passes between two looks
+    arguments = ["--minutes", "0.03", "--state", str(state), "--findings", str(findings)]
     assert mutate.main(arguments) == 0
     first = json.loads(state.read_text())["plain"]
     assert mutate.main(arguments) == 0

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.protocol.arrays import Layout
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.step import ServerStep
@@ -35,6 +36,12 @@ def play(server: aq.Server, ends: dict[int, aq.Client], asked: list[int], round:
         server.receive(number, ends[number].reply(weights + step, loss=2.0 / (round + 1), examples=number + 1))
     server.close()
     return server
+
+
+def answer(end: aq.Client, order: bytes, step: float = 1.0, loss: float = 1.0) -> bytes:
+    """The reply of a client whose training moves every weight by this step."""
+    weights: Any = end.open(order)
+    return end.reply(weights + np.float32(step), loss=loss)
 
 
 def ends_of(count: int = 3) -> dict[int, aq.Client]:
@@ -102,9 +109,7 @@ def test_a_limit_by_the_median_refuses_the_same_clients_however_often_it_is_appl
     def asked() -> aq.Server:
         server = aq.Server(vector(), rule=aq.FullPrecision(), max_update_norm="10x", min_clients=1)
         for number, order in server.open(range(5)).items():
-            end = aq.Client(number)
-            weights: Any = end.open(order)
-            server.receive(number, end.reply(weights + vector([1, 1, 100, 900, 5000][number]), loss=1.0))
+            server.receive(number, answer(aq.Client(number), order, [1, 1, 100, 900, 5000][number]))
         return server
 
     once, often = asked(), asked()
@@ -226,8 +231,7 @@ def test_a_negative_loss_is_refused_where_the_rule_takes_none(loss: float) -> No
     server, ends = aq.Server(vector(), min_clients=1), ends_of()
     for _ in range(3):
         for number, order in server.open([0, 1, 2]).items():
-            weights: Any = ends[number].open(order)
-            reply = ends[number].reply(weights + 1, loss=2.0)
+            reply = answer(ends[number], order, loss=2.0)
             if number == 1:
                 reply = replace(Reply.unpack(reply), loss=loss).pack()
                 with pytest.raises(aq.Refused, match="Its loss is"):
@@ -242,8 +246,7 @@ def test_a_negative_loss_is_fine_where_no_rule_looks_at_it() -> None:
     server, ends = aq.Server(vector(), rule=aq.Fixed(bits=2), downlink="late"), ends_of()
     for _ in range(3):
         for number, order in server.open([0, 1, 2]).items():
-            weights: Any = ends[number].open(order)
-            server.receive(number, ends[number].reply(weights + 1, loss=-5.0))
+            server.receive(number, answer(ends[number], order, loss=-5.0))
         assert server.close().facts["round_loss"] == -5.0
 
 
@@ -289,9 +292,7 @@ class Explodes(ServerStep):
 
 def test_a_step_that_is_not_finite_is_not_taken_and_the_sentence_names_the_step() -> None:
     server = aq.Server(vector(), step=Explodes())
-    end = aq.Client(7)
-    weights: Any = end.open(server.open([7])[7])
-    server.receive(7, end.reply(weights + 1, loss=1.0))
+    server.receive(7, answer(aq.Client(7), server.open([7])[7]))
     with pytest.raises(aq.EngineError, match=r"step 'explodes': apply \(test_robustness.py, line \d+\) returned NaN"):
         server.close()
     np.testing.assert_array_equal(server.weights, vector())
@@ -341,27 +342,22 @@ def test_a_reply_that_another_client_made_is_refused() -> None:
 def test_a_reply_that_was_trained_from_another_model_is_refused() -> None:
     """A server that is killed before it wrote a round down may play that round again with other replies."""
     server, ends = aq.Server(vector(), min_clients=1), ends_of(2)
-    replies = {number: ends[number].reply(ends[number].open(order) + 1, 2.0) for number, order in _opened(server)}
+    replies = {number: answer(ends[number], order, loss=2.0) for number, order in server.open([0, 1]).items()}
     server.receive(0, replies[0])
     written = through_json(server.state())
     server.receive(1, replies[1])
     server.close()
-    late = {number: ends[number].reply(ends[number].open(order) + 2, 2.0) for number, order in _opened(server)}
+    late = {number: answer(ends[number], order, 2.0) for number, order in server.open([0, 1]).items()}
     server = aq.Server.restore(written)
     server.close()  # with client 0 alone: another model
-    orders = dict(_opened(server))
+    orders = server.open([0, 1])
     for number in (0, 1):
         with pytest.raises(aq.Refused, match="another model"):
             server.receive(number, late[number])
         with pytest.raises(aq.ModelNeeded):
             ends[number].open(orders[number]) if number == 0 else aq.Client(1).open(orders[0])
-        weights: Any = ends[number].open(server.order(number, holds=None))
-        server.receive(number, ends[number].reply(weights + 1, 2.0))
+        server.receive(number, answer(ends[number], server.order(number, holds=None)))
     assert server.close().facts["clients"] == 2
-
-
-def _opened(server: aq.Server) -> Any:
-    return server.open([0, 1], eta=0.1).items()
 
 
 def test_a_client_with_a_secret_cannot_be_answered_for() -> None:
@@ -402,14 +398,10 @@ def test_a_round_that_cannot_be_opened_is_not_open(changes: dict[str, Any]) -> N
 
 
 def test_a_rule_that_rejects_for_ever_does_not_overfill_an_order() -> None:
-    server, end = (
-        aq.Server(vector(), rule=Scripted((aq.Verdict.REJECT,) * 600, levels=3), quantizer="nearest", min_clients=1),
-        aq.Client(0),
-    )
+    rule, end = Scripted((aq.Verdict.REJECT,) * 600, levels=3), aq.Client(0)
+    server = aq.Server(vector(), rule=rule, quantizer="nearest", min_clients=1)
     for _ in range(300):
-        order = server.open([0, 1])[0]
-        weights: Any = end.open(order)
-        server.receive(0, end.reply(weights + 1, loss=1.0))
+        server.receive(0, answer(end, server.open([0, 1])[0]))
         server.close()
     assert len(server.current.asked[1]) <= 255
 
@@ -454,20 +446,14 @@ def test_a_cohort_that_is_none_is_refused(cohort: dict[str, Any]) -> None:
 def test_a_state_with_a_part_missing_is_no_state() -> None:
     server = aq.Server(vector())
     server.open([0])
-    for part in ("settings", "trajectory", "log"):
+    for place in (("settings",), ("trajectory",), ("log",), ("open", "missing")):
         tree = copy.deepcopy(server.state())
-        del tree[part]
+        del (tree[place[0]] if place[1:] else tree)[place[-1]]
         with pytest.raises(aq.CheckpointError):
             aq.Server.restore(tree)
-    tree = copy.deepcopy(server.state())
-    del tree["open"]["missing"]
-    with pytest.raises(aq.CheckpointError):
-        aq.Server.restore(tree)
 
 
 def test_a_layout_with_an_unknown_type_is_refused() -> None:
-    from adaquantfl.protocol.arrays import Layout
-
     for name in ("float8", "object", "complex64", "U3", "datetime64[s]"):
         with pytest.raises(aq.FrameError):
             Layout.from_json(json.dumps([False, [["w", name, [3], "q"]]]))
@@ -499,7 +485,7 @@ def test_an_order_that_makes_no_sense_is_refused_by_the_client(changes: dict[str
 @pytest.mark.parametrize("factor", [math.nan, math.inf, 0.0, -1.0])
 def test_a_parcel_with_a_factor_that_is_none_is_refused(factor: float) -> None:
     server, end = aq.Server(np.zeros(400, np.float32)), aq.Client(0)
-    server.receive(0, end.reply(end.open(server.open([0])[0]) + 1, loss=1.0))
+    server.receive(0, answer(end, server.open([0])[0]))
     server.close()
     order = Order.unpack(server.open([0])[0])
     parcel = bytearray(order.parcel)
@@ -553,8 +539,7 @@ def test_a_first_round_whose_clients_all_say_a_loss_of_0_does_not_stop_the_run()
     server, ends = aq.Server(vector(), min_clients=1), ends_of()
     for said in (0.0, 2.0, 2.0):
         for number, order in server.open([0, 1, 2]).items():
-            weights: Any = ends[number].open(order)
-            server.receive(number, ends[number].reply(weights + 1, loss=said))
+            server.receive(number, answer(ends[number], order, loss=said))
         server.close()
     assert server.open([0])
     assert server.current.rule["f0"] == 2.0
