@@ -75,9 +75,8 @@ def test_an_exception_of_another_kind_is_a_finding(monkeypatch: pytest.MonkeyPat
 def test_counts_are_added_up_and_findings_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, findings = tmp_path / "state.json", tmp_path / "findings"
     monkeypatch.setattr(mutate, "BATCH", 20)
-    monkeypatch.setattr(
-        mutate, "time", SimpleNamespace(monotonic=count().__next__)
-    )  # a second passes between two looks
+    clock = count().__next__  # a second passes from one look at it to the next
+    monkeypatch.setattr(mutate, "time", SimpleNamespace(monotonic=clock, process_time=lambda: 0.0))
     arguments = ["--minutes", "0.03", "--state", str(state), "--findings", str(findings)]
     assert mutate.main(arguments) == 0
     first = json.loads(state.read_text())["plain"]
