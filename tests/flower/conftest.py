@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,3 +17,14 @@ def _task(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.LogCaptureFixture]:
+    """What Flower's log, and ours in it, says from WARNING on."""
+    logger = logging.getLogger("flwr")
+    monkeypatch.setattr(logger, "propagate", False)  # or everything is there twice
+    caplog.set_level("WARNING")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)

@@ -8,11 +8,8 @@ import pytest
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, FedMedian, Strategy
 
-import adaquantfl as aq
-from adaquantfl.errors import RuleError
 from adaquantfl.flower import AdaQuantStrategy
 from adaquantfl.flower.averaging import averages
-from adaquantfl.rules.auto import Auto
 
 
 class Own(FedAvg):
@@ -56,11 +53,3 @@ def test_each_strategy_is_known_by_its_nearest_base(strategy: Strategy) -> None:
 def test_the_argument_decides_where_it_is_given() -> None:
     assert AdaQuantStrategy(Unknown(), averages=True)._stages.averages
     assert not AdaQuantStrategy(FedAvg(), averages=False)._stages.averages
-
-
-def test_a_rule_can_be_named() -> None:
-    assert AdaQuantStrategy(FedAvg(), rule="auto")._stages.rule == Auto()
-    assert AdaQuantStrategy(FedAvg(), rule="adaquant")._stages.rule == aq.AdaQuant(s0=2)
-    assert AdaQuantStrategy(FedAvg(), rule="4bit")._stages.rule == aq.Fixed(bits=4)
-    with pytest.raises(RuleError, match="'adaquant'"):
-        AdaQuantStrategy(FedAvg(), rule="adaqant")

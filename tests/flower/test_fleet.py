@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,16 +19,6 @@ from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"w": np.linspace(-1, 1, 300, dtype="f4"), "b": np.linspace(-1, 1, 9, dtype="f4")}
 FINE = aq.Fixed(bits=16)
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.LogCaptureFixture]:
-    logger = logging.getLogger("flwr")
-    monkeypatch.setattr(logger, "propagate", False)  # or everything is there twice
-    caplog.set_level("WARNING")
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def clients(count: int, *mods: Any) -> list[Client]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,16 +19,6 @@ from support.paper_strategy import paper_strategy
 
 RNG = np.random.default_rng(4)
 FINE, COARSE = aq.Fixed(bits=16), aq.Fixed(bits=1)
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.LogCaptureFixture]:
-    logger = logging.getLogger("flwr")
-    monkeypatch.setattr(logger, "propagate", False)
-    caplog.set_level("WARNING")
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def normal(*shape: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -77,37 +76,6 @@ def test_the_frame_is_the_one_that_compress_makes(rng: np.random.Generator) -> N
     reply = Round(model).reply_of(Client(lambda name, _: change[name]), context(node=9, partition=5))
     flat = np.concatenate([array.ravel() for array in change.values()])
     assert update_in(reply).frame == aq.compress(flat, 2**16 - 1, aq.stream_key(1, 0, 5), segments=[120, 50])
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2, 3, 4, 5)])
-def test_floats_come_back_in_their_type_and_shape(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
-    model = {"w": rng.standard_normal(shape).astype(dtype), "other": np.ones(4, "f4")}
-    trained = {"w": np.asarray(model["w"] + model["w"].dtype.type(0.5)), "other": np.ones(4, "f4")}
-    this = Round(model)
-    after = this.opened(this.reply_of(Client(lambda name, _: trained[name])))
-    assert after["w"].dtype == dtype
-    assert after["w"].shape == shape
-    level = 0.5 * np.sqrt(model["w"].size) / (2**16 - 1)  # norm / s
-    np.testing.assert_allclose(after["w"], trained["w"], rtol=2e-3 if dtype == "float16" else 1e-6, atol=1.01 * level)
-
-
-def test_integers_booleans_and_statistics_come_through_as_they_are() -> None:
-    model: Arrays = {
-        "w": np.ones((2, 3), "f4"),
-        "steps": np.array(7, "i8"),
-        "mask": np.array([True, False]),
-        "empty": np.zeros((0, 3), "f4"),
-        "bn.running_var": np.full(4, 0.01, "f4"),
-        "fortran": np.asfortranarray(np.ones((2, 3), "f4")),
-    }
-    trained = {name: array + 1 if array.dtype != bool else ~array for name, array in model.items()}
-    this = Round(model, rule="adaquant")
-    after = this.opened(this.reply_of(Client(lambda name, _: trained[name])))
-    assert list(after) == list(trained)  # strategies go by the order
-    for name in ("steps", "mask", "empty", "bn.running_var"):
-        assert (after[name].dtype, after[name].shape) == (trained[name].dtype, trained[name].shape), name
-        np.testing.assert_array_equal(after[name], trained[name], err_msg=name)
 
 
 @pytest.mark.parametrize("change", [{"w": np.ones(7, "f4")}, {"w": np.ones(3, "f4"), "more": np.ones(2, "f4")}, {}])
@@ -211,17 +179,6 @@ def test_randomness_comes_from_the_partition_and_otherwise_from_the_order(rng: n
     assert frame(context(4)) != frame(context(1, 4))
 
 
-@pytest.mark.usefixtures("whole_frames")
-@pytest.mark.parametrize(("scope", "scales"), [("tensor", 2), ("whole", 1), (10, 5)])
-def test_buckets_and_whole_are_scopes_too(scope: str | int, scales: int, rng: np.random.Generator) -> None:
-    model = {"a": np.zeros(30, "f4"), "b": np.zeros(20, "f4")}
-    update = {name: rng.standard_normal(len(array)).astype("f4") for name, array in model.items()}
-    this = Round(model, scope=scope)
-    reply = this.reply_of(Client(lambda name, _: update[name]))
-    assert len(aq.decode(update_in(reply).frame).scales) == scales
-    np.testing.assert_allclose(this.opened(reply)["b"], update["b"], atol=1e-3)
-
-
 def test_nothing_is_kept_in_the_context_unless_it_is_needed() -> None:
     for settings, kept in (
         ({"downlink": "model"}, False),
@@ -233,13 +190,9 @@ def test_nothing_is_kept_in_the_context_unless_it_is_needed() -> None:
         assert (KEY in node.state) == kept, settings
 
 
-def test_with_secagg_the_log_says_that_nothing_is_quantized(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_secagg_the_log_says_that_nothing_is_quantized(log: pytest.LogCaptureFixture) -> None:
     """Defect 15: nothing was quantized, without a word."""
     message = Message(RecordDict({"secaggplus_configs": ConfigRecord({"stage": "setup"})}), 7, "train")
-    logging.getLogger("flwr").addHandler(caplog.handler)
-    try:
-        for _ in range(2):
-            quantize_mod(message, context(7), lambda message, _: message)
-    finally:
-        logging.getLogger("flwr").removeHandler(caplog.handler)
-    assert caplog.text.count("quantize_mod does nothing with SecAgg+") >= 1
+    for _ in range(2):
+        quantize_mod(message, context(7), lambda message, _: message)
+    assert log.text.count("quantize_mod does nothing with SecAgg+") == 1

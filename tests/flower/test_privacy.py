@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -125,13 +124,9 @@ def test_statistics_count_in_the_norm_that_the_noise_is_made_for() -> None:
     assert found["num_batches_tracked"] == 10
 
 
-def test_a_round_in_which_every_client_is_clipped_warns(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("flwr").addHandler(caplog.handler)
-    try:
-        run(paper_strategy(fixed(Watching(MODEL))), FakeGrid(clients(quantize_mod, fixedclipping_mod)), 2)
-    finally:
-        logging.getLogger("flwr").removeHandler(caplog.handler)
-    assert "the updates of all 4 clients were longer" in caplog.text
+def test_a_round_in_which_every_client_is_clipped_warns(log: pytest.LogCaptureFixture) -> None:
+    run(paper_strategy(fixed(Watching(MODEL))), FakeGrid(clients(quantize_mod, fixedclipping_mod)), 2)
+    assert "the updates of all 4 clients were longer" in log.text
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "u1", "?"])

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import re
-import struct
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +16,14 @@ from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-from hypothesis import given
-from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
-from adaquantfl.errors import AdaQuantError, CheckpointError, ConfigError, EngineError, FrameError, QuantizeError
+from adaquantfl.errors import CheckpointError, ConfigError, EngineError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.records import KEY, REPLY
-from adaquantfl.protocol.messages import Reply
-from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
+from adaquantfl.rules import CostAware
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
-from support.frames import sealed
 from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {
@@ -163,45 +155,6 @@ def test_with_the_default_settings_a_strategy_gets_what_the_protocol_decodes(nam
         assert np.array_equal(array, expected[key].astype("f4")), key  # float64 is kept in float32
 
 
-def test_the_new_model_is_unbiased() -> None:
-    """The mean over 150 rounds is within 5 standard errors in each of 50 elements; false alarms: about 1e-4."""
-    before, s, rounds = np.linspace(-1, 1, 50, dtype="f4"), 3, 150
-    strategy, grid, results = paper_strategy(FedAvg(), rule=aq.Fixed(bits=2)), FakeGrid(clients(2)), []
-    for number in range(rounds):  # from the same model each time
-        messages = strategy.configure_train(number, record({"w": before}), ConfigRecord(), grid)
-        arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
-        assert arrays is not None
-        results.append(arrays["w"].numpy())
-    mean, variance = before.copy(), np.zeros(50)
-    for number, weight in enumerate((10 / 21, 11 / 21)):
-        update = step(number)("w", before) - before
-        unit = np.linalg.norm(update) / s
-        up = np.abs(update) / unit % 1  # the probability of the upper of the two levels
-        mean += weight * update
-        variance += (weight * unit) ** 2 * up * (1 - up)
-    assert (np.abs(np.mean(results, axis=0) - mean) < 5 * np.sqrt(variance / rounds) + 1e-6).all()
-
-
-def test_clients_without_the_mod_work_in_the_same_round() -> None:
-    mixed = [*clients(2), *(Client(step(number), examples=10 + number, mods=()) for number in (2, 3))]
-    result = run(paper_strategy(FedAvg(), rule=FINE), FakeGrid(mixed))
-    plain = run(FedAvg(), FakeGrid(clients(mods=())))
-    for name, array in final(result).items():
-        np.testing.assert_allclose(array, final(plain)[name], atol=1e-3 if name == "half" else 2e-5)
-    metrics = result.train_metrics_clientapp[1]
-    assert (metrics["aq_quantized"], metrics["aq_plain"]) == (2, 2)
-
-
-def test_clients_with_the_mod_work_without_the_strategy() -> None:
-    result, plain = run(FedAvg(), FakeGrid(clients())), run(FedAvg(), FakeGrid(clients(mods=())))
-    assert all(np.array_equal(array, final(plain)[name]) for name, array in final(result).items())
-
-
-def test_the_strategy_alone_changes_nothing() -> None:
-    alone, plain = (run(s, FakeGrid(clients(mods=()))) for s in (paper_strategy(FedAvg()), FedAvg()))
-    assert all(np.array_equal(array, final(plain)[name]) for name, array in final(alone).items())
-
-
 def test_a_clipping_mod_behind_ours_sees_plain_weights() -> None:
     def private(inner: Strategy) -> Strategy:
         return flower.DifferentialPrivacyClientSideFixedClipping(inner, 0.0, clipping_norm=0.01, num_sampled_clients=4)
@@ -231,14 +184,6 @@ def test_the_result_does_not_depend_on_who_is_first() -> None:
     assert all(np.array_equal(a[name], b[name]) for name in MODEL)
 
 
-def test_the_codec_does_not_change_the_model_and_the_seed_does() -> None:
-    def model_of(**options: Any) -> Any:
-        return final(run(paper_strategy(FedAvg(), **options), FakeGrid(clients()), 2))["conv"]
-
-    assert np.array_equal(model_of(codec="fixed"), model_of(codec="sparse"))
-    assert not np.array_equal(model_of(seed=1), model_of(seed=2))
-
-
 def test_a_strategy_with_a_loop_of_its_own_keeps_it() -> None:
     class Own(FedAvg):
         best = 0
@@ -253,12 +198,6 @@ def test_a_strategy_with_a_loop_of_its_own_keeps_it() -> None:
     assert (inner.best, inner.marked) == (1, "x")
     assert result.train_metrics_clientapp[1]["aq_quantized"] == 4
     assert "configure_train" not in vars(inner)  # as it was
-
-
-def test_models_without_floats_are_left_alone() -> None:
-    trees = {"0": np.arange(9, dtype="u1")}
-    result = run(paper_strategy(FedAvg()), FakeGrid(clients()), model=trees)
-    assert "aq_s" not in result.train_metrics_clientapp[1]
 
 
 def test_an_order_does_not_stay_in_the_users_config() -> None:
@@ -483,18 +422,12 @@ def test_losses_are_weighted_like_the_model_and_useless_ones_left_out() -> None:
     assert strategy.server.current.loss == pytest.approx((10 * 1.0 + 11 * 3.0) / 21)
 
 
-def test_without_a_loss_s_stays_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_loss_s_stays_and_the_log_says_why(log: pytest.LogCaptureFixture) -> None:
     strategy = paper_strategy(FedAvg(), loss_key="my_loss")
-    caplog.set_level("WARNING")
-    logger = logging.getLogger("flwr")
-    logger.addHandler(caplog.handler)
-    try:
-        run(strategy, FakeGrid(clients()), 1)
-    finally:
-        logger.removeHandler(caplog.handler)
+    run(strategy, FakeGrid(clients()), 1)
     assert strategy.server is not None
     assert strategy.server.current.rule["s"] == 3
-    assert "as 'my_loss', so that s stays as it is" in caplog.text
+    assert "as 'my_loss', so that s stays as it is" in log.text
 
 
 @pytest.mark.parametrize(
@@ -517,10 +450,9 @@ def test_the_loss_is_found_under_the_names_that_apps_use(metrics: dict[str, floa
 
 
 @pytest.mark.parametrize("rule", [aq.Fixed(bits=4), "auto"])
-def test_rules_that_need_no_loss_do_not_ask_for_one(rule: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING")
+def test_rules_that_need_no_loss_do_not_ask_for_one(rule: Any, log: pytest.LogCaptureFixture) -> None:
     result = run(paper_strategy(FedAvg(), rule=rule), FakeGrid(clients(loss=None)), 2)
-    assert "training loss" not in caplog.text
+    assert "training loss" not in log.text
     assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
 
 
@@ -540,17 +472,6 @@ def test_a_rule_that_surveys_works() -> None:
     metrics = [result.train_metrics_clientapp[n] for n in range(1, 7)]
     assert len({m["aq_s"] for m in metrics}) > 1
     assert all(m["aq_quantized"] == 4 for m in metrics)
-
-
-def test_a_rule_with_levels_for_each_client_works() -> None:
-    result = run(paper_strategy(FedAvg(), rule=DAdaQuant(s0=4, patience=1)), Learning([1.0] * 6), 6, FLOATS)
-    assert result.train_metrics_clientapp[1]["aq_s"] == 4
-    assert result.train_metrics_clientapp[6]["aq_s"] > 4, "the loss does not fall"
-
-
-def test_a_rule_by_which_clients_choose_works() -> None:
-    result = run(paper_strategy(FedAvg(), rule=FedDQ(0.02)), FakeGrid(clients()), 1, FLOATS)
-    assert result.train_metrics_clientapp[1]["aq_s"] > 1
 
 
 def test_a_probe_measures_the_harm_and_a_rejected_round_leaves_the_model() -> None:
@@ -678,41 +599,9 @@ def altered(change: Callable[[bytes], bytes]) -> Callable[[Message], Message]:
     return tamper
 
 
-def lying(**changes: Any) -> Callable[[Message], Message]:
-    """A reply with some parts changed and its checksum right: a client that lies well."""
-    return altered(lambda data: replace(Reply.unpack(data), **changes).pack())
-
-
-def reframed(change: Callable[[bytearray], None]) -> Callable[[Message], Message]:
-    """Change the frame and make its checksum right again."""
-
-    def apply(data: bytes) -> bytes:
-        reply = Reply.unpack(data)
-        frame = bytearray(reply.frame)
-        change(frame)
-        return replace(reply, frame=sealed(frame)).pack()
-
-    return altered(apply)
-
-
-def put(position: int, value: bytes) -> Callable[[bytearray], None]:
-    def change(frame: bytearray) -> None:
-        frame[position : position + len(value)] = value
-
-    return change
-
-
 TAMPERED = {
     "flipped bit": (altered(lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]), "checksum"),
-    "truncated": (altered(lambda data: data[:-40]), "checksum"),
     "nothing": (altered(lambda data: b""), "too short"),
-    "another version": (altered(lambda data: b"AR9" + data[3:]), "no reply of this version"),
-    "another round": (lying(round=5), "round 5"),
-    "no examples": (lying(examples=0), "has 0 examples"),
-    "no statistics": (lying(buffers=b""), "buffers"),
-    "too many integers": (lying(others=bytes(99)), "have 99 bytes, expected 8"),
-    "dimension": (reframed(put(16, struct.pack("<Q", 99))), "dimension 99, expected 681"),
-    "another s": (reframed(put(8, struct.pack("<I", 2))), "plan says s = 3|levels|bits"),
     "text": (lambda reply: _with(reply, "text"), "expected bytes"),
 }
 
@@ -723,7 +612,6 @@ def _with(reply: Message, value: Any) -> Message:
     return reply
 
 
-@pytest.mark.usefixtures("whole_frames")
 @pytest.mark.parametrize("name", TAMPERED)
 def test_a_bad_message_is_refused_and_the_round_goes_on(name: str) -> None:
     tamper, reason = TAMPERED[name]
@@ -733,7 +621,7 @@ def test_a_bad_message_is_refused_and_the_round_goes_on(name: str) -> None:
     metrics = result.train_metrics_clientapp[1]
     assert (metrics["aq_quantized"], metrics["aq_refused"], metrics["aq_refused_frame"]) == (3, 1, 1)
     assert list(strategy.refusals) == [1001]
-    assert re.search(reason, strategy.refusals[1001]), strategy.refusals
+    assert reason in strategy.refusals[1001]
     alone = FakeGrid(clients())
     alone.tamper[1] = lambda reply: reply if not reply.has_content() else _failed(reply)
     expected = run(paper_strategy(FedAvg()), alone)
@@ -742,18 +630,6 @@ def test_a_bad_message_is_refused_and_the_round_goes_on(name: str) -> None:
 
 def _failed(reply: Message) -> Message:
     return make_message(metadata=reply.metadata, error=Error(2, "the client raised"))
-
-
-@pytest.mark.usefixtures("whole_frames")
-def test_a_scale_that_is_not_a_number_is_refused() -> None:
-    def poison(frame: bytearray) -> None:
-        scales = aq.decode(bytes(frame)).scales
-        put(frame.index(scales.tobytes()), struct.pack("<f", float("nan")))(frame)
-
-    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg())
-    grid.tamper[2] = reframed(poison)
-    assert run(strategy, grid).train_metrics_clientapp[1]["aq_refused_frame"] == 1
-    assert "NaN" in strategy.refusals[1002]
 
 
 def test_arrays_smuggled_in_beside_the_update_are_refused() -> None:
@@ -768,45 +644,12 @@ def test_arrays_smuggled_in_beside_the_update_are_refused() -> None:
     assert "arrays next to it" in strategy.refusals[1000]
 
 
-@given(st.data())
-def test_any_change_of_a_reply_is_refused_or_harmless(data: st.DataObject) -> None:
-    strategy, grid = paper_strategy(FedAvg()), FakeGrid(clients(2))
-    replies = list(grid.send_and_receive(strategy.configure_train(1, record(FLOATS), ConfigRecord(), grid)))
-    name, sent = packed(replies[1])
-    start = data.draw(st.integers(0, len(sent)))
-    spoiled = sent[:start] + data.draw(st.binary(max_size=9)) + sent[start + data.draw(st.integers(0, 9)) :]
-    replies[1].content.config_records[name][REPLY] = spoiled
-    arrays, metrics = strategy.aggregate_train(1, replies)
-    assert arrays is not None
-    assert metrics is not None
-    assert metrics["aq_quantized"] == (2 if spoiled == sent else 1)
-    assert all(np.isfinite(array.numpy()).all() for array in arrays.values())
-
-
 def test_an_update_that_does_not_fit_its_type_is_refused() -> None:
     model = {"w": np.full(100, 60_000, "f2")}  # with one level, steps of 1000 become some of 10,000
     group = [Client(lambda _, array: array + np.float16(1000)), *(Client(lambda _, array: array) for _ in range(3))]
     strategy = paper_strategy(FedAvg(), rule=aq.Fixed(bits=1))
     run(strategy, FakeGrid(group), model=model)
     assert "beyond the range of float16" in strategy.refusals[1000]
-
-
-def test_errors_pass_as_flower_passes_them() -> None:
-    def fail(_: str, array: Any) -> Any:
-        raise RuntimeError("out of luck")
-
-    group = clients()
-    group[2] = Client(fail)
-    metrics = run(paper_strategy(FedAvg()), FakeGrid(group)).train_metrics_clientapp[1]
-    assert (metrics["aq_quantized"], metrics["aq_refused"]) == (3, 0)
-
-
-def test_a_diverged_client_costs_only_its_own_reply() -> None:
-    group = clients()
-    group[2] = Client(lambda _, array: array * np.nan if array.dtype.kind == "f" else array)
-    result = run(paper_strategy(FedAvg()), FakeGrid(group))
-    assert result.train_metrics_clientapp[1]["aq_quantized"] == 3
-    assert all(np.isfinite(array).all() for array in final(result).values())
 
 
 def test_a_round_without_a_usable_reply_ends_the_run_with_the_reasons() -> None:
@@ -844,39 +687,15 @@ def test_giants_are_clipped_with_or_without_the_mod(mods: tuple[()] | None) -> N
     assert 0.9 * limit < norm < 1.01 * limit  # almost all of the weight is the giant's
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_limit_refuses_plain_weights_that_are_not_finite(bad: float) -> None:
-    group = clients(mods=())
-    group[0] = Client(lambda _, array: array * bad if array.dtype.kind == "f" else array, mods=())
-    for limit in ("10x", 0):  # also without a limit
-        strategy = paper_strategy(FedAvg(), max_update_norm=limit)
-        assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_refused"] == 1
-        assert "NaN or infinite" in next(iter(strategy.refusals.values()))
-
-
-def test_too_few_updates_keep_the_model() -> None:
-    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg(), min_clients=4)
-    grid.tamper[1] = altered(lambda data: b"")
-    result = run(strategy, grid)
-    assert result.train_metrics_clientapp[1]["aq_quantized"] == 3
-    assert all(np.allclose(array, MODEL[name], rtol=1e-6) for name, array in final(result).items())
-
-
 def test_wrong_settings_are_refused_with_a_sentence() -> None:
     from flwr.server.strategy import FedAvg as OldFedAvg
 
     with pytest.raises((ConfigError, aq.RuleError), match=r"flwr\.serverapp\.strategy, such as FedAvg\(\)"):
         paper_strategy(OldFedAvg())  # type: ignore[arg-type]
     for error, options in (
-        (QuantizeError, {"scope": "layer"}),
-        (QuantizeError, {"scope": 0}),
         (QuantizeError, {"seed": "one"}),
-        (FrameError, {"codec": "zip"}),
-        (ConfigError, {"max_update_norm": "ten"}),
         (ConfigError, {"exact": [3]}),
-        (AdaQuantError, {"rule": "adaqant"}),
-        (AdaQuantError, {"quantizer": "centroids"}),
-        (ConfigError, {"downlink": "small"}),
+        (aq.RuleError, {"rule": "adaqant"}),
     ):
         with pytest.raises(error):
             paper_strategy(FedAvg(), **options)  # type: ignore[arg-type]
@@ -976,18 +795,13 @@ def test_a_wrapped_strategy_that_returns_nan_leaves_the_model_and_no_round_open(
     assert all(np.isfinite(array).all() for array in final(result).values())
 
 
-def test_max_examples_leaves_honest_weights_alone() -> None:
-    one, other = (run(paper_strategy(FedAvg(), max_examples=limit), FakeGrid(clients())) for limit in (0, "2x"))
-    assert same(one, other)
-    assert other.train_metrics_clientapp[1]["aq_capped"] == 0
-
-
 HOSTILE_ARRAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "another shape that broadcasts": lambda arrays: {n: a[..., :1] if a.ndim else a for n, a in arrays.items()},
     "long doubles": lambda arrays: {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in arrays.items()},
     "integers": lambda arrays: {n: a.astype(np.int64) for n, a in arrays.items()},
     "an array missing": lambda arrays: dict(list(arrays.items())[1:]),
     "an array more": lambda arrays: {**arrays, "more": np.ones(3, np.float32)},
+    "NaN in the weights": lambda arrays: {n: a * np.nan if n == "conv" else a for n, a in arrays.items()},
     "NaN in a buffer": lambda arrays: {n: a * np.nan if "running" in n else a for n, a in arrays.items()},
     "a buffer far away": lambda arrays: {n: a + 1e9 if "running" in n else a for n, a in arrays.items()},
 }
@@ -1009,7 +823,3 @@ def test_an_app_whose_loss_is_negative_is_trained_all_the_same() -> None:
     group = [Client(lambda _, array: array, loss=-3.0) for _ in range(3)]
     assert run(strategy, FakeGrid(group)).train_metrics_clientapp[1]["aq_quantized"] == 3
     assert not strategy.refusals
-
-
-def test_a_rule_by_name_sees_the_norm_that_it_needs() -> None:
-    assert AdaQuantStrategy(FedAvg(), rule="feddq", norm="linf")._stages.rule.name == "feddq"
