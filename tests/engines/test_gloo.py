@@ -16,9 +16,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.distributed import TCPStore
+from torch.distributed import Store, TCPStore
 
-import adaquantfl as aq
 from adaquantfl.engines.calls import Call, Failure, Trained
 from adaquantfl.engines.gloo import client as gloo_client
 from adaquantfl.engines.gloo import launch as gloo_run
@@ -48,7 +47,6 @@ from adaquantfl.protocol.server import Server
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
-from adaquantfl.training.task import Pictures, Task
 from support.engine_rounds import ask, play_round, replies, server_of
 from support.processes import wait_until
 
@@ -100,6 +98,11 @@ class Federation:
         assert joined is not None
         return joined[0]
 
+    def part(self) -> Store:
+        """The server's part of the store, as another process sees it."""
+        store = open_store(HERE, self.store.port, SECONDS)
+        return server_part(store, json.loads(rendezvous.announced(store))["server"])
+
     def replies(self) -> dict[int, bytes | str]:
         return replies(self.engine, self.server)
 
@@ -141,6 +144,10 @@ def answer_by_hand(connection: Connection, answer: Callable[[CallHeader], tuple[
         connection.send(part, SECONDS)
 
 
+def answer_in_a_thread(*arguments: Any) -> None:
+    threading.Thread(target=answer_by_hand, args=arguments, daemon=True).start()
+
+
 @pytest.mark.parametrize("method", ["adaquant", "fp32"])
 def test_answers_are_those_of_the_local_engine(federate: Federate, method: str) -> None:
     config = small(clients=3, partition="dirichlet(0.5)", rule=method)
@@ -150,36 +157,6 @@ def test_answers_are_those_of_the_local_engine(federate: Federate, method: str) 
         assert ours == replies(local, federation.server, round=round)
         assert all(isinstance(reply, bytes) for reply in ours.values())
     assert federation.engine.evaluate(federation.server) == local.evaluate(federation.server)
-
-
-def test_buffers_go_there_and_back(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Task, "of", lambda config: normalised_task())
-    config = small()
-    federation, local = federate(config), LocalEngine(replace(config, workers=1))
-    ours, theirs = federation.server, server_of(local)
-    assert ours.held.layout.buffers == 12
-    for _ in range(2):
-        assert play_round(federation.engine, ours) == play_round(local, theirs)
-        np.testing.assert_array_equal(ours.model.buffers, theirs.model.buffers)
-        assert ours.model.others == theirs.model.others
-    assert federation.engine.evaluate(ours) == local.evaluate(theirs)
-
-
-def normalised_task() -> Task:
-    """A small model with BatchNorm on noise: 6 means, 6 variances and a count."""
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 256, (60, 1, 4, 4), dtype=np.uint8)
-    half = torch.full((1, 1, 1), 0.5)
-    examples = Pictures(x, rng.integers(0, 3, 60), half, half)
-
-    def build() -> torch.nn.Module:
-        torch.manual_seed(0)
-        return torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Linear(16, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
-        )
-
-    parts = [np.arange(0, 20), np.arange(20, 60)]
-    return Task(build, torch.nn.functional.cross_entropy, examples, examples, parts, ("a", "b", "c"))
 
 
 @pytest.fixture
@@ -325,11 +302,7 @@ def test_nonsense_ends_that_client_s_connection_and_no_other(
 ) -> None:
     federation = federate(small(), [1])
     intruder = federation.join_by_hand(0)
-
-    def nonsense(header: CallHeader) -> tuple[bytes, bytes]:
-        return pack_answer(header.number + further, answer)[0], b""
-
-    threading.Thread(target=answer_by_hand, args=(intruder, nonsense), daemon=True).start()
+    answer_in_a_thread(intruder, lambda header: (pack_answer(header.number + further, answer)[0], b""))
     first, second = federation.replies().values()
     assert isinstance(first, str)
     assert words in first
@@ -338,26 +311,9 @@ def test_nonsense_ends_that_client_s_connection_and_no_other(
         intruder.receive(CALL_BYTES, SECONDS)
 
 
-def test_a_reply_that_is_no_reply_is_refused_and_the_client_stays(federate: Federate) -> None:
-    federation = federate(small(min_clients=1), [1])
-    intruder = federation.join_by_hand(0)
-
-    def nonsense(header: CallHeader) -> tuple[bytes, bytes]:
-        return pack_answer(header.number, Trained(b"nothing", 0.1, 0.1))
-
-    threading.Thread(target=answer_by_hand, args=(intruder, nonsense), daemon=True).start()
-    for client, answer in federation.engine.train(federation.server, federation.server.open(eta=0.1)):
-        assert isinstance(answer, Trained)
-        if client == 0:
-            with pytest.raises(aq.Refused, match="This is no reply"):
-                federation.server.receive(client, answer.reply)
-    assert 0 in federation.engine._clients
-
-
 def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> None:
     federation = federate(small(), [])
-    store = open_store(HERE, federation.store.port, SECONDS)
-    part = server_part(store, json.loads(rendezvous.announced(store))["server"])
+    part = federation.part()
     for words in ["no JSON", '"text"', "[0]", "[0, 0]", '[0, 0, ""]', '[0, "no.such.host.invalid", ""]']:
         part.set(ARRIVAL(part.add(ARRIVALS, 1)), words)
     federation.join_by_hand(77)
@@ -368,8 +324,7 @@ def test_strangers_that_announce_themselves_are_ignored(federate: Federate) -> N
 def test_an_arrival_that_died_blocks_nobody(federate: Federate) -> None:
     """Defect 11: the only listener thread waited 30 s for it."""
     federation = federate(small(), [])
-    store = open_store(HERE, federation.store.port, SECONDS)
-    part = server_part(store, json.loads(rendezvous.announced(store))["server"])
+    part = federation.part()
     part.set(ARRIVAL(part.add(ARRIVALS, 1)), json.dumps([0, HERE, ""]))
     wait_until(lambda: part.check([rendezvous.ADMITTED(1)]), SECONDS, "the server tries to connect")
     began = time.monotonic()
@@ -408,11 +363,10 @@ def test_who_claims_the_number_of_another_client_is_refused_and_the_client_stays
     federation = federate(small())
     play_round(federation.engine, federation.server)
     remote = federation.engine._clients[0]
-    store = open_store(HERE, federation.store.port, SECONDS)
-    part = server_part(store, json.loads(rendezvous.announced(store))["server"])
+    part = federation.part()
     if how == "with its own secret":
         with pytest.raises(EngineError, match="The server refused client 0: it has another secret"):
-            rendezvous.join(store, HERE, 0, client_secret(1))
+            rendezvous.join(open_store(HERE, federation.store.port, SECONDS), HERE, 0, client_secret(1))
     else:
         _, _, proof = json.loads(part.get(ARRIVAL(1)))
         number = part.add(ARRIVALS, 1)
@@ -433,7 +387,7 @@ def test_an_answer_that_is_not_sealed_with_the_secret_ends_the_connection(federa
         parts = pack_answer(header.number, 0.001)
         return (*parts, Seal(client_secret(1), "").of(*parts))
 
-    threading.Thread(target=answer_by_hand, args=(joined[0], false_loss), daemon=True).start()
+    answer_in_a_thread(joined[0], false_loss)
     calls = [Call("loss", client) for client in (0, 1)]
     answers = dict(federation.engine.carry(federation.server, calls))
     assert answers[0] == Failure("its answer is not signed with this client's secret.")
@@ -577,10 +531,7 @@ def test_a_client_that_is_gone_cannot_hand_over_its_state_and_resuming_says_so(
 def test_a_state_that_cannot_be_read_counts_as_missing(federate: Federate) -> None:
     federation = federate(small(clients=1, quantizer="stc", rule="1bit"), [])
     client = federation.join_by_hand(0)
-    nonsense = threading.Thread(
-        target=answer_by_hand, args=(client, lambda header: pack_answer(header.number, b"PK")), daemon=True
-    )
-    nonsense.start()
+    answer_in_a_thread(client, lambda header: pack_answer(header.number, b"PK"))
     assert federation.engine.client_states() == {"0": None}
 
 
