@@ -92,10 +92,15 @@ class ServedModel:
                 self._untie(server, made)
         return self.arrays, {
             **({} if facts["s"] is None else {"aq_s": facts["s"]}),
-            "aq_bits_per_element": facts["bits_per_element"],
-            "aq_paper_bits": after.ledger.paper_bits - before.ledger.paper_bits,
+            **self._by_formula(facts, after.ledger.paper_bits - before.ledger.paper_bits),
             "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
         }
+
+    @staticmethod
+    def _by_formula(facts: Mapping[str, Any], bits: int) -> dict[str, Any]:
+        """What the paper's formula says of the round, where it describes the quantizer."""
+        described = "paper_bits" in facts
+        return {"aq_bits_per_element": facts["bits_per_element"], "aq_paper_bits": bits} if described else {}
 
     def _untie(self, server: Server, weights: Mapping[str, AnyArray]) -> None:
         """Continue with every array on its own: copies that were equal are not any more."""

@@ -18,6 +18,7 @@ from .stages import Stages
 from .state import ServerState
 from .uplink import counted_levels
 
+PAPERS_QUANTIZER = "uniform"
 PRICED_PLAN_BYTES = 16  # of an order, in a rule's price: round, s and eta
 
 
@@ -104,15 +105,19 @@ def of_round(
     most = max(levels, default=None if planned is None else counted_levels(planned))
     told = opened.told_examples if opened.shares is None else {}
     capped = {client: m for client, m in told.items() if m > stages.examples_limit.bound(told.values())}
+    ledger, formula = asdict(after.ledger), {"bits_per_element": 32 if most is None else bits_per_element(most)}
+    if opened.plan.quantized and stages.uplink.kind(opened.plan)[0].name != PAPERS_QUANTIZER:
+        del ledger["paper_bits"]  # the formula C_s does not describe what others send
+        formula = {}
     return {
         "round": after.round,
         "s": fmean(levels) if opened.plan.clients_differ and levels else planned,
-        "bits_per_element": 32 if most is None else bits_per_element(most),
+        **formula,
         "lr": opened.eta,
         "round_loss": said.loss if opened.heard else None,
         **({} if verdict is Verdict.KEEP else {"undone": True}),
         **({"harm": survey.harm / survey.loss} if survey and survey.loss > 0 and math.isfinite(survey.loss) else {}),
-        **asdict(after.ledger),
+        **ledger,
         "clients": len(opened.heard),
         **({"missing": dict(missing)} if missing else {}),
         **({"clipped": clipped} if (clipped := opened.clip_factors(stages.limit)) else {}),
