@@ -12,6 +12,7 @@ import adaquantfl as aq
 from adaquantfl.protocol.downlink import Exact
 from adaquantfl.runs import reproduce
 from adaquantfl.runs.config import KEYS, Config, load_config, parse_override
+from adaquantfl.runs.other_words import RENAMED
 from adaquantfl.runs.presets import preset_names
 
 PANELS = {
@@ -155,3 +156,9 @@ def test_what_is_not_named_is_what_the_rule_names() -> None:
     ours = Config(rule="auto")
     assert (ours.quantizer["name"], ours.downlink["name"]) == ("fitted", "late")
     assert Config(rule="auto", downlink={"error": 0.3}).downlink == {"name": "late", "private": False, "error": 0.3}
+
+
+@pytest.mark.parametrize(("key", "new"), RENAMED.items())
+def test_a_setting_that_was_a_key_is_told_its_table(key: str, new: str) -> None:
+    with pytest.raises(aq.ConfigError, match=rf"no key named '{key}'. It is `{new}` now"):
+        load_config("demo", {key: 1})
