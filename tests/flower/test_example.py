@@ -51,13 +51,17 @@ def healthy(port: str) -> bool:
         return False
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @pytest.fixture
 def environment() -> Iterator[dict[str, str]]:
     """A SuperLink of our own, which `flwr run` finds in the place of the one that it would start and leave behind."""
     home = tempfile.mkdtemp(prefix="aq-flwr-")  # short: Ray puts sockets into it
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     settings = {
         "FLWR_HOME": home,
         "RAY_TMPDIR": home,
@@ -90,9 +94,13 @@ def environment() -> Iterator[dict[str, str]]:
 
 def flwr_run(environment: dict[str, str], app: Path = APP, config: str = "num-server-rounds=2 local-steps=8") -> str:
     federation = "num-supernodes=3 client-resources-num-cpus=1"
-    command = ["flwr", "run", str(app), "--stream", "--run-config", config, "--federation-config", federation]
+    return flwr(environment, str(app), "--run-config", config, "--federation-config", federation)
+
+
+def flwr(environment: dict[str, str], *arguments: str) -> str:
+    """What `flwr run` prints."""
     done = subprocess.run(
-        [str(BIN / command[0]), *command[1:]],
+        [str(BIN / "flwr"), "run", *arguments, "--stream"],
         env=environment,
         capture_output=True,
         text=True,
@@ -134,12 +142,6 @@ def test_adapters_travel_in_few_bytes(environment: dict[str, str]) -> None:
     assert 10 * ours[-1][1] < plain[-1][1]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.timeout(3 * HANG_SECONDS)
 def test_the_example_runs_on_a_superlink_with_supernodes() -> None:
     """As docs/flower.md says it."""
@@ -167,19 +169,10 @@ def test_the_example_runs_on_a_superlink_with_supernodes() -> None:
             node = ("flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port()))
             start(*node, "--node-config", f"partition-id={number} num-partitions=2")
         config = 'num-server-rounds=3 local-steps=4 rule="adaquant"'
-        command = ["flwr", "run", str(APP), "mine", "--stream", "--run-config", config]
-        done = subprocess.run(
-            [str(BIN / command[0]), *command[1:]],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        output = flwr(env, str(APP), "mine", "--run-config", config)
         pattern = r"^round +\d+  s +\d+  loss [\d.]+  accuracy [\d.]+ +([\d.]+) kB up +([\d,.]+) kB down"
-        sizes = re.findall(pattern, done.stdout, re.M)
-        assert len(sizes) == 3, done.stdout
+        sizes = re.findall(pattern, output, re.M)
+        assert len(sizes) == 3, output
         up, down = ([float(size[way].replace(",", "")) for size in sizes] for way in (0, 1))
         assert max(up) < 0.02 * 2 * 865, "kB; float32 takes 865 for each client"
         assert down[0] > 2 * 865 > 20 * down[2], "from the second round on only what has changed"
