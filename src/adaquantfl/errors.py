@@ -6,6 +6,7 @@ from traceback import extract_tb, walk_tb
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_PACKAGE = str(Path(__file__).parent)
 
 OWN_MODULE = "adaquantfl_own_"  # how the names of modules from the user's own files begin
 
@@ -171,8 +172,12 @@ def called(what: str, method: Callable[..., T], *arguments: Any) -> T:
     except AdaQuantError:
         raise
     except Exception as error:
-        name, where = getattr(method, "__name__", ""), own_place(error) or place_of(method)
-        raise ConfigError(f"{what}: {name} raised {type(error).__name__}: {error}{where}.") from error
+        outside = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)]
+        where = f" ({Path(outside[0].filename).name}, line {outside[0].lineno})" if outside else place_of(method)
+        name = getattr(method, "__name__", "it")
+        raise ConfigError(
+            f"{what}: {name} raised {type(error).__name__}: {error}{own_place(error) or where}."
+        ) from error
 
 
 def own_place(error: BaseException) -> str:

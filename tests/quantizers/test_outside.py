@@ -133,7 +133,7 @@ def test_a_server_tries_a_quantizer_out_before_clients_meet_its_faults(x: np.nda
             return aq.Levels(np.zeros(len(x), np.int8), np.float32(1), s, segments, self.name, norm, key)
 
     for quantizer, says in (
-        (Raises(), r"'shifted' cannot quantize a vector: .*AttributeError.*test_outside.py, line \d+"),
+        (Raises(), r"'shifted': quantize raised AttributeError.*test_outside.py, line \d+"),
         (OneScale(), r"quantize \(test_outside.py, line \d+\) returned 1 scales, expected one for each of the 3"),
     ):
         with pytest.raises(aq.ConfigError, match=says):

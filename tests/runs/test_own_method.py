@@ -160,7 +160,7 @@ def test_a_rule_that_returns_something_else_is_told_what_to_return(
 
 def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) -> None:
     write("np.rint(vector / steps)", "np.rint(vector / steps[:3])")
-    place = rf"it raised ValueError: .*\(my_quantizer.py, line {line_of('my_quantizer.py', '[:3]')}: return"
+    place = rf"quantize raised ValueError: .*\(my_quantizer.py, line {line_of('my_quantizer.py', '[:3]')}: return"
     with pytest.raises(aq.ConfigError, match=place):
         loop.run(load_config("demo", settings()), tmp_path / "run")
 

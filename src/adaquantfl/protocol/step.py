@@ -53,8 +53,10 @@ def combined(step: ServerStep, updates: Updates) -> Combined:
         expected = "expected a Combined such as updates.sum() or updates.by_element(...)"
         raise ConfigError(f"{where} {type(made).__name__}, {expected}.")
     for name, size in (("update", updates.layout.dimension), ("buffers", updates.layout.buffers)):
-        if np.shape(getattr(made, name)) != (size,):
-            raise ConfigError(f"{where} {name} of shape {np.shape(getattr(made, name))}, expected ({size:,},).")
+        found = getattr(made, name)
+        if not isinstance(found, np.ndarray) or found.shape != (size,):
+            shown = f"shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+            raise ConfigError(f"{where} {name} of {shown}, expected an array of shape ({size:,},).")
     return made
 
 

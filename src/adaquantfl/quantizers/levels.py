@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import AdaQuantError, ConfigError, QuantizeError, place_of, reason_of
+from ..errors import ConfigError, QuantizeError, called, place_of
 from ..open_registry import OUTSIDE_TAGS
-from .base import L2, LARGEST_FLOAT, Lengths, Quantizer, norm_of, top
+from .base import L2, LARGEST_FLOAT, Count, Lengths, Quantizer, norm_of, top
 from .registry import find
 from .segments import Segments
 
@@ -210,14 +210,29 @@ def try_out(kind: Quantizer) -> None:
     """Quantize a small vector with a quantizer of another package: its faults are named before clients meet them."""
     if all(tag not in OUTSIDE_TAGS for tag in kind.tags.values()):
         return
-    x = np.linspace(-1.0, 1.0, 64, dtype=np.float32)
-    try:
-        for segments in (None, np.array([32, 16, 16])):
-            quantize(x, 1, 0, segments, quantizer=kind).dequantize()
-    except AdaQuantError:
-        raise
-    except Exception as error:  # the user's code may raise anything
-        raise ConfigError(f"The quantizer {kind.name!r} cannot quantize a vector: {reason_of(error)}") from error
+    x, words = np.linspace(-1.0, 1.0, 64, dtype=np.float32), f"The quantizer {kind.name!r}"
+    for lengths in (None, np.array([32, 16, 16])):
+        found: Any = called(words, kind.levels_for, Count(min(3, kind.traits.most)), np.array([64]), x)
+        match found:
+            case (int() | np.integer() as s, stretch) if 1 <= s <= kind.traits.most and np.isfinite(stretch).all():
+                pass
+            case _:
+                expected = f"expected s, a whole number from 1 to {kind.traits.most}, and a stretch"
+                raise ConfigError(f"{words}: levels_for{place_of(kind.levels_for)} returned {found!r}, {expected}.")
+        levels: Levels = called(words, quantize, x, int(s), 0, lengths, stretch, kind)
+        where = f"{words}: quantize{place_of(kind.quantize)} returned"
+        if levels.s != s:
+            raise ConfigError(f"{where} s = {levels.s}, but s = {s} was asked for.")
+        if not (np.isfinite(levels.scales).all() and (levels.scales >= 0).all()):
+            raise ConfigError(f"{where} the scales {levels.scales}, expected numbers from 0.")
+        if np.abs(levels.values.astype(np.int64)).max() > levels.top:
+            raise ConfigError(f"{where} levels beyond {levels.top}, the largest that its traits allow for s = {s}.")
+        floats, bound = called(words, levels.dequantize), called(words, kind.bound, levels)
+        if not (np.isfinite(floats).all() and np.abs(floats).max() <= bound * (1 + 1e-5)):
+            place = f"dequantize{place_of(kind.dequantize)}"
+            raise ConfigError(
+                f"{words}: {place} gave values up to {np.abs(floats).max():g}, above its bound {bound!r}."
+            )
 
 
 def _shown(value: object) -> str:
