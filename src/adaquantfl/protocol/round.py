@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import Diverged
+from ..errors import Diverged, called
 from ..quantizers.streams import stream_key
 from ..rules import Need, Plan, Report, Verdict
 from ..rules.checks import judged
@@ -47,7 +47,7 @@ def begin(
         loss=known,
         eta=eta,
         survey=state.survey,
-        gain=stages.downlink.gain(state.trajectory.downlink),
+        gain=called(stages.downlink_words, stages.downlink.gain, state.trajectory.downlink),
     )
     caution = state.watch["caution"]
     orders = _orders(stages, state, plan, asked, eta, caution)
@@ -122,7 +122,8 @@ def end(
         earlier = state.trajectory if stages.rolls_back else None
     elif verdict is Verdict.ROLL_BACK and earlier is not None:
         now = earlier
-    log = stages.downlink.log(state.log, state.trajectory.model, now.model, relay).sent_to(opened.orders, missing)
+    log = called(stages.downlink_words, stages.downlink.log, state.log, state.trajectory.model, now.model, relay)
+    log = log.sent_to(opened.orders, missing)
     after = replace(
         state,
         round=state.round + 1,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError, ConfigError, EngineError, Refused
+from ..errors import CheckpointError, ConfigError, EngineError, Refused, called
 from ..quantizers.base import Quantizer
 from ..rules import Rule
 from ..rules.checks import started
@@ -136,7 +136,8 @@ class Server:
         )  # fmt: skip
         layout = Layout.of(weights, exact)
         model = _finite(layout, layout.split(weights, copy=True))
-        first = Trajectory(-1, model, self.stages.step.init(layout.dimension), self.stages.downlink.init(model))
+        kept = called(f"The server step {self.stages.step.name!r}", self.stages.step.init, layout.dimension)
+        first = Trajectory(-1, model, kept, called(self.stages.downlink_words, self.stages.downlink.init, model))
         self._state = ServerState(0, layout, first, started(self.stages.rule), Log(0, digest_of(model)))
         self._round: OpenRound | None = None
         self._secrets = _checked(secrets)

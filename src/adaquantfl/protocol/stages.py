@@ -120,6 +120,11 @@ class Stages:
         return self.cost if callable(self.cost) else PRICES[self.cost]
 
     @property
+    def downlink_words(self) -> str:
+        """What errors call the downlink, which may be the user's own."""
+        return f"The downlink {self.downlink.name!r}"
+
+    @property
     def rolls_back(self) -> bool:
         """Whether rounds may be rolled back, for which the server keeps the state before the present one."""
         return self.undo > 0 or Need.EARLIER in self.rule.needs
