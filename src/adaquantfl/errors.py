@@ -172,12 +172,15 @@ def called(what: str, method: Callable[..., T], *arguments: Any) -> T:
     except AdaQuantError:
         raise
     except Exception as error:
-        outside = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)]
-        where = f" ({Path(outside[0].filename).name}, line {outside[0].lineno})" if outside else place_of(method)
-        name = getattr(method, "__name__", "it")
-        raise ConfigError(
-            f"{what}: {name} raised {type(error).__name__}: {error}{own_place(error) or where}."
-        ) from error
+        said = f"{getattr(method, '__name__', 'it')} raised {type(error).__name__}: {error}"
+        raise ConfigError(f"{what}: {said}{raised_at(error, method)}.") from error
+
+
+def raised_at(error: BaseException, method: object) -> str:
+    """Where a user's own code raised, in brackets: the first line outside this package, or else the method's."""
+    outside = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(_PACKAGE)]
+    where = f" ({Path(outside[0].filename).name}, line {outside[0].lineno})" if outside else place_of(method)
+    return own_place(error) or where
 
 
 def own_place(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AdaQuantError, RuleError, own_place, place_of
+from ..errors import AdaQuantError, RuleError, place_of, raised_at
 from ..quantizers import registry as quantizers
 from ..theory import MAX_LEVELS
 from .base import Need, Plan, Report, Rule, Seen, State, Verdict
@@ -110,9 +110,8 @@ def _called(rule: Rule, method: Callable[..., Any], *arguments: Any) -> Any:
     except AdaQuantError:
         raise
     except Exception as error:
-        where = own_place(error) or place_of(method)
         name = f"{type(rule).__name__}.{method.__name__}"
-        raise RuleError(f"{name} raised {type(error).__name__}: {error}{where}.") from error
+        raise RuleError(f"{name} raised {type(error).__name__}: {error}{raised_at(error, method)}.") from error
 
 
 def _plain(method: Callable[..., Any], state: State) -> State:

@@ -113,8 +113,6 @@ class Run:
             server_seconds += time.perf_counter() - arrived
         closing = time.perf_counter()
         line = server.close().facts
-        if not config.by_formula:
-            line = {name: value for name, value in line.items() if name not in columns.FORMULA}
         ended = time.perf_counter()
         server_seconds += ended - closing
         current, total = server.current, self.state.seconds + ended - began
