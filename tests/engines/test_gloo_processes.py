@@ -146,7 +146,7 @@ def test_a_client_that_cannot_start_is_named(tmp_path: Path) -> None:
     others = children(os.getpid())
     with pytest.raises(EngineError, match=r"clients 0, 1, 2: its process ended before it joined \(exit code 3\)"):
         run(config, tmp_path / "run", connect=partial(start_here, command=command))
-    assert children(os.getpid()) == others
+    assert set(children(os.getpid())) <= set(others)  # a process of an earlier test may end meanwhile
 
 
 @pytest.mark.slow
