@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+READY := $(VENV)/.built
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all fast-tests test-core test-nvflare lint docs format bench fuzz results audit dist clean
@@ -16,9 +17,13 @@ help:  ## this list
 
 install: $(READY)  ## a virtual environment with everything
 
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(READY): $(INSTALLED) hatch_build.py $(wildcard core/*.[ch])
+	$(BIN)/python hatch_build.py
 	@touch $@
 
 demo: $(READY)  ## AdaQuantFL, fixed levels and our own rule on the bundled data: figures, tables and a page in demo/

@@ -109,7 +109,10 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     ours = {path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert names == {f"adaquantfl/{path.relative_to(SOURCE).as_posix()}" for path in ours}
-    assert {Path(name).suffix for name in names} == {".py", ".typed", ".toml", ".npz", ".txt", ".html", ".css", ".js"}
+    (library,) = (name for name in names if name.startswith("adaquantfl/libaq."))
+    assert wheel.stem.split("-")[2:4] == ["py3", "none"]
+    kinds = {Path(name).suffix for name in names - {library}}
+    assert kinds == {".py", ".typed", ".toml", ".npz", ".txt", ".html", ".css", ".js"}
     for name in ("py.typed", "report/page_files/page.html", "training/data/LICENSE-fashion-mnist.txt"):
         assert f"adaquantfl/{name}" in names
 
@@ -127,11 +130,20 @@ def test_the_sdist_has_all_that_its_tests_read(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("src", "tests", "benchmarks", "docs", "examples", "scripts"):
+    for folder in ("core", "src", "tests", "benchmarks", "docs", "examples", "scripts"):
         files = {file for file in (ROOT / folder).rglob("*") if file.is_file() and not _leftover(file)}
         files -= {*(ROOT / "tests" / "evidence").rglob("*"), ROOT / "tests" / "test_site.py"}  # they read records
         assert {file.relative_to(ROOT).as_posix() for file in files} <= names
-    for name in ("LICENSE", "NOTICE", "README.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", "CITATION.cff"):
+    for name in (
+        "hatch_build.py",
+        "LICENSE",
+        "NOTICE",
+        "README.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+        "constraints.txt",
+        "CITATION.cff",
+    ):
         assert name in names
     assert "fuzz/mutate.py" in names
     left_out = (".ci", "evidence", "tests/evidence", ".git/", "fuzz/corpus", "fuzz/findings")
@@ -139,7 +151,7 @@ def test_the_sdist_has_all_that_its_tests_read(built: Path) -> None:
 
 
 def _leftover(path: Path) -> bool:
-    return "__pycache__" in path.parts or path.suffix == ".pyc" or ".hypothesis" in path.parts
+    return "__pycache__" in path.parts or path.suffix == ".pyc" or ".hypothesis" in path.parts or path.stem == "libaq"
 
 
 def test_what_tests_build_with_is_pinned() -> None:

@@ -1,0 +1,104 @@
+"""Build the codec core, core/*.c, to the library that adaquantfl loads: `python hatch_build.py`, or hatchling's hook.
+
+The compiler is $CC, else cc, gcc or clang, else zig, which pip installs for the build where there is no other.
+$AQ_TARGET (such as aarch64-linux-musl, in zig's words) is for the wheel of another platform, which zig compiles.
+"""
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # the script needs no package
+    BuildHookInterface = object
+
+ROOT = Path(__file__).resolve().parent
+# system: the library's name, flags to compile and to link, the wheel's tag, machines that the tag calls otherwise
+SYSTEMS: dict[str, tuple[str, list[str], list[str], str, dict[str, str]]] = {
+    "linux-gnu.2.17": ("libaq.so", ["-fPIC"], ["-s"], "manylinux_2_17", {}),
+    "linux-musl": ("libaq.so", ["-fPIC"], ["-s"], "musllinux_1_2", {}),
+    "macos.11.0": ("libaq.dylib", ["-mmacosx-version-min=11.0"], [], "macosx_11_0", {"aarch64": "arm64"}),
+    "windows-gnu": ("libaq.dll", [], ["-s"], "win", {"x86_64": "amd64", "aarch64": "arm64"}),
+}
+FLAGS = [
+    "-std=c11",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+]
+AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
+MACHINE, _, SYSTEM = os.environ.get("AQ_TARGET", "").partition("-")
+if not SYSTEM:
+    MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine())
+    LINUX = "linux-gnu.2.17" if platform.libc_ver()[0] == "glibc" else "linux-musl"
+    SYSTEM = {"Darwin": "macos.11.0", "Windows": "windows-gnu"}.get(platform.system(), LINUX)
+NAME, COMPILE, LINK, TAG, MACHINES = SYSTEMS[SYSTEM]
+
+
+def compiler() -> list[str]:
+    found = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{MACHINE}-{SYSTEM}"]
+    return shlex.split(found) if found and "AQ_TARGET" not in os.environ else zig
+
+
+def run(arguments: list[str]) -> None:
+    command = [*compiler(), *arguments]
+    try:
+        subprocess.run(command, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        advice = "Set CC to a C compiler (gcc 9, clang 9 or newer), or unset it and `pip install ziglang`."
+        raise SystemExit(f"adaquantfl's core was not built: {error} (see above). {advice}") from None
+
+
+def build() -> Path:
+    """Compile what is older than its sources; return the library, in src/adaquantfl if it is for this machine."""
+    folder = ROOT / "build" / f"core-{MACHINE}-{SYSTEM}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = max(path.stat().st_mtime for path in [*ROOT.glob("core/*.h"), Path(__file__)])
+    units, commands = [], []
+    for source in sorted(ROOT.glob("core/*.c")):
+        several = MACHINE == "x86_64" and source.stem.endswith("_vectors")
+        for number, vectors in enumerate([[], AVX2, AVX2 + AVX512] if several else [[]]):
+            unit = folder / f"{source.stem}-{number}.o"
+            units.append(unit)
+            if not unit.exists() or unit.stat().st_mtime < max(shared, source.stat().st_mtime):
+                flags = [*FLAGS, *COMPILE, *vectors, f"-DAQ_VECTORS={number}"]
+                commands.append([*flags, "-c", str(source), "-o", str(unit)])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, commands))
+    library = (folder if "AQ_TARGET" in os.environ else ROOT / "src" / "adaquantfl") / NAME
+    if not library.exists() or library.stat().st_mtime < max(unit.stat().st_mtime for unit in units):
+        run(["-shared", *LINK, *map(str, units), "-o", str(folder / f"new-{NAME}")])
+        (folder / f"new-{NAME}").replace(library)  # a process that has loaded the old one keeps it
+    return library
+
+
+class CustomBuildHook(BuildHookInterface):
+    def dependencies(self) -> list[str]:
+        return ["ziglang>=0.13"] if "ziglang" in compiler() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        library = build()
+        glibc = [int(number) for number in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
+        tag = "linux" if max(glibc, default=0) > 17 else TAG
+        name = f"py3-none-{tag}_{MACHINES.get(MACHINE, MACHINE)}"
+        build_data |= {"pure_python": False, "infer_tag": False, "tag": name}
+        if version != "editable":
+            build_data["force_include"][str(library)] = f"adaquantfl/{NAME}"
+
+
+if __name__ == "__main__":
+    print(build())
