@@ -83,7 +83,7 @@ enum aq_code {
     AQ_DIRECTORY_NUMBER, /* AQ_NUMBER or AQ_NUMBER_END */
     AQ_DIRECTORY_SHORT,  /* bytes behind the directory */
     AQ_DIRECTORY_LONG,   /* the same, where bytes are left over */
-    AQ_DIRECTORY_COUNT,  /* a chunk's count is above its elements: chunk */
+    AQ_DIRECTORY_COUNT,  /* chunk, levels that it cannot hold, its elements, its bytes */
     AQ_CHUNK,      /* chunk, what is wrong: enum aq_chunk */
     AQ_STATES,     /* first byte of a dense body */
     AQ_EXPONENT,   /* of the symbols in a chunk */
@@ -107,7 +107,8 @@ enum aq_code {
     AQ_SUM,        /* real: what the sum could reach */
     AQ_NOT_LINEAR, /* levels alone do not make the vector: decode, and use the quantizer */
     AQ_NOT_FINITE, /* a vector has NaN or infinite elements */
-    AQ_STRETCH,    /* real: the largest norm: stretched it is beyond float32 */
+    AQ_NORM,       /* real: the largest norm, beyond float32 */
+    AQ_STRETCH,    /* real: the largest norm, the largest stretch: together beyond float32 */
     AQ_MOVED       /* a difference leads beyond the range of its type */
 };
 enum aq_chunk { AQ_RUNS_OUT = 1, AQ_BEYOND_CHUNK, AQ_TOO_MANY, AQ_ABOVE_S, AQ_TRAILING, AQ_CHUNK_PADDING };
@@ -171,9 +172,11 @@ typedef struct {
     aq_each each;
 } aq_plan;
 
-/* A frame with a body that is there already; body == NULL: the header alone, for a body of this size that follows. */
+/* A frame with a body that is there already. */
 AQ_API int64_t aq_frame(const aq_plan *plan, const uint8_t *body, uint64_t size, aq_error *error);
-/* Levels, each of 1, 2 or 4 bytes, to a frame. */
+/* Bytes of a frame of the fixed code that says everything about itself: a caller can have memory of that size ready. */
+AQ_API uint64_t aq_fixed_frame(const aq_plan *plan);
+/* Levels from -top to top, each of 1, 2 or 4 bytes, to a frame. They are not checked. */
 AQ_API int64_t aq_encode(const aq_plan *plan, const void *values, int32_t bytes, aq_error *error);
 /* Floats to a frame of the paper's quantizer (tags 0 and 1): the bytes of aq_encode(aq_quantize(...)). The plan's scales
  * are not used. stretch: one for all segments (stretches == 1), or one for each. */

@@ -205,6 +205,8 @@ AQ_API int32_t aq_add(const uint8_t *frame, uint64_t size, uint64_t dimension, c
     int64_t one[2], *offsets = one, d = (int64_t)dimension;
     float step, *steps = &step;
     int32_t wrong = aq_check(frame, size, dimension, known, NULL, &h, error);
+    if (!wrong && h.dimension != dimension)
+        wrong = aq_fail(error, AQ_DIMENSION, (int64_t)h.dimension, (int64_t)dimension, 0, 0);
     if (wrong) return wrong;
     const uint8_t *body = frame + h.body_at;
     if (h.quantizer == 255) return add_raw(body, &h, weight, total, bound, each, error);

@@ -403,3 +403,9 @@ AQ_API int64_t aq_frame(const aq_plan *plan, const uint8_t *body, uint64_t size,
     memcpy(plan->out + head, body, size);
     return aq_finish(plan, plan->codec, head, size);
 }
+
+AQ_API uint64_t aq_fixed_frame(const aq_plan *plan) {
+    aq_plan here = *plan;
+    here.scales = &here.number; /* there will be some: only their number counts here */
+    return aq_header_size(&here) + aq_fixed_size((int64_t)plan->dimension, plan->top) + CHECKSUM;
+}
