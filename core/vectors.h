@@ -20,4 +20,80 @@ extern int32_t aq_vectors; /* dispatch.c sets it when the library is loaded */
 #define AQ_PICK(name) (&name##_0)
 #endif
 
+/* What one function of these files writes, the next one reads at any address. */
+#ifdef AQ_VECTORS
+#define AQ_WIDTH (AQ_VECTORS == 2 ? 16 : AQ_VECTORS == 1 ? 8 : 4) /* words in a vector */
+typedef uint32_t aq_words __attribute__((vector_size(4 * AQ_WIDTH)));
+typedef int32_t aq_ints __attribute__((vector_size(4 * AQ_WIDTH)));
+typedef float aq_reals __attribute__((vector_size(4 * AQ_WIDTH)));
+typedef double aq_doubles __attribute__((vector_size(4 * AQ_WIDTH))); /* half as many */
+#define AQ_LOAD(to, from) memcpy(&(to), (from), sizeof(to))
+#define AQ_STORE(to, from) memcpy((to), &(from), sizeof(from))
+#endif
+
+/* How the stream of random numbers goes on from element to element: see docs/wire-format.md. */
+#define AQ_WEYL 0x9E3779B9u
+#define AQ_AHEAD 1024 /* elements between those in work and those that memory is asked for */
+#define AQ_ROW 64     /* elements that a search passes over together */
+
+static inline uint32_t aq_draw(uint32_t x, uint32_t high) { /* 32 random bits for a place in the Weyl sequence */
+    x = (x ^ x >> 16) * 0x7FEB352Du;
+    x = (x ^ x >> 15 ^ high) * 0x846CA68Bu;
+    return x ^ x >> 16;
+}
+
+/* -- quantize_vectors.c. place: of the first element in the Weyl sequence. inverse: where s <= 4095, else wide. */
+typedef struct {
+    float inverse, top;
+    double wide;
+    uint32_t s, place, high;
+} aq_stream;
+
+typedef struct {
+    double (*squares)(const float *x, int64_t count);
+    uint32_t (*largest)(const float *x, int64_t count); /* of the magnitudes' bits */
+    void (*levels)(const float *x, int64_t count, const aq_stream *stream, void *values, int32_t bytes);
+    /* The code of each element of a block: its level, and its sign above. each, wide: its inverse, in one of them. */
+    void (*codes)(const float *x, const float *each, const double *wide, const aq_stream *stream, int32_t bits,
+                  uint32_t *codes);
+    /* Append the elements that are not 0, index and level; first: the index of x[0]. There is room for all. */
+    int64_t (*find)(const float *x, int64_t count, const aq_stream *stream, uint32_t first, uint32_t *index,
+                    int32_t *level);
+} aq_quantize_kernels;
+AQ_DECLARE(aq_quantize_kernels, aq_quantize_kernels);
+
+/* -- fixed_vectors.c: blocks of 1024 */
+typedef struct {
+    void (*pack)(const uint32_t *codes, int32_t bits, uint8_t *words);
+    void (*unpack)(const uint8_t *words, int32_t bits, uint32_t *codes);
+    void (*add)(const uint8_t *words, int32_t bits, const float *each, float *total);
+    uint32_t (*largest)(const uint8_t *words, int32_t bits);
+    void (*to_codes)(const void *values, int32_t bytes, int64_t count, int32_t bits, uint32_t *codes);
+    void (*to_levels)(const uint32_t *codes, int32_t bits, int64_t count, void *values, int32_t bytes);
+    void (*add_levels)(const void *values, int32_t bytes, int64_t count, float step, float *total);
+} aq_fixed_kernels;
+AQ_DECLARE(aq_fixed_kernels, aq_fixed_kernels);
+
+/* -- rotate_vectors.c */
+typedef struct {
+    void (*turn)(const float *x, int64_t count, uint32_t place, uint32_t high, int32_t forward, float *out);
+} aq_rotate_kernels;
+AQ_DECLARE(aq_rotate_kernels, aq_rotate_kernels);
+
+/* -- rounding_vectors.c: one segment, or a part of one */
+typedef struct {
+    void (*nearest)(const float *x, int64_t count, float lift, float inverse, float top, void *values, int32_t bytes);
+    void (*exponents)(const float *x, int64_t count, double inverse, uint32_t s, uint32_t place, uint32_t high,
+                      void *values, int32_t bytes);
+    void (*lattice)(const float *x, int64_t count, double inverse, uint32_t place, uint32_t high, void *values,
+                    int32_t bytes);
+    void (*points)(const void *values, int32_t bytes, int64_t count, double step, uint32_t place, uint32_t high,
+                   float *out);
+    double (*steps)(const float *x, int64_t count, double inverse, double step, int64_t top, const double *centres,
+                    void *values, int32_t bytes);
+    double (*centres)(const float *x, int64_t count, double inverse, uint32_t s, const double *edges,
+                      const double *centres, void *values, int32_t bytes);
+} aq_rounding_kernels;
+AQ_DECLARE(aq_rounding_kernels, aq_rounding_kernels);
+
 #endif
