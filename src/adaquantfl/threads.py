@@ -1,6 +1,6 @@
-"""How the kernels share the cores: contiguous ranges of work on a small thread pool.
+"""How the core's work is shared among threads: contiguous ranges of it, on a small pool.
 
-Kernels release the GIL and every unit of work is independent, so results never depend on the number of threads.
+The core runs without the GIL and every unit of work is independent, so results never depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import copy_context
 from itertools import pairwise
-
-WORTH_A_THREAD = 200_000  # bytes of frames: reading fewer takes less time than waking a thread
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -21,7 +18,7 @@ _threads: int | None = None
 
 
 def get_threads() -> int:
-    """The number of threads that kernels may use: `set_threads`, else ADAQUANTFL_THREADS, else the cores.
+    """The number of threads that the core may use: `set_threads`, else ADAQUANTFL_THREADS, else the cores.
 
     >>> get_threads() >= 1
     True
@@ -56,16 +53,13 @@ def set_threads(threads: int | None) -> None:
 
 def over_ranges(work: Callable[[int, int], None], units: int, smallest: int) -> None:
     """Call `work(first, last)` on ranges that together cover `units`, none smaller than `smallest` but the last."""
-    if units == 0:  # nothing to do: the kernel is not even compiled
-        return
-    most = units // max(1, smallest)
-    threads = min(get_threads(), most) if most > 1 else 1
+    threads = min(get_threads(), units // max(1, smallest))
     if threads <= 1:
         work(0, units)
         return
     edges = [units * i // threads for i in range(threads + 1)]
-    # Each in a copy of this thread's context, so that they use the same `memory`.
-    futures = [_executor(threads).submit(copy_context().run, work, a, b) for a, b in pairwise(edges[1:])]
+    pool = _executor(threads)
+    futures = [pool.submit(work, first, last) for first, last in pairwise(edges[1:])]
     try:
         work(edges[0], edges[1])  # the caller's own thread takes the first range
     finally:

@@ -201,7 +201,7 @@ def _add_gloo(to: Commands) -> None:
 def _add_bench(to: Commands) -> None:
     about = "Measure the speed of the codecs, next to that of copying the vector."
     bench = _command(to, "bench", commands.bench, "this machine's codec speed", about, "bench --threads 1")
-    _add_number(bench, "--threads", "threads of the kernels (default: all cores)")
+    _add_number(bench, "--threads", "threads of the core (default: all cores)")
 
 
 def _add_inspect(to: Commands) -> None:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from .. import core
+from ..core import Scratch
 from ..errors import FrameError
-from ..memory import Block, Memory
 from ..open_registry import OUTSIDE_TAGS
-from ..quantizers.base import Lengths, MaxError, Quantizer, Vector, norm_of
+from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Lengths, MaxError, Quantizer, Vector, are_blocks, norm_of
 from ..quantizers.levels import Levels, level_dtype, quantize
 from ..quantizers.registry import find
 from ..quantizers.segments import Segments
-from ..quantizers.streams import split_key
-from ..quantizers.uniform import Prepared
-from ..quantizers.vectors import FloatVector, Stretch, check_levels
-from . import raw
-from .frame import FLOAT32, Bytes, Frame, Header, Known, read_frame
-from .header import check
-from .registry import Body, Writer, by_tag
+from ..quantizers.streams import checked_key
+from ..quantizers.vectors import FloatVector, Stretch, check_levels, check_stretch, float32_vector
+from .frame import FLOAT32, Bytes, Frame, Known, left_out, read_frame
+from .registry import BuiltIn, Codec, by_tag
 from .registry import find as find_codec
 
-_SHORT = 16_384  # elements: their arrays are not worth keeping
 MOST_ELEMENTS = 2**26  # that `decode` makes of a frame whose dimension nobody has named
 
 
-def encode(levels: Levels, codec: str | Writer = "auto", known: Known | None = None) -> bytes:
+def encode(levels: Levels, codec: str | BuiltIn | Codec = "auto", known: Known | None = None) -> bytes:
     """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest; or an object.
 
     known: what the receiver knows, which the frame leaves out.
@@ -42,7 +40,7 @@ def compress(
     x: FloatVector,
     s: int,
     key: int,
-    codec: str | Writer = "auto",
+    codec: str | BuiltIn | Codec = "auto",
     segments: Lengths | None = None,
     stretch: Stretch = 1.0,
     quantizer: str | Quantizer = "uniform",
@@ -57,15 +55,32 @@ def compress(
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
+    return bytes(_compressed(x, s, key, codec, segments, stretch, quantizer, norm, known, None))
+
+
+def _compressed(
+    x: FloatVector,
+    s: int,
+    key: int,
+    codec: str | BuiltIn | Codec,
+    segments: Lengths | None,
+    stretch: Stretch,
+    quantizer: str | Quantizer,
+    norm: str | None,
+    known: Known | None,
+    memory: tuple[Scratch, Scratch] | None,
+) -> Any:
     kind, writer = find(quantizer), find_codec(codec)
-    if not kind.traits.from_paper:
+    if not (kind.traits.from_paper and isinstance(writer, BuiltIn)):
         levels = quantize(x, s, key, segments, stretch, kind, norm)
-        outside = any(tag in OUTSIDE_TAGS for tag in kind.tags.values())  # kernels do not look at what they are given
-        return writer.encode(_checked(levels) if outside else levels, known)
-    ready = Prepared.of(x, s, segments, stretch, norm_of(kind, norm))
-    low, high = split_key(key)
-    lengths = None if segments is None else ready.segments.lengths
-    return writer.compress(ready, int(s), low, high, lengths, known)
+        outside = any(tag in OUTSIDE_TAGS for tag in kind.tags.values())  # the core does not look at what it is given
+        return writer.encode(_checked(levels) if outside else levels, known, memory)
+    check_levels(s)
+    vector = float32_vector(x)
+    offsets = None if segments is None else Segments.of(segments, len(vector)).offsets
+    check_stretch(stretch, 1 if offsets is None else len(offsets) - 1)
+    tag = kind.tags[norm_of(kind, norm)]
+    return core.compress(vector, int(s), checked_key(key), tag, writer.TAG, offsets, stretch, left_out(known), memory)
 
 
 def compress_within(
@@ -75,7 +90,7 @@ def compress_within(
     segments: Lengths | None = None,
     quantizer: str | Quantizer = "fitted",
     balanced: bool | None = None,
-    codec: str | Writer = "auto",
+    codec: str | BuiltIn | Codec = "auto",
     feedback: bool = True,
 ) -> tuple[bytes, Vector]:
     """The coarsest frame whose squared error is at most `error` times the vector's energy, and what it leaves out of x.
@@ -108,11 +123,10 @@ class Encoder:
     """
 
     def __init__(
-        self, codec: str | Writer = "auto", quantizer: str | Quantizer = "uniform", norm: str | None = None
+        self, codec: str | BuiltIn | Codec = "auto", quantizer: str | Quantizer = "uniform", norm: str | None = None
     ) -> None:
         self.codec, self.quantizer, self.norm = find_codec(codec), find(quantizer), norm
-        self._memory = Memory()
-        self._taken: list[Block] = []
+        self._memory = Scratch(), Scratch()
 
     def compress(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None = None, stretch: Stretch = 1.0
@@ -122,11 +136,9 @@ class Encoder:
         >>> len(Encoder().compress(np.ones(9, dtype=np.float32), s=1, key=1)) > 36
         True
         """
-        self._memory.give_back(self._taken)
-        if np.size(x) <= _SHORT:
-            return memoryview(compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
-        with self._memory.use() as self._taken:
-            return memoryview(compress(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm))
+        return memoryview(
+            _compressed(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm, None, self._memory)
+        )
 
 
 def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS) -> Levels:
@@ -140,37 +152,29 @@ def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS
     adaquantfl.errors.FrameError: Truncated: 8 bytes, but a frame has at least 36. Ask the sender for the whole message.
     """
     parsed = read_frame(frame, dimension)
-    if parsed.header.quantizer == FLOAT32:
-        raise FrameError("The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).")
     if dimension is None and parsed.header.dimension > most:
         raise FrameError(
             f"The frame has {parsed.header.dimension:,} elements. Without a dimension, {most:,} are decoded at most: "
             "pass the dimension that you expect."
         )
-    return levels_of(parsed.header, opened(parsed))
+    return levels_of(parsed)
 
 
-def opened(frame: Frame) -> Body:
-    """A frame's body, checked from end to end."""
+def levels_of(frame: Frame) -> Levels:
+    """The levels of a frame; FrameError where its body is damaged."""
+    header = frame.header
+    if header.quantizer == FLOAT32:
+        raise FrameError("The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).")
     try:
-        return raw.open_body(frame) if frame.header.quantizer == FLOAT32 else by_tag(frame).open_body(frame)
-    except MemoryError:
-        raise FrameError(f"{frame.header.dimension:,} elements do not fit in memory.") from None
-
-
-def levels_of(header: Header, body: Body) -> Levels:
-    """The levels of a checked body."""
-    try:
-        values = np.empty(header.dimension, dtype=level_dtype(header.top))
+        values = by_tag(frame).read(frame)
     except MemoryError:
         raise FrameError(f"{header.dimension:,} elements do not fit in memory.") from None
-    body.decode(values)
     scale = header.scales[0] if header.segments is None else header.scales
     return Levels(values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.numbers)
 
 
 def _checked(levels: Levels) -> Levels:
-    """Refuse Levels that were put together by hand and do not hold together; plain arrays for the kernels otherwise."""
+    """Refuse Levels that were put together by hand and do not hold together; plain arrays for the core otherwise."""
     check_levels(levels.s, find(levels.quantizer).traits.most)
     values, scales = np.asarray(levels.values), levels.scales
     if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.signedinteger):
@@ -179,9 +183,30 @@ def _checked(levels: Levels) -> Levels:
         raise FrameError(f"norm={levels.norm!r}: {levels.quantizer} does not have it.")
     if len(scales) != Segments.of(levels.segments, levels.dimension).count:
         raise FrameError(f"{len(scales)} scales for {Segments.of(levels.segments, levels.dimension).count} segments.")
-    check(Header.of(levels, 0))
+    _check_facts(levels)
     top = levels.top
     if values.max() > top or values.min() < -top:
         allowed = "-s to s" if top == levels.s else f"-{top} to {top}"
         raise FrameError(f"The levels reach from {values.min()} to {values.max()}; s = {levels.s} allows {allowed}.")
     return replace(levels, values=np.ascontiguousarray(values, dtype=level_dtype(top)), s=int(levels.s))
+
+
+def _check_facts(levels: Levels) -> None:
+    """Refuse scales, a further number, a key or segments that their quantizer does not allow."""
+    traits, numbers = find(levels.quantizer).traits, levels.numbers
+    if not (np.isfinite(levels.scales).all() and (levels.scales >= 0).all()):
+        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
+    if (levels.key is not None) != traits.keyed or (levels.key is not None and not 0 <= levels.key < 2**64):
+        needs = "needs 64 bits" if traits.keyed else "has none"
+        raise FrameError(f"The key is {levels.key}; {levels.quantizer} {needs}.")
+    if (0 if numbers is None else len(numbers)) != bool(traits.number):
+        raise FrameError(f"{levels.quantizer} has {int(bool(traits.number))} further numbers.")
+    if traits.number and numbers is not None and not traits.number.least <= numbers[0] <= traits.number.most:
+        raise FrameError(f"The {traits.number.name} is outside {traits.number.least:g} to {traits.number.most:g}.")
+    if traits.rotates and not are_blocks(np.diff(levels.offsets)):
+        raise FrameError(f"Every segment of {levels.quantizer} has 2^k elements, {MOST_BLOCK:,} at most.")
+    if levels.bound > LARGEST_FLOAT:
+        raise FrameError(
+            f"With a scale of {levels.scales.max():g}, an element could decode to {levels.bound:g}, "
+            f"beyond {LARGEST_FLOAT:g}."
+        )

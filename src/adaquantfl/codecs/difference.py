@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import core
 from ..errors import FrameError
 from ..quantizers.levels import Levels, level_dtype
-from . import sparse
-from .coding import encode
-from .frame import FLOAT32, TILE, Header, framed, read_frame
-from .kernels import patch as kernels
-from .registry import by_tag
+from .coding import encode, levels_of
+from .frame import FLOAT32, read_frame
 
 Vector = npt.NDArray[np.float32]
 _COUNT = struct.Struct("<Q")
 _PLANES = 4
-_FEW = 8  # where fewer than one element in this many differs, the gaps between them are coded: that is read fastest
+_FEW = 8  # fewer than one element in this many are few
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,7 @@ class Moves:
     @staticmethod
     def between(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> Moves:
         """From bit patterns, as uint16 or uint32, to others."""
-        index = np.flatnonzero(old != new)
-        distance = np.empty(len(index), dtype=np.int64)
-        kernels.distances(old[index], new[index], _top(old), distance)
-        return Moves(index, distance, len(old))
+        return Moves(*core.differ(old, new), len(old))
 
     @staticmethod
     def of_frame(frame: bytes, dimension: int) -> Moves:
@@ -55,11 +50,9 @@ class Moves:
         parsed = read_frame(frame, dimension)
         if parsed.header.quantizer == FLOAT32:
             raise FrameError("The frame of a difference carries float32 values, not levels.")
-        body = by_tag(parsed).open_body(parsed)
-        if isinstance(body, sparse.SparseBody):
-            return Moves(body.index, body.level, dimension)
-        values = np.empty(dimension, dtype=level_dtype(parsed.header.top))
-        body.decode(values)
+        if parsed.header.codec == core.SPARSE:
+            return Moves(*core.nonzeros(frame, parsed.facts), dimension)
+        values = levels_of(parsed).values
         index = np.flatnonzero(values)
         return Moves(index, values[index], dimension)
 
@@ -74,24 +67,15 @@ class Moves:
 
         FrameError, and the patterns as they were, where one would leave the range of its type.
         """
-        sign = -1 if back else 1
-        moved, total = kernels.move(bits, self.index, self.distance, sign, _top(bits))
-        if moved < len(self.index):
-            kernels.move(bits, self.index[:moved], self.distance[:moved], -sign, _top(bits))
-            raise FrameError(f"The difference leads beyond float{8 * bits.itemsize}: it belongs to another vector.")
-        return int(total)
+        return core.move(bits, self.index, self.distance, -1 if back else 1)
 
 
 def distance_frame(moves: Moves) -> bytes:
     """A frame whose levels are the distances, which a 16-bit type keeps below 2^16."""
     largest = int(np.abs(moves.distance).max(initial=1))
-    if _FEW * len(moves.index) >= moves.dimension:
-        return encode(moves.levels(moves.distance, largest))
-    tiles = -(-moves.dimension // TILE)
-    counts = np.bincount(moves.index // TILE, minlength=tiles)
-    found = sparse.Nonzeros(moves.index.astype(np.uint32), moves.distance.astype(np.int32), counts)
-    header = Header.of(Levels(np.zeros(1, dtype=np.int8), np.float32(1.0), largest), sparse.TAG)
-    return framed(replace(header, dimension=moves.dimension), sparse.body_parts(found, moves.dimension))
+    # Where few elements differ, the gaps between them are coded: that is read fastest.
+    few = _FEW * len(moves.index) < moves.dimension
+    return encode(moves.levels(moves.distance, largest), "sparse" if few else "auto")
 
 
 def encode_distances(moves: Moves) -> bytes:
@@ -131,11 +115,6 @@ def apply_difference(old: Vector, difference: bytes) -> Vector:
 
 def _bits(x: Vector) -> npt.NDArray[np.uint32]:
     return np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
-
-
-def _top(bits: npt.NDArray[Any]) -> int:
-    """The largest pattern of a float that is not negative."""
-    return (1 << (8 * bits.itemsize - 1)) - 1
 
 
 def _split(difference: bytes) -> list[bytes]:

@@ -1,111 +1,201 @@
-"""The frame: a header, a body written by one codec, and a CRC-32 over both.
+"""The frame: a header, a body written by one codec, and a CRC-32 over both. The core reads and writes them.
 
-docs/wire-format.md is the specification. A change of these bytes is a new VERSION. With a `Known`, what the receiver
-knows is left out, and the message around the frame has the checksum.
+docs/wire-format.md is the specification; a change of these bytes is a new version. A frame says everything about
+itself, so that it can be stored and read anywhere. Within a round most of that is known. The server asked for the
+quantizer, the segments and the key, and the frames of a round are alike. With small models this is up to half of a
+frame. `Known` is what both ends know; the short form then has no checksum either, because the message around it has
+one.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import core
+from ..core import Bytes
 from ..errors import FrameError
-from ..memory import LARGE, as_bytes, empty_bytes
-from .checksum import crc32
-from .header import FLOAT32, HEADER_SIZE, UNIFORM, Header, Known, body_size_in, is_whole, pack, read_short, read_whole
+from ..open_registry import OUTSIDE_TAGS
+from ..quantizers.base import LARGEST_FLOAT, Quantizer, top
+from ..quantizers.levels import Levels
+from ..quantizers.registry import FLOAT32_TAG, by_tag, find
+from ..quantizers.segments import Segments
 
-__all__ = ["CRC_SIZE", "FLOAT32", "HEADER_SIZE", "TILE", "UNIFORM", "Bytes", "Frame", "Header", "Known", "Part"]
+__all__ = ["FLOAT32", "TILE", "UNIFORM", "Bytes", "Frame", "Header", "Known", "framed", "payload_size", "read_frame"]
 
-TILE = 65_536  # elements that are decoded and added at a time; codecs cut their bodies at multiples of it
-_CRC = struct.Struct("<I")
-CRC_SIZE = _CRC.size
+UNIFORM, FLOAT32 = 0, FLOAT32_TAG  # the paper's quantizer; the values themselves, not quantized
+TILE = 65_536  # elements that are decoded at a time
+HEADER_SIZE, CRC_SIZE = 32, 4  # bytes, without segments and scales
+_TAG_AT, _MOST_FLAGS = 5, 7  # where a frame's quantizer is; the largest first byte of a short frame
 
-Bytes = bytes | bytearray | memoryview
-Part = bytes | npt.NDArray[np.uint8]
+Lengths = npt.NDArray[np.int64] | None
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a frame says about its body."""
+
+    quantizer: int
+    codec: int
+    s: int
+    dimension: int
+    segments: Lengths
+    scales: Floats
+    numbers: Floats | None = None  # of the quantizers that send more than scales
+    key: int | None = None
+
+    @staticmethod
+    def of(levels: Levels, codec: int) -> Header:
+        """The header of a frame that carries these levels."""
+        tag = find(levels.quantizer).tags[levels.norm]
+        return Header(
+            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
+        )
+
+    @property
+    def kind(self) -> Quantizer:
+        """The quantizer of a frame of levels."""
+        return by_tag(self.quantizer)[0]
+
+    @property
+    def norm(self) -> str:
+        """What the scales are norms of; "" where they are none."""
+        return by_tag(self.quantizer)[1]
+
+    @property
+    def top(self) -> int:
+        """The largest magnitude of a level."""
+        return top(self.kind.traits, self.s, self.numbers)
+
+    @cached_property
+    def bound(self) -> float:
+        """What no element of a frame of levels can exceed in size."""
+        return self.kind.bound(self)
+
+    def plan(self, known: Known | None) -> dict[str, Any]:
+        """What the core's writers take besides the codec and the dimension."""
+        return {
+            "tag": self.quantizer,
+            "s": self.s,
+            "top": 0 if self.quantizer == FLOAT32 else self.top,
+            "offsets": None if self.segments is None else Segments.of(self.segments, self.dimension).offsets,
+            "scales": np.ascontiguousarray(self.scales, dtype=np.float32),
+            "number": None if self.numbers is None else float(self.numbers[0]),
+            "key": self.key,
+            "known": left_out(known),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a receiver knows of a frame before it comes. segments: None is one norm for all; key: None is not known."""
+
+    quantizer: int
+    dimension: int
+    segments: Lengths
+    key: int | None = None
+
+    @staticmethod
+    def like(header: Header) -> Known:
+        """Of frames that are like one with this header, except for its key."""
+        return Known(header.quantizer, header.dimension, header.segments)
+
+    @cached_property
+    def told(self) -> core.Known:
+        """The same, for the core."""
+        offsets = None if self.segments is None else Segments.of(self.segments, self.dimension).offsets
+        return core.Known(self.quantizer, self.dimension, offsets, self.key)
+
+
+def left_out(known: Known | None) -> core.Known | None:
+    """What a frame that is written need not say."""
+    return None if known is None else known.told
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame taken apart; `body` is a view of the received bytes."""
+    """A frame whose header and checksum are right; `data` are the received bytes."""
 
     header: Header
-    body: npt.NDArray[np.uint8]
-    size: int
+    data: Bytes
+    facts: Any = field(repr=False)  # the core's
+    known: Known | None = None  # what the frame leaves out
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole frame."""
+        return len(self.data)
+
+    @property
+    def body(self) -> memoryview:
+        """The bytes that its codec wrote."""
+        start = int(self.facts.body_at)
+        return memoryview(self.data)[start : start + int(self.facts.body_size)]
 
     def written(self, known: Known | None = None) -> bytes:
         """The frame's bytes for a receiver that knows this; None: for anybody."""
-        return framed(self.header, [self.body.tobytes()], known)
+        return framed(self.header, self.body, known)
 
 
-def write_frame(
-    header: Header, body_size: int, known: Known | None = None
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Allocate a frame and write its header. Returns the frame and the view of it that the codec fills."""
-    head = pack(header, body_size, known)
-    frame = empty_bytes(len(head) + body_size + _CRC.size * is_whole(head))
-    frame[: len(head)] = np.frombuffer(head, dtype=np.uint8)
-    return frame, frame[len(head) : len(head) + body_size]
-
-
-def seal(frame: npt.NDArray[np.uint8]) -> bytes:
-    """Write the checksum behind a filled frame and return it as bytes. Where memory is used again, they are a view."""
-    if is_whole(frame):
-        frame[-_CRC.size :] = np.frombuffer(_CRC.pack(crc32(frame[: -_CRC.size].data)), dtype=np.uint8)
-    return as_bytes(frame)
-
-
-def framed(header: Header, parts: Sequence[Part], known: Known | None = None) -> bytes:
-    """A frame whose body is these parts, one after the other."""
-    size = sum(map(len, parts))
-    if size < LARGE:
-        head = pack(header, size, known)
-        whole = b"".join((head, *cast(Sequence[bytes], parts)))
-        return whole + _CRC.pack(crc32(whole)) if is_whole(head) else whole
-    frame, body = write_frame(header, size, known)
-    place = 0
-    for part in filter(len, parts):
-        body[place : place + len(part)] = np.frombuffer(part, dtype=np.uint8)
-        place += len(part)
-    return seal(frame)
+def framed(header: Header, body: Bytes, known: Known | None = None) -> bytes:
+    """A frame of this body."""
+    return core.frame(body, header.codec, header.dimension, **header.plan(known))
 
 
 def read_frame(data: Bytes, dimension: int | None = None, known: Known | None = None) -> Frame:
-    """Check a frame and take it apart; FrameError says why it is refused. Allocates nothing of the frame's size.
+    """Check a frame's header and checksum; FrameError says why it is refused. Allocates nothing of the frame's size.
 
     known: what the sender knew that this receiver knows; the frame may have left it out.
     """
+    view = _bytes(data)
+    short = known is not None and len(view) > 0 and view[0] <= _MOST_FLAGS
+    tag = known.quantizer if known is not None and short else view[_TAG_AT] if len(view) > _TAG_AT else 0
+    told = None if known is None else known.told
+    facts = core.check(view, dimension, told, traits_struct(by_tag(tag)[0]) if tag in OUTSIDE_TAGS else None)
+    header = _header(view, facts, told)
+    if header.quantizer != FLOAT32 and header.bound > LARGEST_FLOAT:
+        raise FrameError(
+            f"With a scale of {header.scales.max():g}, an element could decode to {header.bound:g}, "
+            f"beyond {LARGEST_FLOAT:g}."
+        )
+    return Frame(header, view, facts, known if short else None)
+
+
+def _bytes(data: Bytes) -> Bytes:
+    if isinstance(data, bytes):
+        return data
     try:
-        view = memoryview(data).cast("B")
+        return memoryview(data).cast("B")
     except TypeError:
         raise FrameError(f"A frame is contiguous bytes, not {type(data).__name__}.") from None
-    if known is not None and not is_whole(view):
-        header, start = read_short(view, known)
-        return Frame(header, np.frombuffer(view[start:], dtype=np.uint8), len(view))
-    if len(view) < HEADER_SIZE + _CRC.size:
-        raise FrameError(
-            f"Truncated: {len(view)} bytes, but a frame has at least {HEADER_SIZE + _CRC.size}. "
-            "Ask the sender for the whole message."
-        )
-    body_size = body_size_in(view)
-    if body_size > len(view):  # before the checksum, so that truncation is called by its name
-        raise FrameError(f"Truncated: the body should have {body_size:,} bytes, the whole message has {len(view):,}.")
-    (crc,) = _CRC.unpack_from(view, len(view) - _CRC.size)
-    if crc32(view[: -_CRC.size]) != crc:
-        raise FrameError("The checksum does not match: the frame was truncated or altered on its way. Send it again.")
-    header, start = read_whole(view[: -_CRC.size], dimension)
-    if start + body_size + _CRC.size != len(view):
-        raise FrameError(
-            f"The frame has {len(view):,} bytes; its header asks for {start + body_size + _CRC.size:,}. "
-            "Send exactly one frame per message."
-        )
-    return Frame(header, np.frombuffer(view[start : start + body_size], dtype=np.uint8), len(view))
+
+
+def _header(data: Bytes, facts: Any, known: core.Known | None) -> Header:
+    tag, s, d, count, at = facts.quantizer, facts.s, facts.dimension, facts.scales, facts.scales_at
+    scales = np.frombuffer(memoryview(data)[at : at + 4 * count], dtype="<f4").astype(np.float32)
+    if tag == FLOAT32:
+        return Header(tag, facts.codec, s, d, None, scales)
+    traits = by_tag(tag)[0].traits
+    segments = np.diff(core.offsets(data, facts, known)) if facts.segmented else None
+    numbers = np.array([facts.number], dtype=np.float32) if traits.number else None
+    return Header(tag, facts.codec, s, d, segments, scales, numbers, facts.key if traits.keyed else None)
+
+
+def traits_struct(kind: Quantizer) -> Any:
+    """What the core has to know of a quantizer."""
+    traits, number = kind.traits, kind.traits.number
+    least, highest = (number.least, number.most) if number else (0.0, 0.0)
+    return core.Traits(
+        traits.most, traits.linear, traits.divides, traits.keyed, traits.rotates, number is not None, least, highest,
+        *traits.reach, traits.clip,
+    )  # fmt: skip
 
 
 def payload_size(data: Bytes) -> int:
-    """Bytes of a whole frame's body, as its header says: the frame without its framing."""
-    return body_size_in(memoryview(data))
+    """Bytes of a whole frame's body: the frame without its framing."""
+    return int(read_frame(data).facts.body_size)

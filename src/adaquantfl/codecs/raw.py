@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
-from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, TILE, Bytes, Frame, Header, read_frame, seal, write_frame
-from .header import Floats, Offsets
+from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, Bytes, Frame, Header, framed, read_frame
 
 NAME = "raw"
 TAG = 255
@@ -26,9 +23,7 @@ def encode_float32(x: npt.NDArray[np.float32]) -> bytes:
         raise FrameError(
             "Expected a 1-D vector of finite values. Training has probably diverged where it is not finite."
         )
-    frame, body = write_frame(Header(FLOAT32, TAG, 0, len(x), None, np.empty(0, dtype=np.float32)), x.nbytes)
-    body[:] = x.view(np.uint8)
-    return seal(frame)
+    return framed(Header(FLOAT32, TAG, 0, len(x), None, np.empty(0, dtype=np.float32)), x.data.cast("B"))
 
 
 def decode_float32(frame: Bytes, dimension: int | None = None) -> npt.NDArray[np.float32]:
@@ -45,30 +40,6 @@ def decode_float32(frame: Bytes, dimension: int | None = None) -> npt.NDArray[np
     return values(parsed).copy()
 
 
-def open_body(frame: Frame) -> RawBody:
-    """Check the values; see `registry.Body`."""
-    check(frame)
-    return RawBody(values(frame))
-
-
-@dataclass(frozen=True)
-class RawBody:
-    """Float32 values, added like levels whose step is the weight."""
-
-    values: npt.NDArray[np.float32]
-
-    @property
-    def nbytes(self) -> int:
-        return 0
-
-    def decode(self, values: npt.NDArray[np.signedinteger]) -> None:
-        raise FrameError("Float32 values are not levels.")
-
-    def add(self, steps: Floats, offsets: Offsets, total: Floats, first: int, last: int) -> None:
-        here = slice(first * TILE, last * TILE)
-        total[here] += steps[0] * self.values[here]
-
-
 def check(frame: Frame) -> None:
     """Refuse a body of the wrong size or with a NaN or infinite value."""
     if len(frame.body) != 4 * frame.header.dimension or len(frame.header.scales):
@@ -82,7 +53,7 @@ def check(frame: Frame) -> None:
 
 def values(frame: Frame) -> npt.NDArray[np.float32]:
     """A view of a checked frame's values."""
-    return frame.body.view("<f4")
+    return np.frombuffer(frame.body, dtype="<f4")
 
 
 def frame_size(dimension: int) -> int:

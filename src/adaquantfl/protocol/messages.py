@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.checksum import crc32
-from ..codecs.header import Known
+from ..codecs.frame import Known
 from ..codecs.varints import read_varint, varint
+from ..core import crc32
 from ..errors import FrameError
 from ..quantizers.segments import scope_segments
 

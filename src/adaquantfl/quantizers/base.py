@@ -174,7 +174,7 @@ class Quantizer(ABC):
         (16, 1.0)
         """
         if not isinstance(target, Count):
-            from .choice import levels_within  # with it come the kernels
+            from .choice import levels_within  # which imports this module
 
             return levels_within(self, target, segments, x, balanced, key, norm)
         s = max(target.s, self.traits.least) if self.traits.feedback else target.s
@@ -184,7 +184,7 @@ class Quantizer(ABC):
             return whole_levels(s, self.traits.most)
         if x is None:
             raise QuantizeError(f"The balanced levels of {self.name} depend on the update: pass it.")
-        from .balanced import balanced_stretch  # with it come the kernels
+        from .balanced import balanced_stretch  # which imports this module
 
         return balanced_stretch(x, s, segments, self.traits.most)
 
@@ -251,7 +251,7 @@ def can_send(
     """
     if not traits.rotates:
         return (found is None) == (asked is None) and np.array_equal(found, asked)  # type: ignore[arg-type]
-    from .rotation import LARGEST_BLOCK, blocks  # with it come the kernels
+    from .rotation import LARGEST_BLOCK, blocks  # which imports this module
 
     cut = Segments.of(asked, dimension)
     return any(np.array_equal(found, blocks(cut, each).lengths) for each in (LARGEST_BLOCK, MOST_BLOCK))  # type: ignore[arg-type]

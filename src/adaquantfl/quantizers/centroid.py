@@ -13,7 +13,6 @@ bits. A coordinate is cut off at 16 rms. Where every level of a block would be 0
 since a scale cannot mend a block of zeros.
 """
 
-# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import math
@@ -22,9 +21,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from .. import core
 from ..errors import QuantizeError
-from ..jit import reduction
-from ..threads import over_ranges
 from .balanced import balanced_levels
 from .base import (
     MOST_BLOCK,
@@ -114,15 +112,10 @@ class Centroid(Quantizer):
         turned = Turned.of(x, segments, key, MOST_BLOCK if np.max(stretch) > _COARSE * s else LARGEST_BLOCK)
         parts = turned.parts
         steps = _each(stretch, cut, parts) / s
-        centres, offsets, inverse = step_means(_step(numbers, s), most), parts.offsets, turned.inverse
-        values, dots = np.empty(len(turned.y), dtype=np.int32), np.empty(parts.count)
-
-        def work(first: int, last: int) -> None:
-            nearest_steps(turned.y, offsets, inverse, steps, most, centres, values, dots, first, last)
-
-        over_ranges(work, parts.count, smallest=2)
-        small = values.astype(level_dtype(most))  # one kernel for all types
-        return Levels(small, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
+        values, dots = core.round_steps(
+            turned.y, parts.offsets, turned.inverse, steps, step_means(_step(numbers, s), most), most, level_dtype(most)
+        )
+        return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
 
     def bound(self, header: Facts) -> float:
         """The largest level's centre, in units of the rms, lies within a step of the level."""
@@ -187,23 +180,3 @@ def _each(stretch: Stretch, segments: Segments, parts: Segments) -> npt.NDArray[
     """The stretch of every block: its segment's, in float32 as the receiver reads it."""
     own = np.broadcast_to(np.asarray(stretch, dtype=np.float32), segments.count)
     return own[np.searchsorted(segments.offsets, parts.offsets[:-1], side="right") - 1].astype(np.float64)
-
-
-@reduction
-def nearest_steps(y, offsets, inverse, steps, top, centres, values, dots, first, last):
-    """values = signed multiples of the step; dots = <y, c> / rms, for the blocks first to last."""
-    for b in range(first, last):
-        source, out = y[offsets[b] : offsets[b + 1]], values[offsets[b] : offsets[b + 1]]
-        total, per_step = 0.0, inverse[b] / steps[b]
-        for j in range(len(source)):
-            size = np.float64(abs(source[j]))
-            k = np.int32(size * per_step + 0.5 if size * per_step + 0.5 < top else top)
-            total += size * centres[k]
-            out[j] = -k if source[j] < 0 else k
-        if total == 0.0:
-            largest = 0
-            for j in range(len(source)):
-                largest = j if abs(source[j]) > abs(source[largest]) else largest
-            total = np.float64(abs(source[largest])) * centres[1]
-            out[largest] = 0 if total == 0.0 else (-1 if source[largest] < 0 else 1)
-        dots[b] = total * inverse[b]

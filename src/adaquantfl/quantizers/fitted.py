@@ -14,7 +14,6 @@ what is below half a step would be lost in every round without error feedback. T
 something is always sent, as long as a step is less than twice that.
 """
 
-# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from dataclasses import replace
@@ -23,15 +22,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..jit import kernel
-from ..threads import over_ranges
+from .. import core
 from .base import LINF, Count, Lengths, Quantizer, Target, Traits, Vector, whole_levels
 from .choice import levels_within
 from .levels import Levels, level_dtype
 from .segments import Segments
-from .streams import split_key
-from .uniform import Prepared
-from .vectors import FloatVector, Stretch, float32_vector, largest
+from .streams import checked_key
+from .vectors import FloatVector, Stretch, float32_vector, inverses, largest, lifted, scaled
 
 _TILE = 1 << 16  # elements that are summed at a time
 
@@ -53,17 +50,12 @@ class Nearest(Quantizer):
         self, x: FloatVector, s: int, key: int, segments: Lengths | None, stretch: Stretch, norm: str
     ) -> Levels:
         """Levels -s to s of the norm; the key is checked and not used."""
-        split_key(key)
-        ready = Prepared.of(x, s, segments, stretch, norm)
-        bounds, owner = ready.segments.pieces
-        inverse, values = ready.inverse.astype(np.float32), np.empty(len(ready.x), dtype=level_dtype(s))
-
-        def work(first: int, last: int) -> None:
-            round_pieces(ready.x, bounds, owner, inverse, np.float32(s), values, first, last)
-
-        over_ranges(work, len(owner), smallest=4)
-        levels = ready.as_levels(values, s, None if segments is None else ready.segments.lengths)
-        return replace(levels, quantizer=self.name)
+        checked_key(key)
+        vector, cut, scales = scaled(x, segments, stretch, norm)
+        large, working = lifted(vector, cut, scales)
+        values = core.round_nearest(large, cut.offsets, inverses(working, s), s, level_dtype(s))
+        whole = segments is None
+        return Levels(values, scales[0] if whole else scales, s, None if whole else cut.lengths, self.name, norm)
 
 
 class Fitted(Nearest):
@@ -140,14 +132,3 @@ def _sums(x: npt.NDArray[np.float32] | None, levels: Levels) -> tuple[npt.NDArra
             if x is not None:
                 dots[place] += float(np.sum(k * x[start : min(start + _TILE, last)], dtype=np.float64))
     return dots, squares
-
-
-@kernel
-def round_pieces(x, bounds, owner, inverse, top, values, first, last):
-    """values = the levels of the pieces first to last."""
-    for piece in range(first, last):
-        inv = inverse[owner[piece]]
-        source, out = x[bounds[piece] : bounds[piece + 1]], values[bounds[piece] : bounds[piece + 1]]
-        for j in range(len(source)):
-            t = min(max(np.float32(source[j] * inv), -top), top)
-            out[j] = np.int32(np.rint(t))

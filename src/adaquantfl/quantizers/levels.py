@@ -171,7 +171,7 @@ def quantize(
     >>> quantize(np.array([0.0, 1.0, -2.0, 2.0], dtype=np.float32), s=2, key=7, norm="linf").scale
     np.float32(2.0)
     """
-    from .vectors import check_levels  # with it come the kernels
+    from .vectors import check_levels  # which imports this module
 
     kind = find(quantizer)
     check_levels(s, kind.traits.most)

@@ -36,7 +36,6 @@ H D replaces the random rotation, as with the authors, and leaves a small bias. 
 squared norm comes back too large. At one bit it is too large by about q / 3 of it, with more bits by less.
 """
 
-# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from dataclasses import replace
@@ -46,15 +45,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..jit import kernel, reduction
-from ..threads import over_ranges
+from .. import core
 from .base import L2, LINF, NO_NORM, Facts, Lengths, Quantizer, Traits, within_scales
 from .gaussian import lloyd_max
-from .kernels import UNIT, WEYL, draw31, stream_start
 from .levels import Levels, level_dtype
 from .rotation import Turned, rotate_back
 from .segments import Segments
-from .streams import split_key
+from .streams import checked_key
 from .uniform import QUANTIZER as UNIFORM
 from .vectors import FloatVector, Stretch, float32_vector, inverses, scaled, square_sums
 
@@ -78,13 +75,7 @@ class Natural(Quantizer):
     ) -> Levels:
         """Levels -s to s: k is 2^(k-s) of the norm."""
         vector, parts, scales = scaled(x, segments, stretch, norm)
-        (low, high), (bounds, owner) = split_key(key), parts.pieces
-        values, inverse = np.empty(len(vector), dtype=level_dtype(s)), inverses(scales, 1)
-
-        def work(first: int, last: int) -> None:
-            round_exponents(vector, bounds, owner, inverse, s, low, high, values, first, last)
-
-        over_ranges(work, len(owner), smallest=4)
+        values = core.round_exponents(vector, parts.offsets, inverses(scales, 1), s, checked_key(key), level_dtype(s))
         whole = segments is None
         return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm)
 
@@ -178,13 +169,7 @@ class Eden(Quantizer):
         """Levels 1 to s and -1 to -s, the numbers of the centroids; no level is 0."""
         turned, centres = Turned.of(x, segments, key), lloyd_max(s)
         edges = (centres[1:] + centres[:-1]) / 2
-        offsets, inverse = turned.parts.offsets, turned.inverse
-        values, dots = np.empty(len(turned.y), dtype=np.int8), np.empty(turned.parts.count)
-
-        def work(first: int, last: int) -> None:
-            nearest_centres(turned.y, offsets, inverse, edges, centres, values, dots, first, last)
-
-        over_ranges(work, turned.parts.count, smallest=2)
+        values, dots = core.round_centres(turned.y, turned.parts.offsets, turned.inverse, edges, centres)
         return Levels(values, turned.scales(dots), s, turned.parts.lengths, self.name, NO_NORM, int(key))
 
     def bound(self, header: Facts) -> float:
@@ -229,38 +214,3 @@ def largest(x: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:
     threshold = np.partition(sizes, len(x) - count)[len(x) - count]
     above = np.flatnonzero(sizes > threshold)
     return np.concatenate([above, np.flatnonzero(sizes == threshold)[: count - len(above)]])
-
-
-@kernel
-def round_exponents(x, bounds, owner, inverse, s, low, high, values, first, last):
-    """values = signed levels of the pieces first to last."""
-    smallest = 2.0 ** (1 - s)
-    for piece in range(first, last):
-        inv, place = inverse[owner[piece]], stream_start(bounds[piece], low)
-        source, out = x[bounds[piece] : bounds[piece + 1]], values[bounds[piece] : bounds[piece + 1]]
-        for j in range(len(source)):
-            t = np.float64(min(np.float64(abs(source[j])) * inv, 1.0))
-            draw = draw31(np.uint32(place + np.uint32(np.uint32(j) * WEYL)), high) * UNIT
-            exponent = np.int64(t.view(np.int64) >> 52) - 1023  # 2^exponent <= t < 2^(exponent + 1)
-            if t < smallest:
-                level = np.int64(draw < t / smallest)
-            else:
-                below = np.int64(np.int64(exponent + 1023) << 52).view(np.float64)
-                level = s + exponent + np.int64(draw < (t - below) / below)
-            out[j] = -level if source[j] < 0 else level
-
-
-@reduction
-def nearest_centres(y, offsets, inverse, edges, centres, values, dots, first, last):
-    """values = signed numbers of the nearest centroids; dots = <y, c> / rms, for the blocks first to last."""
-    for b in range(first, last):
-        source, out = y[offsets[b] : offsets[b + 1]], values[offsets[b] : offsets[b + 1]]
-        total = 0.0
-        for j in range(len(source)):
-            size = np.float64(abs(source[j])) * inverse[b]
-            k = np.int64(0)
-            for e in range(len(edges)):
-                k += np.int64(size > edges[e])
-            total += size * centres[k]
-            out[j] = np.int8(-k - 1) if source[j] < 0 else np.int8(k + 1)
-        dots[b] = total

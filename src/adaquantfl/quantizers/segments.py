@@ -1,21 +1,18 @@
 """Which norm an element is measured against: the scopes `whole`, `tensor` and buckets are lists of segment lengths.
 
-A segment is a run of consecutive elements that share one scale. Long segments are cut into pieces of fixed size, so
-that sums of squares are added in the same order whatever the number of threads.
+A segment is a run of consecutive elements that share one scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import QuantizeError
-
-PIECE = 65_536  # elements; a multiple of every block size
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,26 +52,6 @@ class Segments:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         return np.diff(self.offsets)
-
-    @cached_property
-    def pieces(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Boundaries of the pieces, and for each piece its segment."""
-        if self.dimension <= PIECE or self.lengths.max() <= PIECE:
-            return self.offsets, np.arange(self.count, dtype=np.int64)
-        per_segment = -(-self.lengths // PIECE)
-        owner = np.repeat(np.arange(self.count, dtype=np.int64), per_segment)
-        first = np.cumsum(per_segment) - per_segment  # index of each segment's first piece
-        starts = self.offsets[owner] + (np.arange(len(owner)) - first[owner]) * PIECE
-        return np.append(starts, self.dimension).astype(np.int64), owner
-
-    def pieces_within(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The pieces that cover elements start to stop, cut at both ends."""
-        bounds, owner = self.pieces
-        if start == 0 and stop == self.dimension:
-            return bounds, owner
-        first = int(np.searchsorted(bounds, start, side="right")) - 1
-        last = int(np.searchsorted(bounds, stop, side="left"))
-        return np.clip(bounds[first : last + 1], start, stop), owner[first:last]
 
 
 @lru_cache(maxsize=64)

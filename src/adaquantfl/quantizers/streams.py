@@ -1,7 +1,7 @@
 """Counter-based randomness: a pure function of (run seed, round, client, element index).
 
-`stream_key` hashes the first three into 64 bits. `kernels.draw31` turns a key and an index into 31 uniform bits with a
-Weyl step and two multiplies. All of it is 32-bit arithmetic, so that it vectorises.
+`stream_key` hashes the first three into 64 bits. A Weyl step and two multiplies then turn a key and an index into 31
+uniform bits. All of it is 32-bit arithmetic, so that it vectorises.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import struct
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import QuantizeError
 
@@ -32,10 +33,25 @@ def stream_key(seed: int, round: int, client: int) -> int:
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8, person=b"adaquantfl").digest(), "little")
 
 
-def split_key(key: int) -> tuple[np.uint32, np.uint32]:
-    """The two halves of a key, low and high, as the kernels take them."""
+def uniforms(key: int, count: int) -> npt.NDArray[np.float64]:
+    """The random numbers of the first elements of a stream, from 0 to 1: what the core draws, for whoever wants to see.
+
+    >>> uniforms(key=7, count=2).round(4).tolist()
+    [0.1, 0.2]
+    """
+    whole = checked_key(key)
+    low, high = np.uint32(whole & 0xFFFFFFFF), np.uint32(whole >> 32)
+    x = np.arange(count, dtype=np.uint32) * np.uint32(0x9E3779B9) + low  # 2^32 / golden ratio: neighbours lie far apart
+    x = (x ^ x >> np.uint32(16)) * np.uint32(0x7FEB352D)
+    # The key's high half enters between the multiplies: entering with the low half it would only shift the sequence.
+    x = (x ^ x >> np.uint32(15) ^ high) * np.uint32(0x846CA68B)
+    return ((x ^ x >> np.uint32(16)) >> np.uint32(1)) * 2.0**-31
+
+
+def checked_key(key: int) -> int:
+    """The key, if it is one."""
     if not isinstance(key, int | np.integer) or not 0 <= int(key) < 2**64:
         raise QuantizeError(
             f"The key {key!r} is not a 64-bit whole number. Make one with aq.stream_key(seed, round, client)."
         )
-    return np.uint32(int(key) & 0xFFFFFFFF), np.uint32(int(key) >> 32)
+    return int(key)

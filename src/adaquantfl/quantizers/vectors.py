@@ -7,10 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from .. import core
 from ..errors import QuantizeError
 from ..theory import MAX_LEVELS
-from ..threads import over_ranges
-from . import kernels
 from .base import LINF, Lengths
 from .segments import Segments
 
@@ -18,6 +17,7 @@ MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
 
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_TINY, _LIFT = np.float32(2.0**-90), np.float32(2.0**90)
 FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Stretch = float | npt.NDArray[np.float64]  # for all segments, or one for each
 
@@ -80,41 +80,12 @@ def norms(x: npt.NDArray[np.float32], segments: Segments, norm: str) -> npt.NDAr
 
 def largest(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float32]:
     """The largest magnitude of each segment; NaN and infinite elements are refused."""
-    bounds, owner = segments.pieces
-    found, bits = np.empty(len(owner), dtype=np.uint32), x.view(np.uint32)
-    over_ranges(lambda first, last: kernels.largest_bits(bits, bounds, found, first, last), len(owner), smallest=4)
-    if len(owner) > segments.count:
-        found = np.maximum.reduceat(found, np.searchsorted(owner, np.arange(segments.count)))
-    sizes = found.view(np.float32)
-    if not np.isfinite(sizes).all():
-        raise _not_finite(x)
-    return sizes
+    return core.largest(x, segments.offsets)
 
 
 def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float64]:
     """The sum of squares of each segment, in double; NaN and infinite elements are refused."""
-    bounds, owner = segments.pieces
-    sums = np.empty(len(owner), dtype=np.float64)
-    over_ranges(lambda first, last: kernels.square_sums(x, bounds, sums, first, last), len(owner), smallest=4)
-    if not (math.isfinite(sums[0]) if len(sums) == 1 else np.isfinite(sums).all()):
-        raise _not_finite(x)
-    return per_segment(sums, segments)
-
-
-def _not_finite(x: npt.NDArray[np.float32]) -> QuantizeError:
-    bad = np.flatnonzero(~np.isfinite(x))
-    return QuantizeError(
-        f"The vector has {len(bad):,} NaN or infinite element(s), the first at index {bad[0]:,}. "
-        "Training has probably diverged: lower the learning rate or clip the update."
-    )
-
-
-def per_segment(sums: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:
-    """Sums of pieces to sums of segments: added in order, whichever thread computed which piece."""
-    if len(sums) == segments.count:
-        return sums
-    totals = np.bincount(segments.pieces[1], weights=sums, minlength=segments.count)
-    return totals.astype(np.float64, copy=False)
+    return core.squares(x, segments.offsets)
 
 
 def check_stretch(stretch: Stretch, segments: int | None = None) -> None:
@@ -143,3 +114,17 @@ def inverses(scales: npt.NDArray[np.float32], s: int) -> npt.NDArray[np.float64]
     """1 / step of each segment, where the step is scale / s; 0 where the scale is 0."""
     with np.errstate(divide="ignore"):
         return np.where(scales > 0, s / scales.astype(np.float64), 0.0)
+
+
+def lifted(
+    x: npt.NDArray[np.float32], segments: Segments, scales: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Vector and scales, segments with tiny scales multiplied by a power of two, which changes no ratio.
+
+    1 / scale would leave the range of float32 there.
+    """
+    tiny = (scales > 0) & (scales < _TINY)
+    if not tiny.any():
+        return x, scales
+    lift = np.where(tiny, _LIFT, np.float32(1))
+    return x * np.repeat(lift, segments.lengths), scales * lift

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("adaquantfl", "numpy", "numba", "torch")
+_PACKAGES = ("adaquantfl", "numpy", "torch")
 
 
 def of_this_process() -> dict[str, Any]:

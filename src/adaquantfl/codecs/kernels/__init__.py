@@ -1,1 +1,0 @@
-"""Numba kernels of the codecs: the only place where bits are shifted."""

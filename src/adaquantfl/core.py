@@ -1,0 +1,667 @@
+"""The codec core, in C: the only file that knows the library. core/aq.h says what each function does.
+
+One call does a whole frame. The core never allocates, so it is given memory, which is used again from call to call.
+Where vectors are long, it shares its work among the threads of `threads.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from ctypes import c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import FrameError, QuantizeError
+from .threads import get_threads, over_ranges
+
+Bytes = bytes | bytearray | memoryview
+Offsets = npt.NDArray[np.int64]
+Vector = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Values = npt.NDArray[np.signedinteger]
+
+FIXED, SPARSE, DENSE, AUTO = 0, 1, 2, 256  # codecs
+_LIBRARY = {"win32": "libaq.dll", "darwin": "libaq.dylib"}.get(sys.platform, "libaq.so")
+_KEPT = 1 << 20  # bytes of memory that a thread keeps from call to call
+_LONG = 100_000  # elements from which threads may pay
+
+# What may be wrong, in the order of `enum aq_code`: a sentence about error.numbers, 0 to 3, and error.real, 4 and 5.
+SENTENCES = {
+    "FINE": "",
+    "MEMORY": "The core lacks {0:,} bytes of memory.",
+    "ROOM": "A frame of {0:,} bytes does not fit its memory.",
+    "SHORT": "Truncated: {0} bytes, but a frame has at least {1}. Ask the sender for the whole message.",
+    "MAGIC": "Not a frame: it starts with {start!r} instead of b'AQFL'.",
+    "VERSION": "The frame has version {0}; this software reads version {1}. Update one of them.",
+    "TRUNCATED": "Truncated: the body should have {0:,} bytes, the whole message has {1:,}.",
+    "CHECKSUM": "The checksum does not match: the frame was truncated or altered on its way. Send it again.",
+    "SIZE": "The frame has {0:,} bytes; its header asks for {1:,}. Send exactly one frame per message.",
+    "QUANTIZER": "Quantizer tag {0} is unknown.",
+    "CODEC": "Codec tag {0} is unknown.",
+    "DIMENSION": "The frame has dimension {0:,}, expected {1:,}: sender and receiver differ in model.",
+    "TOO_LARGE": "Dimension {0:,} is outside 1 to 2^32.",
+    "FLOATS": "A frame of float32 values has codec 255, layout 0, s = 0 and no scales; this one has not.",
+    "NO_SCALES": "The frame has 0 scales; levels need at least one.",
+    "MANY_SCALES": "{0:,} scales do not fit a frame of {1:,} bytes and dimension {2:,}.",
+    "NO_SEGMENTS": "{0:,} scales, but no segments that they belong to.",
+    "BUCKETS": "Buckets of {0:,} elements do not make {1:,} scales of dimension {2:,}.",
+    "LAYOUT": "Segment layout {0} is unknown.",
+    "LENGTHS": "The segments hold {0:,} elements; the dimension is {1:,}.",
+    "NUMBER": "A number is not written in one to five bytes, as few as it needs.",
+    "NUMBER_END": "Truncated: the message ends within a number.",
+    "SCALES_END": "Truncated: the header ends before its last scale.",
+    "KEY_END": "Truncated: the header ends before its key.",
+    "PADDING": "The padding behind the header is not zero.",
+    "LEVELS": "s = {0} is outside 1 to {1}.",
+    "SCALE": "A scale is negative, NaN or infinite; a norm is finite and at least 0.",
+    "FURTHER": "The header's further number is outside its range.",
+    "BLOCKS": "Every segment of a rotated vector has 2^k elements, 1,048,576 at most; these have not.",
+    "BOUND": "With a scale of {4:g}, an element could decode to {5:g}, beyond 1.70141e+38.",
+    "SHORT_FORM": "A short frame has at least three bytes, and levels.",
+    "FLAGS": "A short frame of this quantizer cannot begin with {0}.",
+    "MANY_SEGMENTS": "{0:,} segments do not fit a short frame of {1:,} bytes.",
+    "NO_KEY": "A short frame of this quantizer lacks its key.",
+    "FIXED_SIZE": "The body has {0:,} bytes; d = {1:,} with s = {2} needs {3:,}.",
+    "FIXED_BITS": "The unused bits of the body's last byte are not 0.",
+    "FIXED_LEVEL": "A level of {0} in a frame with s = {1}: the sender is at fault.",
+    "SHIFT": "A sparse body starts with log2 of its chunks' elements, 16 to 32; this one with {0} (-1: nothing).",
+    "DIRECTORY": "A directory of {0:,} chunks does not fit a sparse body of {1:,} bytes.",
+    "DIRECTORY_NUMBER": "The directory of the sparse body is damaged: a number of it is cut off or too long.",
+    "DIRECTORY_SHORT": "The chunks should have more bytes than the {0:,} behind the directory.",
+    "DIRECTORY_LONG": "All levels are 0, but {0:,} bytes lie behind the sparse body's directory.",
+    "DIRECTORY_COUNT": "Chunk {0:,} of the sparse body cannot hold {1:,} non-zero levels: it has {2:,} elements and "
+    "{3:,} bytes.",
+    "CHUNK": "Chunk {0:,} of the sparse body is damaged: {chunk}.",
+    "STATES": "The body begins with {0}, which names no number of states.",
+    "EXPONENT": "Chunks of 2^{0} symbols; 2^16 to 2^20 are allowed.",
+    "DENSE_SIZE": "The body has {0:,} bytes; d = {1:,} needs at least {2:,}.",
+    "TABLE_END": "Truncated: the body ends within its table.",
+    "TABLE_NUMBER": "A number of the table is not written in one to three bytes, as few as it needs.",
+    "TABLE_WIDTH": "The table has an interval of 2^{0} levels; 2^16 is the limit.",
+    "TABLE_COUNT": "The table has {0:,} intervals of 2^{1} levels at {2}, with s = {3}.",
+    "TABLE_SUM": "The table's frequencies have a zero or add up to more than 4096.",
+    "TABLE_PADDING": "The padding behind the table is not zero.",
+    "PAIRS": "Pairs of levels up to {0} with s = {1}; 7 is the limit.",
+    "PAIRS_SUM": "The frequencies of the pairs add up to {0:,} instead of 4,096.",
+    "STREAMS": "The chunks should have {0:,} bytes, but {1:,} follow the table.",
+    "STREAM": "The stream of chunk {0} does not end where it should.",
+    "LOW_BITS": "The {0:,} bytes behind the streams are not the low bits of the levels.",
+    "RAW_SIZE": "The body has {0:,} bytes and {1} scales; {2:,} float32 values take 4 bytes each and no scale.",
+    "RAW_FINITE": "The frame carries NaN or infinite values: the sender's training has diverged.",
+    "NOT_LEVELS": "The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).",
+    "WEIGHT": "Values up to {4:g} with weight {5:g} are beyond float32.",
+    "SUM": "The sum could reach {4:g}, which is beyond float32.",
+    "NOT_LINEAR": "Levels alone do not make this frame's vector.",
+    "NOT_FINITE": "The vector has {count:,} NaN or infinite element(s), the first at index {first:,}. "
+    "Training has probably diverged: lower the learning rate or clip the update.",
+    "NORM": "The vector's norm, {4:g}, is beyond the range of float32. Scale it down first.",
+    "STRETCH": "The vector's norm, {4:g}, stretched by {5:g} is beyond float32.",
+    "MOVED": "The difference leads beyond the range of its type: it belongs to another vector.",
+}
+_CODE = {name: code for code, name in enumerate(SENTENCES)}
+_MEMORY, _ROOM, _NOT_LINEAR, _NOT_FINITE = (_CODE[name] for name in ("MEMORY", "ROOM", "NOT_LINEAR", "NOT_FINITE"))
+_CHUNK = (
+    "", "its codes run past its end", "a gap leads past its last element",
+    "it marks more elements as large than there are", "a level is above s",
+    "bytes are left over behind its last code", "the unused bits of its last byte are not 0",
+)  # fmt: skip
+
+
+def _struct(name: str, **fields: Any) -> Any:
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+_Memory = _struct("Memory", data=c_void_p, size=c_uint64)
+_Error = _struct("Error", code=c_int32, unused=c_int32, numbers=c_int64 * 4, real=c_double * 2)
+Traits = _struct(
+    "Traits", most=c_uint32, linear=c_int32, divides=c_int32, keyed=c_int32, rotates=c_int32, numbered=c_int32,
+    least=c_float, highest=c_float, reach=c_int32, beyond=c_int32, clip=c_double,
+)  # fmt: skip
+_Known = _struct(
+    "Known", offsets=c_void_p, segments=c_int64, dimension=c_uint64, key=c_uint64, quantizer=c_int32, keyed=c_int32
+)
+Facts = _struct(  # a checked frame's; see aq_header
+    "Facts", dimension=c_uint64, scales=c_uint64, key=c_uint64, bucket=c_uint64, lengths_at=c_uint64,
+    scales_at=c_uint64, body_at=c_uint64, body_size=c_uint64, size=c_uint64, top=c_int64, bound=c_double,
+    number=c_float, largest_scale=c_float, s=c_uint32, quantizer=c_int32, codec=c_int32, layout=c_int32,
+    whole=c_int32, segmented=c_int32,
+)  # fmt: skip
+_Plan = _struct(
+    "Plan", quantizer=c_int32, codec=c_int32, s=c_uint32, segmented=c_int32, keyed=c_int32, numbered=c_int32,
+    number=c_float, dimension=c_uint64, key=c_uint64, offsets=c_void_p, segments=c_int64, scales=c_void_p,
+    known=c_void_p, top=c_int64, memory=_Memory, out=c_void_p, room=c_uint64, each=c_void_p,
+)  # fmt: skip
+_Rounding = _struct(
+    "Rounding", x=c_void_p, offsets=c_void_p, segments=c_int64, inverse=c_void_p, key=c_uint64, top=c_int64,
+    s=c_uint32, bytes=c_int32, values=c_void_p, each=c_void_p,
+)  # fmt: skip
+
+
+def _load() -> ctypes.CDLL:
+    path = Path(__file__).with_name(_LIBRARY)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"The codec core {path} cannot be loaded ({error}). In a checkout, build it with `python hatch_build.py`; "
+            "elsewhere install the package anew with pip, which builds it."
+        ) from None
+
+
+_lib = _load()
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    function = getattr(_lib, f"aq_{name}")
+    function.restype, function.argtypes = result, arguments
+    found: Callable[..., Any] = function
+    return found
+
+
+_P, _N, _I = c_void_p, c_int64, c_int32  # pointers, counts and codes
+_traits_of = _function("traits_of", ctypes.POINTER(Traits), _I)
+_check = _function("check", _I, _P, c_uint64, c_uint64, _P, _P, _P, _P)
+_offsets = _function("offsets", None, _P, _P, _P, _P)
+_frame = _function("frame", _N, _P, _P, c_uint64, _P)
+_fixed_frame = _function("fixed_frame", c_uint64, _P)
+_encode = _function("encode", _N, _P, _P, _I, _P)
+_compress = _function("compress", _N, _P, _P, _P, _N, _P)
+_sizes = _function("sizes", _I, _P, _I, _N, _N, _Memory, _P, _P)
+_decode = _function("decode", _I, _P, _P, _P, _I, _Memory, _P, _P)
+_nonzeros = _function("nonzeros", _I, _P, _P, _P, _P, _P, _Memory, _P, _P)
+_add = _function("add", _I, _P, c_uint64, c_uint64, _P, c_double, _P, _P, _Memory, _P, _P)
+_squares = _function("squares", _I, _P, _P, _N, _P, _Memory, _P, _P)
+_largest = _function("largest", _I, _P, _P, _N, _P, _Memory, _P, _P)
+_round_random = _function("round_random", _I, _P, _P, _Memory, _P)
+_round_nearest, _round_exponents, _round_lattice = (
+    _function(f"round_{name}", None, _P) for name in ("nearest", "exponents", "lattice")
+)
+_round_steps, _round_centres = (_function(f"round_{name}", None, _P, _P, _P, _P) for name in ("steps", "centres"))
+_lattice_points = _function("lattice_points", None, _P, _P, _P)
+_rotate = _function("rotate", None, _P, _P, _N, c_uint64, _I, _P, _P)
+_differ = _function("differ", _N, _P, _P, _I, _N, _P, _P)
+_move = _function("move", _I, _P, _I, _P, _P, _N, _I, _P)
+_checksum = _function("checksum", c_uint32, c_uint32, _P, c_uint64)
+use = _function("use", _I, _I)  # vectors of the processor: 0 portable, 1 AVX2, 2 AVX-512; -1 the best. For tests
+
+_new_bytes: Any = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.argtypes, _new_bytes.restype = [c_void_p, ctypes.c_ssize_t], ctypes.py_object
+
+
+class Scratch:
+    """Memory that the core works in, which grows with what is asked for.
+
+    >>> scratch = Scratch()
+    >>> first, second = scratch.take(1000), scratch.take(500)
+    >>> first.data == second.data, first.data % 64
+    (True, 0)
+    """
+
+    def __init__(self) -> None:
+        self._block = np.empty(0, dtype=np.uint8)
+        self.memory = _Memory(0, 0)
+
+    def __reduce__(self) -> tuple[type[Scratch], tuple[()]]:
+        return Scratch, ()  # a copy has memory of its own
+
+    def take(self, size: int) -> Any:
+        """At least `size` bytes, with anything in them; what was taken before must not be used any more."""
+        if size > self.memory.size:
+            self._block = np.empty(size + 64, dtype=np.uint8)
+            address = self._block.ctypes.data
+            self.memory = _Memory(address + -address % 64, size)
+        return self.memory
+
+    def view(self, size: int) -> memoryview:
+        """The first bytes."""
+        start = -self._block.ctypes.data % 64
+        return self._block.data.toreadonly()[start : start + size]
+
+
+class _Thread(threading.local):
+    """What a thread uses again in every call."""
+
+    def __init__(self) -> None:
+        self.error, self.plan, self.bound = _Error(), _Plan(), c_double()
+        self.scratch, self.out = Scratch(), Scratch()
+        self.raised: BaseException | None = None
+        self.error_at, self.plan_at = ctypes.addressof(self.error), ctypes.addressof(self.plan)
+
+
+_here = _Thread()
+_Work = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+_Each = ctypes.CFUNCTYPE(None, _Work, c_void_p, c_int64, c_int64)
+
+
+def _share(work: Any, context: int, units: int, smallest: int) -> None:
+    try:
+        over_ranges(lambda first, last: work(context, first, last), units, smallest)
+    except BaseException as error:  # C cannot pass it on: it is raised when C returns
+        _here.raised = error
+
+
+_shared = _Each(_share)
+_SHARED = ctypes.cast(_shared, c_void_p).value
+
+
+def _each(dimension: int) -> int | None:
+    return _SHARED if dimension >= _LONG and get_threads() > 1 else None
+
+
+def _memory(size: int, scratch: Scratch | None) -> tuple[Any, Scratch]:
+    """Memory for a call: the given scratch's, the thread's where it is small, or new."""
+    chosen = scratch or (_here.scratch if size <= _KEPT else Scratch())
+    return chosen.take(size), chosen
+
+
+def _at(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _refused(error: Any, data: Any = None) -> Exception:
+    """The exception for what the core found wrong."""
+    numbers, words = (*error.numbers, *error.real), {}
+    kind: type[Exception] = FrameError
+    name = list(SENTENCES)[error.code]
+    if name == "MAGIC":
+        words["start"] = bytes(memoryview(data)[:4])
+    elif name == "CHUNK":
+        words["chunk"] = _CHUNK[error.numbers[1]]
+    elif name in ("NOT_FINITE", "NORM", "STRETCH"):
+        kind = QuantizeError
+        if name == "NOT_FINITE":
+            bad = np.flatnonzero(~np.isfinite(data))
+            words |= {"count": len(bad), "first": int(bad[0])}
+    return kind(SENTENCES[name].format(*numbers, **words))
+
+
+def _with_memory(call: Callable[[Any], int], size: int, scratch: Scratch | None = None, data: Any = None) -> None:
+    """Call the core with memory, and with more where it says so."""
+    while True:
+        memory, kept = _memory(size, scratch)
+        code = call(memory)
+        if _here.raised is not None:
+            raised, _here.raised = _here.raised, None
+            raise raised
+        if code == 0:
+            return
+        if code != _MEMORY:
+            raise _refused(_here.error, data)
+        size = max(int(_here.error.numbers[0]) + 64, 2 * size)
+        del kept
+
+
+# -- headers
+
+
+class Known:
+    """What a receiver knows of a frame before it comes. offsets: None is one norm for all; key: None is not known."""
+
+    def __init__(self, quantizer: int, dimension: int, offsets: Offsets | None, key: int | None) -> None:
+        self._keep = None if offsets is None else np.ascontiguousarray(offsets, dtype=np.int64)
+        segments, at = (0, None) if self._keep is None else (len(self._keep) - 1, _at(self._keep))
+        self._struct = _Known(at, segments, dimension, key or 0, quantizer, key is not None)
+        self.at = ctypes.addressof(self._struct)
+
+
+def traits_of(quantizer: int) -> Any:
+    """What the core knows of a quantizer of format 1, by its tag; None where it does not know it."""
+    found = _traits_of(quantizer)
+    return found.contents if found else None
+
+
+def check(data: Bytes, dimension: int | None, known: Known | None, traits: Any = None) -> Any:
+    """The facts of a frame whose header and checksum are right; FrameError otherwise. traits: of outside quantizers."""
+    facts, address, size = Facts(), *_span(data)
+    of = None if traits is None else ctypes.addressof(traits)
+    if _check(address, size, dimension or 0, known and known.at, of, ctypes.addressof(facts), _here.error_at):
+        raise _refused(_here.error, data)
+    return facts
+
+
+def _span(data: Any) -> tuple[Any, int]:
+    """Something that ctypes takes for the address of bytes, and their number."""
+    if isinstance(data, bytes):
+        return data, len(data)
+    array = np.frombuffer(data, dtype=np.uint8) if len(data) else np.empty(0, dtype=np.uint8)
+    return c_void_p(array.ctypes.data), len(array)
+
+
+def offsets(data: Bytes, facts: Any, known: Known | None) -> Offsets:
+    """Where the segments of a checked frame begin, and the dimension."""
+    found = np.empty(facts.scales + 1, dtype=np.int64)
+    _offsets(_span(data)[0], ctypes.addressof(facts), known and known.at, _at(found))
+    return found
+
+
+# -- writing
+
+
+def _planned(
+    tag: int, codec: int, s: int, dimension: int, top: int, offsets: Offsets | None, known: Known | None
+) -> Any:
+    plan = _here.plan
+    plan.quantizer, plan.codec, plan.s, plan.dimension, plan.top = tag, codec, s, dimension, top
+    plan.segmented, plan.segments, plan.offsets = 0, 1, None
+    if offsets is not None:
+        plan.segmented, plan.segments, plan.offsets = 1, len(offsets) - 1, _at(offsets)
+    plan.known, plan.each = known and known.at, _each(dimension)
+    plan.scales, plan.keyed, plan.numbered = None, 0, 0
+    return plan
+
+
+def _written(
+    call: Callable[[], int], plan: Any, scratch: Scratch | None, out: Scratch | None, data: Any = None
+) -> bytes | memoryview:
+    """Call the core until memory and room suffice; the frame. With `out` it is a view of that memory."""
+    d = int(plan.dimension)
+    most = int(_fixed_frame(_here.plan_at))
+    exact = plan.codec == FIXED and most > _KEPT and out is None
+    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else 24 * d), most
+    if not exact:
+        room += most // 16 + 1024
+    while True:
+        plan.memory, kept = _memory(size, scratch)
+        plan.room = room
+        if exact:
+            whole = _new_bytes(None, room)
+            plan.out = ctypes.cast(whole, c_void_p).value
+        else:
+            target = out or (_here.out if room <= _KEPT else Scratch())
+            plan.out = target.take(room).data
+        found = call()
+        if _here.raised is not None:
+            raised, _here.raised = _here.raised, None
+            raise raised
+        if found >= 0:
+            break
+        if -found == _MEMORY:
+            size = max(int(_here.error.numbers[0]) + 64, 2 * size)
+        elif -found == _ROOM:
+            room, exact = max(int(_here.error.numbers[0]), 2 * room), False
+        else:
+            raise _refused(_here.error, data)
+        del kept
+    if exact:
+        return whole  # type: ignore[no-any-return]
+    return ctypes.string_at(plan.out, found) if out is None else target.view(found)
+
+
+def compress(
+    x: Vector,
+    s: int,
+    key: int,
+    tag: int,
+    codec: int,
+    offsets: Offsets | None,
+    stretch: float | Doubles,
+    known: Known | None,
+    memory: tuple[Scratch, Scratch] | None = None,
+) -> bytes | memoryview:
+    """Floats to a frame of the paper's quantizer. memory: to work in, and for the frame, which is then a view of it."""
+    plan, at = _planned(tag, codec, s, len(x), s, offsets, known), _at(x)
+    plan.key = key
+    factors: Any = stretch if isinstance(stretch, np.ndarray) else None if stretch == 1.0 else np.array([stretch])
+    if factors is not None:
+        factors = np.ascontiguousarray(factors, dtype=np.float64)
+    count, factors_at = (0, None) if factors is None else (len(factors), _at(factors))
+    scratch, out = memory or (None, None)
+    plan_at, error_at = _here.plan_at, _here.error_at
+    return _written(lambda: _compress(plan_at, at, factors_at, count, error_at), plan, scratch, out, x)
+
+
+def _planned_levels(
+    tag: int, codec: int, s: int, dimension: int, top: int, offsets: Offsets | None, scales: Vector,
+    number: float | None, key: int | None, known: Known | None,
+) -> Any:  # fmt: skip
+    plan = _planned(tag, codec, s, dimension, top, offsets, known)
+    plan.scales = _at(scales) if len(scales) else None
+    if number is not None:
+        plan.numbered, plan.number = 1, number
+    if key is not None:
+        plan.keyed, plan.key = 1, key
+    return plan
+
+
+def encode(values: Values, codec: int, memory: tuple[Scratch, Scratch] | None = None, **facts: Any) -> Any:
+    """Levels to a frame; facts: of `_planned_levels`."""
+    plan = _planned_levels(codec=codec, dimension=len(values), **facts)
+    at, size, plan_at, error_at = _at(values), values.itemsize, _here.plan_at, _here.error_at
+    scratch, out = memory or (None, None)
+    return _written(lambda: _encode(plan_at, at, size, error_at), plan, scratch, out)
+
+
+def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
+    """A frame of a body that is there already; facts: of `_planned_levels`."""
+    plan = _planned_levels(codec=codec, dimension=dimension, **facts)
+    address, size = _span(body)
+    plan.room = int(size) + 64 + 24 * int(plan.segments)
+    whole: bytes = _new_bytes(None, int(plan.room))
+    plan.out = ctypes.cast(whole, c_void_p).value
+    found = _frame(_here.plan_at, address, size, _here.error_at)
+    if found < 0:
+        raise _refused(_here.error)
+    return whole[:found]
+
+
+def sizes(values: Values, top: int) -> tuple[int, int, int]:
+    """About how many bytes the bodies of fixed, sparse and dense would have."""
+    found = (c_double * 3)()
+    at, bytes_, out, error_at = _at(values), values.itemsize, ctypes.addressof(found), _here.error_at
+    _with_memory(lambda memory: _sizes(at, bytes_, len(values), top, memory, out, error_at), 65_536 + 24 * len(values))
+    return round(found[0]), round(found[1]), round(found[2])
+
+
+# -- reading
+
+
+def decode(data: Bytes, facts: Any, values: Values | None, scratch: Scratch | None = None) -> None:
+    """The levels of a checked frame into `values`, or only whether its body is right: FrameError otherwise."""
+    (address, _), facts_at, error_at, each = (
+        _span(data),
+        ctypes.addressof(facts),
+        _here.error_at,
+        _each(facts.dimension),
+    )
+    at, size = (None, 0) if values is None else (_at(values), values.itemsize)
+    _with_memory(
+        lambda memory: _decode(address, facts_at, at, size, memory, each, error_at),
+        65_536 + 16 * facts.body_size,
+        scratch,
+    )
+
+
+def nonzeros(data: Bytes, facts: Any) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
+    """Where the levels of a checked sparse frame are that are not 0, and what they are."""
+    (address, _), facts_at, error_at, each = (
+        _span(data),
+        ctypes.addressof(facts),
+        _here.error_at,
+        _each(facts.dimension),
+    )
+    count = c_int64()
+
+    def call(index: int | None, level: int | None) -> Callable[[Any], int]:
+        return lambda memory: _nonzeros(
+            address, facts_at, index, level, ctypes.addressof(count), memory, each, error_at
+        )
+
+    _with_memory(call(None, None), 0)
+    index, level = np.empty(count.value, dtype=np.uint32), np.empty(count.value, dtype=np.int32)
+    _with_memory(call(_at(index), _at(level)), 65_536 + 16 * facts.body_size)
+    return index, level
+
+
+def add(
+    data: bytes, total: Vector, weight: float, bound: float, known: Known | None = None, scratch: Scratch | None = None
+) -> float | None:
+    """Add weight x the frame's vector to total; the new bound. None where levels alone do not make the vector."""
+    here, size, d = _here, len(data), len(total)
+    here.bound.value = bound
+    bound_at, error_at, each, total_at = ctypes.addressof(here.bound), here.error_at, _each(d), _at(total)
+    needed, known_at = 65_536 + 8 * size, known and known.at
+    while True:
+        memory, kept = _memory(needed, scratch)
+        code = _add(data, size, d, known_at, weight, total_at, bound_at, memory, each, error_at)
+        if here.raised is not None:
+            raised, here.raised = here.raised, None
+            raise raised
+        if code == 0:
+            return float(here.bound.value)
+        if code == _NOT_LINEAR:
+            return None
+        if code != _MEMORY:
+            raise _refused(here.error, data)
+        needed = max(int(here.error.numbers[0]) + 64, 2 * needed)
+        del kept
+
+
+def crc32(data: Bytes, before: int = 0) -> int:
+    """The checksum of frames and messages, as zlib's.
+
+    >>> import zlib
+    >>> crc32(b"frame") == zlib.crc32(b"frame")
+    True
+    """
+    address, size = _span(data)
+    found: int = _checksum(before, address, size)
+    return found
+
+
+# -- vectors
+
+
+def squares(x: Vector, offsets: Offsets) -> Doubles:
+    """The sum of squares of each segment, in double; NaN and infinite elements are refused."""
+    sums = np.empty(len(offsets) - 1)
+    at, cuts, out, error_at, each = _at(x), _at(offsets), _at(sums), _here.error_at, _each(len(x))
+    _with_memory(
+        lambda memory: _squares(at, cuts, len(sums), out, memory, each, error_at), 4096 + len(x) // 4096, None, x
+    )
+    return sums
+
+
+def largest(x: Vector, offsets: Offsets) -> Vector:
+    """The largest magnitude of each segment; NaN and infinite elements are refused."""
+    found = np.empty(len(offsets) - 1, dtype=np.float32)
+    at, cuts, out, error_at, each = _at(x), _at(offsets), _at(found), _here.error_at, _each(len(x))
+    _with_memory(
+        lambda memory: _largest(at, cuts, len(found), out, memory, each, error_at), 4096 + len(x) // 4096, None, x
+    )
+    return found
+
+
+def _rounding(
+    x: Vector, offsets: Offsets, s: int, top: int, dtype: npt.DTypeLike, inverse: Doubles | None, key: int
+) -> tuple[Any, Values]:
+    values: Values = np.empty(len(x), dtype=dtype)
+    plan = _Rounding(
+        _at(x), _at(offsets), len(offsets) - 1, None if inverse is None else _at(inverse), key, top, s,
+        values.itemsize, _at(values), _each(len(x)),
+    )  # fmt: skip
+    return plan, values
+
+
+def _raise() -> None:
+    if _here.raised is not None:
+        raised, _here.raised = _here.raised, None
+        raise raised
+
+
+def round_random(x: Vector, offsets: Offsets, scales: Vector, s: int, key: int, dtype: npt.DTypeLike) -> Values:
+    """Eq. 5: one of the two levels around each element, at random so that the mean is right."""
+    plan, values = _rounding(x, offsets, s, s, dtype, None, key)
+    plan_at, scales_at, error_at = ctypes.addressof(plan), _at(scales), _here.error_at
+    _with_memory(lambda memory: _round_random(plan_at, scales_at, memory, error_at), 65_536 + 32 * len(scales))
+    return values
+
+
+def round_nearest(x: Vector, offsets: Offsets, inverse: Doubles, s: int, dtype: npt.DTypeLike) -> Values:
+    """The nearest level, halves to the even one."""
+    plan, values = _rounding(x, offsets, s, s, dtype, inverse, 0)
+    _round_nearest(ctypes.addressof(plan))
+    _raise()
+    return values
+
+
+def round_exponents(x: Vector, offsets: Offsets, inverse: Doubles, s: int, key: int, dtype: npt.DTypeLike) -> Values:
+    """Natural dithering: level k is 2^(k - s) of the norm."""
+    plan, values = _rounding(x, offsets, s, s, dtype, inverse, key)
+    _round_exponents(ctypes.addressof(plan))
+    _raise()
+    return values
+
+
+def round_lattice(
+    x: Vector, offsets: Offsets, inverse: Doubles, s: int, top: int, key: int, dtype: npt.DTypeLike
+) -> Values:
+    """Pairs of elements on a hexagonal lattice, with dither."""
+    plan, values = _rounding(x, offsets, s, top, dtype, inverse, key)
+    _round_lattice(ctypes.addressof(plan))
+    _raise()
+    return values
+
+
+def lattice_points(values: npt.NDArray[np.int32], offsets: Offsets, steps: Doubles, key: int) -> Vector:
+    """The points of a lattice without their dither, times each segment's step."""
+    plan, out = _Rounding(), np.empty(len(values), dtype=np.float32)
+    plan.values, plan.bytes, plan.offsets, plan.segments = _at(values), 4, _at(offsets), len(offsets) - 1
+    plan.key, plan.each = key, _each(len(values))
+    _lattice_points(ctypes.addressof(plan), _at(steps), _at(out))
+    _raise()
+    return out
+
+
+def round_steps(
+    y: Vector, offsets: Offsets, inverse: Doubles, steps: Doubles, centres: Doubles, top: int, dtype: npt.DTypeLike
+) -> tuple[Values, Doubles]:
+    """Multiples of each block's step, and <|y|, centres> / rms of each block."""
+    (plan, values), dots = _rounding(y, offsets, 1, top, dtype, inverse, 0), np.empty(len(offsets) - 1)
+    _round_steps(ctypes.addressof(plan), _at(steps), _at(centres), _at(dots))
+    _raise()
+    return values, dots
+
+
+def round_centres(
+    y: Vector, offsets: Offsets, inverse: Doubles, edges: Doubles, centres: Doubles
+) -> tuple[Values, Doubles]:
+    """The numbers of the nearest centres, from 1 on and signed, and <|y|, centres> / rms of each block."""
+    s = len(centres)
+    (plan, values), dots = _rounding(y, offsets, s, s, np.int8, inverse, 0), np.empty(len(offsets) - 1)
+    _round_centres(ctypes.addressof(plan), _at(edges), _at(centres), _at(dots))
+    _raise()
+    return values, dots
+
+
+def rotate(x: Vector, offsets: Offsets, key: int, forward: bool) -> Vector:
+    """H D x of every segment, each of 2^k elements, or D H x, which undoes it."""
+    out = np.empty(len(x), dtype=np.float32)
+    _rotate(_at(x), _at(offsets), len(offsets) - 1, key, forward, _at(out), _each(len(x)))
+    _raise()
+    return out
+
+
+# -- differences
+
+
+def differ(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where two arrays of bit patterns differ, and by how many floats."""
+    count = int(np.count_nonzero(old != new))
+    index, distance = np.empty(count, dtype=np.uint32), np.empty(count, dtype=np.int64)
+    _differ(_at(old), _at(new), old.itemsize, len(old), _at(index), _at(distance))
+    return index.astype(np.int64), distance
+
+
+def move(patterns: npt.NDArray[Any], index: npt.NDArray[Any], distance: npt.NDArray[Any], sign: int) -> int:
+    """Move floats by distances, in place; the sum of the new patterns. FrameError, and nothing moved, beyond the type."""
+    places, far, total = index.astype(np.int64), distance.astype(np.int64), c_uint64()
+    if _move(_at(patterns), patterns.itemsize, _at(places), _at(far), len(places), sign, ctypes.addressof(total)):
+        raise FrameError(SENTENCES["MOVED"])
+    return int(total.value)
