@@ -62,7 +62,7 @@ static int64_t write_frame(const aq_plan *plan, const aq_floats *floats, const v
     uint64_t head = aq_header_size(plan);
     int32_t codec;
     int64_t size = write_body(plan, head, floats, values, bytes, &codec, arena, error);
-    return size < 0 ? size : aq_finish(plan, codec, head, (uint64_t)size);
+    return size < 0 ? -(int64_t)error->code : aq_finish(plan, codec, head, (uint64_t)size);
 }
 
 AQ_API int64_t aq_encode(const aq_plan *plan, const void *values, int32_t bytes, aq_error *error) {

@@ -136,8 +136,8 @@ int32_t aq_prepare(aq_floats *floats, const double *stretch, int64_t stretches, 
         scales[j] = (float)norm; /* one below the smallest float32 rounds to 0, and its segment to zeros */
     }
     if (most > LARGEST_FLOAT) {
-        error->real[0] = most, error->real[1] = 1.0;
-        return aq_fail(error, AQ_STRETCH, 0, 0, 0, 0);
+        error->real[0] = most;
+        return aq_fail(error, AQ_NORM, 0, 0, 0, 0);
     }
     most = 0.0;
     for (int64_t j = 0; j < n; j++) {

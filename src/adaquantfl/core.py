@@ -31,6 +31,8 @@ _LIBRARY = {"win32": "libaq.dll", "darwin": "libaq.dylib"}.get(sys.platform, "li
 _KEPT = 1 << 20  # bytes of memory that a thread keeps from call to call
 _LONG = 100_000  # elements from which threads may pay
 
+_ONE = np.ones(1)
+
 # What may be wrong, in the order of `enum aq_code`: a sentence about error.numbers, 0 to 3, and error.real, 4 and 5.
 SENTENCES = {
     "FINE": "",
@@ -408,10 +410,8 @@ def compress(
     """Floats to a frame of the paper's quantizer. memory: to work in, and for the frame, which is then a view of it."""
     plan, at = _planned(tag, codec, s, len(x), s, offsets, known), _at(x)
     plan.key = key
-    factors: Any = stretch if isinstance(stretch, np.ndarray) else None if stretch == 1.0 else np.array([stretch])
-    if factors is not None:
-        factors = np.ascontiguousarray(factors, dtype=np.float64)
-    count, factors_at = (0, None) if factors is None else (len(factors), _at(factors))
+    factors = _ONE if isinstance(stretch, float) and stretch == 1.0 else np.atleast_1d(np.float64(stretch))
+    count, factors_at = len(factors), _at(factors)
     scratch, out = memory or (None, None)
     plan_at, error_at = _here.plan_at, _here.error_at
     return _written(lambda: _compress(plan_at, at, factors_at, count, error_at), plan, scratch, out, x)
