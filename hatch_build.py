@@ -54,34 +54,38 @@ def compiler() -> list[str]:
     return shlex.split(found) if found and "AQ_TARGET" not in os.environ else zig
 
 
-def run(arguments: list[str]) -> None:
-    command = [*compiler(), *arguments]
+def run(command: list[str]) -> None:
     try:
         subprocess.run(command, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.CalledProcessError):
         advice = "Set CC to a C compiler (gcc 9, clang 9 or newer), or unset it and `pip install ziglang`."
-        raise SystemExit(f"adaquantfl's core was not built: {error} (see above). {advice}") from None
+        raise SystemExit(f"The core was not built: {command[0]} failed, see above. {advice}") from None
+
+
+def objects(folder: Path, command: list[str], machine: str = MACHINE) -> list[str]:
+    """Compile what is older than its sources, two at a time; return all object files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = max(path.stat().st_mtime for path in [*ROOT.glob("core/*.h"), Path(__file__)])
+    units, stale = [], []
+    for source in sorted(ROOT.glob("core/*.c")):
+        several = machine == "x86_64" and source.stem.endswith("_vectors")
+        for number, vectors in enumerate([[], AVX2, AVX2 + AVX512] if several else [[]]):
+            unit = folder / f"{source.stem}-{number}.o"
+            units.append(str(unit))
+            if not unit.exists() or unit.stat().st_mtime < max(shared, source.stat().st_mtime):
+                stale.append([*command, *vectors, f"-DAQ_VECTORS={number}", "-c", str(source), "-o", str(unit)])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, stale))
+    return units
 
 
 def build() -> Path:
-    """Compile what is older than its sources; return the library, in src/adaquantfl if it is for this machine."""
+    """Return the library, up to date; it is in src/adaquantfl if it is for this machine."""
     folder = ROOT / "build" / f"core-{MACHINE}-{SYSTEM}"
-    folder.mkdir(parents=True, exist_ok=True)
-    shared = max(path.stat().st_mtime for path in [*ROOT.glob("core/*.h"), Path(__file__)])
-    units, commands = [], []
-    for source in sorted(ROOT.glob("core/*.c")):
-        several = MACHINE == "x86_64" and source.stem.endswith("_vectors")
-        for number, vectors in enumerate([[], AVX2, AVX2 + AVX512] if several else [[]]):
-            unit = folder / f"{source.stem}-{number}.o"
-            units.append(unit)
-            if not unit.exists() or unit.stat().st_mtime < max(shared, source.stat().st_mtime):
-                flags = [*FLAGS, *COMPILE, *vectors, f"-DAQ_VECTORS={number}"]
-                commands.append([*flags, "-c", str(source), "-o", str(unit)])
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run, commands))
+    units = objects(folder, [*compiler(), *FLAGS, *COMPILE])
     library = (folder if "AQ_TARGET" in os.environ else ROOT / "src" / "adaquantfl") / NAME
-    if not library.exists() or library.stat().st_mtime < max(unit.stat().st_mtime for unit in units):
-        run(["-shared", *LINK, *map(str, units), "-o", str(folder / f"new-{NAME}")])
+    if not library.exists() or library.stat().st_mtime < max(Path(unit).stat().st_mtime for unit in units):
+        run([*compiler(), "-shared", *LINK, *units, "-o", str(folder / f"new-{NAME}")])
         (folder / f"new-{NAME}").replace(library)  # a process that has loaded the old one keeps it
     return library
 

@@ -38,7 +38,7 @@ static inline void *aq_take(aq_arena *arena, uint64_t bytes) {
         arena->lacking = 1;
         return NULL;
     }
-    arena->data += rounded;
+    if (rounded) arena->data += rounded; /* NULL + 0 is undefined */
     arena->left -= rounded;
     return here;
 }
