@@ -65,7 +65,7 @@ typedef struct {
     const int64_t *offsets;
     const float *steps;
     float *total;
-    int64_t segments, dimension;
+    int64_t segments, dimension, top;
     int32_t bytes, bits;
     uint32_t largest;
 } job;
@@ -128,34 +128,42 @@ void aq_fixed_compress(const aq_floats *floats, uint8_t *body, aq_each each) {
     aq_run(each, compress_blocks, &work, blocks_of(floats->dimension), SMALLEST);
 }
 
+static uint32_t largest_of(const uint32_t *codes, int64_t count, int32_t bits) {
+    uint32_t ones = (1u << (bits - 1)) - 1, top = 0;
+    for (int64_t i = 0; i < count; i++) top = (codes[i] & ones) > top ? codes[i] & ones : top;
+    return top;
+}
+
 static void check_blocks(void *context, int64_t first, int64_t last) {
     job *work = context;
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
-    uint32_t top = 0, before = __atomic_load_n(&work->largest, __ATOMIC_RELAXED);
     for (int64_t block = first; block < last; block++) {
-        uint32_t here = kernels->largest(work->body + place_of(work, block), work->bits);
-        top = here > top ? here : top;
-    }
-    while (top > before && !__atomic_compare_exchange_n(&work->largest, &before, top, 1, __ATOMIC_RELAXED,
-                                                        __ATOMIC_RELAXED)) {
+        const uint8_t *body = work->body + place_of(work, block);
+        if (!kernels->above(body, work->bits, (int32_t)work->top)) continue;
+        uint32_t codes[AQ_BLOCK], before = __atomic_load_n(&work->largest, __ATOMIC_RELAXED);
+        kernels->unpack(body, work->bits, codes);
+        uint32_t here = largest_of(codes, AQ_BLOCK, work->bits);
+        while (here > before && !__atomic_compare_exchange_n(&work->largest, &before, here, 1, __ATOMIC_RELAXED,
+                                                             __ATOMIC_RELAXED)) {
+        }
     }
 }
 
 int32_t aq_fixed_check(const uint8_t *body, uint64_t size, int64_t dimension, int64_t top, uint32_t s, aq_each each,
                        aq_error *error) {
-    job work = {.body = body, .bits = aq_code_bits(top)};
+    job work = {.body = body, .bits = aq_code_bits(top), .top = top};
     int64_t whole = dimension / AQ_BLOCK, rest = dimension % AQ_BLOCK;
     if (size != aq_fixed_size(dimension, top))
         return aq_fail(error, AQ_FIXED_SIZE, (int64_t)size, dimension, s, (int64_t)aq_fixed_size(dimension, top));
+    int32_t used = (int32_t)(rest * work.bits % 8);
+    if (used && body[size - 1] >> used) return aq_fail(error, AQ_FIXED_BITS, 0, 0, 0, 0);
+    if (top + 1 == (int64_t)1 << (work.bits - 1)) return AQ_FINE; /* every code is a level */
     if (rest) {
-        uint32_t codes[AQ_BLOCK], ones = (1u << (work.bits - 1)) - 1;
-        int32_t used = (int32_t)(rest * work.bits % 8);
-        if (used && body[size - 1] >> used) return aq_fail(error, AQ_FIXED_BITS, 0, 0, 0, 0);
+        uint32_t codes[AQ_BLOCK];
         read_tail(body + place_of(&work, whole), rest, work.bits, codes);
-        for (int64_t i = 0; i < rest; i++) work.largest = (codes[i] & ones) > work.largest ? codes[i] & ones : work.largest;
+        work.largest = largest_of(codes, rest, work.bits);
     }
-    if (top + 1 != (int64_t)1 << (work.bits - 1)) /* otherwise every code is a level */
-        aq_run(each, check_blocks, &work, whole, SMALLEST);
+    aq_run(each, check_blocks, &work, whole, SMALLEST);
     return work.largest > top ? aq_fail(error, AQ_FIXED_LEVEL, work.largest, s, 0, 0) : AQ_FINE;
 }
 

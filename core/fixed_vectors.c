@@ -27,56 +27,56 @@ static void pack(const uint32_t *codes, int32_t bits, uint8_t *words) {
     }
 }
 
-/* The codes of a vector of lanes in a row, in the low bits, and anything above. */
-static inline aq_words row_at(const uint8_t *words, int32_t bits, int32_t row, int32_t lane) {
-    int32_t bit = row * bits, shift = bit & 31;
-    const uint8_t *from = words + 4 * LANES * (bit >> 5) + 4 * lane;
-    aq_words code, following;
-    AQ_LOAD(code, from);
-    code >>= shift;
-    if (shift + bits > 32) {
-        AQ_LOAD(following, from + 4 * LANES);
-        code |= following << (32 - shift);
+/* What is done with each row of a block: its codes in the low bits of `code`, and anything above, vector by vector. */
+#define VECTORS (LANES / AQ_WIDTH)
+#define FOR_ROWS(...)                                                                                                  \
+    for (int32_t row = 0, bit = 0; row < LANES; row++, bit += bits) {                                                  \
+        const uint8_t *from = words + 4 * LANES * (bit >> 5);                                                          \
+        int32_t shift = bit & 31, place = LANES * row;                                                                 \
+        aq_words code, following;                                                                                      \
+        if (shift + bits > 32)                                                                                         \
+            for (int32_t v = 0; v < VECTORS; v++, from += 4 * AQ_WIDTH, place += AQ_WIDTH) {                           \
+                AQ_LOAD(code, from);                                                                                   \
+                AQ_LOAD(following, from + 4 * LANES);                                                                  \
+                code = code >> shift | following << (32 - shift);                                                      \
+                __VA_ARGS__                                                                                             \
+            }                                                                                                          \
+        else                                                                                                           \
+            for (int32_t v = 0; v < VECTORS; v++, from += 4 * AQ_WIDTH, place += AQ_WIDTH) {                           \
+                AQ_LOAD(code, from);                                                                                   \
+                code >>= shift;                                                                                        \
+                __VA_ARGS__                                                                                             \
+            }                                                                                                          \
     }
-    return code;
-}
 
 static void unpack(const uint8_t *words, int32_t bits, uint32_t *codes) {
-    for (int row = 0; row < LANES; row++)
-        for (int lane = 0; lane < LANES; lane += AQ_WIDTH) {
-            aq_words code = row_at(words, bits, row, lane) & ((1u << bits) - 1);
-            AQ_STORE(codes + LANES * row + lane, code);
-        }
+    uint32_t ones = (1u << bits) - 1;
+    FOR_ROWS({
+        code &= ones;
+        AQ_STORE(codes + place, code);
+    })
 }
 
 static void add(const uint8_t *words, int32_t bits, const float *each, float *total) {
     uint32_t ones = (1u << (bits - 1)) - 1;
     int32_t up = 32 - bits;
-    for (int row = 0; row < LANES; row++) {
-        __builtin_prefetch(total + LANES * row + AQ_AHEAD, 1);
-        __builtin_prefetch(total + LANES * row + AQ_AHEAD + 16, 1);
-        for (int lane = 0; lane < LANES; lane += AQ_WIDTH) {
-            aq_words code = row_at(words, bits, row, lane);
-            aq_reals level = __builtin_convertvector((aq_ints)(code & ones), aq_reals), step, sum;
-            level = (aq_reals)((aq_words)level ^ (code << up & 0x80000000u));
-            AQ_LOAD(step, each + LANES * row + lane);
-            AQ_LOAD(sum, total + LANES * row + lane);
-            sum += step * level;
-            AQ_STORE(total + LANES * row + lane, sum);
-        }
-    }
+    FOR_ROWS({
+        aq_reals level = __builtin_convertvector((aq_ints)(code & ones), aq_reals), step, sum;
+        level = (aq_reals)((aq_words)level ^ (code << up & 0x80000000u));
+        __builtin_prefetch(total + place + AQ_AHEAD);
+        AQ_LOAD(step, each + place);
+        AQ_LOAD(sum, total + place);
+        sum += step * level;
+        AQ_STORE(total + place, sum);
+    })
 }
 
-static uint32_t largest(const uint8_t *words, int32_t bits) {
-    uint32_t ones = (1u << (bits - 1)) - 1, top = 0;
-    aq_ints tops = {0};
-    for (int row = 0; row < LANES; row++)
-        for (int lane = 0; lane < LANES; lane += AQ_WIDTH) {
-            aq_ints level = (aq_ints)(row_at(words, bits, row, lane) & ones), above = level > tops;
-            tops = (level & above) | (tops & ~above);
-        }
-    for (int lane = 0; lane < AQ_WIDTH; lane++) top = (uint32_t)tops[lane] > top ? (uint32_t)tops[lane] : top;
-    return top;
+static int32_t above(const uint8_t *words, int32_t bits, int32_t top) {
+    int32_t ones = (int32_t)((1u << (bits - 1)) - 1);
+    aq_ints wrong = {0};
+    FOR_ROWS({ wrong |= top - ((aq_ints)code & ones); })
+    for (int32_t lane = 1; lane < AQ_WIDTH; lane++) wrong[0] |= wrong[lane];
+    return wrong[0] < 0;
 }
 
 #define FOR_TYPE(bytes, loop)                                                                                          \
@@ -108,11 +108,36 @@ static void to_levels(const uint32_t *restrict codes, int32_t bits, int64_t coun
 #undef LOOP
 }
 
+/* GCC 12 makes more of the loops below than one instruction for a vector of levels. */
+#if AQ_VECTORS == 2
+#include <immintrin.h>
+#define LEVELS_int8_t(from) _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(from)))
+#define LEVELS_int16_t(from) _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)(from)))
+#define LEVELS_int32_t(from) _mm512_loadu_si512(from)
+#elif AQ_VECTORS == 1
+#include <immintrin.h>
+#define LEVELS_int8_t(from) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(from)))
+#define LEVELS_int16_t(from) _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)(from)))
+#define LEVELS_int32_t(from) _mm256_loadu_si256((const void *)(from))
+#endif
+
 static void add_levels(const void *restrict values, int32_t bytes, int64_t count, float step, float *restrict total) {
+    int64_t i = 0;
+#if AQ_VECTORS > 0
+#define VECTOR(type)                                                                                                   \
+    for (; i + AQ_WIDTH <= count; i += AQ_WIDTH) {                                                                     \
+        aq_reals sum;                                                                                                  \
+        __builtin_prefetch(total + i + AQ_AHEAD);                                                                      \
+        AQ_LOAD(sum, total + i);                                                                                       \
+        sum += step * __builtin_convertvector((aq_ints)LEVELS_##type((const type *)values + i), aq_reals);             \
+        AQ_STORE(total + i, sum);                                                                                      \
+    }
+    FOR_TYPE(bytes, VECTOR)
+#endif
 #define LOOP(type)                                                                                                     \
-    for (int64_t i = 0; i < count; i++) total[i] += step * (float)((const type *)values)[i];
+    for (; i < count; i++) total[i] += step * (float)((const type *)values)[i];
     FOR_TYPE(bytes, LOOP)
 #undef LOOP
 }
 
-const aq_fixed_kernels AQ_NAME(aq_fixed_kernels) = {pack, unpack, add, largest, to_codes, to_levels, add_levels};
+const aq_fixed_kernels AQ_NAME(aq_fixed_kernels) = {pack, unpack, add, above, to_codes, to_levels, add_levels};

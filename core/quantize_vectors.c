@@ -5,6 +5,16 @@
 #define SQUARES_SIDE_BY_SIDE 32
 #define VECTORS (SQUARES_SIDE_BY_SIDE / (AQ_WIDTH / 2))
 
+#if AQ_VECTORS == 2
+#include <immintrin.h>
+#define WIDEN(narrow) (aq_doubles) _mm512_cvtps_pd((__m256)(narrow)) /* GCC 12 makes five instructions of the below */
+#elif AQ_VECTORS == 1
+#include <immintrin.h>
+#define WIDEN(narrow) (aq_doubles) _mm256_cvtps_pd((__m128)(narrow))
+#else
+#define WIDEN(narrow) __builtin_convertvector(narrow, aq_doubles)
+#endif
+
 typedef float half_reals __attribute__((vector_size(2 * AQ_WIDTH)));
 
 /* 32 sums side by side: four rows of eight. The rows are added up as (1 + 2) + (3 + 4), then the eight in order, then
@@ -21,7 +31,7 @@ static double squares(const float *x, int64_t count) {
         for (int v = 0; v < VECTORS; v++) {
             half_reals narrow;
             AQ_LOAD(narrow, x + i + v * (AQ_WIDTH / 2));
-            aq_doubles value = __builtin_convertvector(narrow, aq_doubles);
+            aq_doubles value = WIDEN(narrow);
             part[v] += value * value;
         }
     }
@@ -42,14 +52,16 @@ static uint32_t largest(const float *x, int64_t count) {
 }
 
 /* |x| s / norm, rounded up with the probability of its fraction, never above s. In float32 the ratio is first rounded to
- * 21 bits: one that is off a level only by float32's rounding is put back on it. */
+ * 21 bits: one that is off a level only by float32's rounding is put back on it. Bits of floats that are not negative
+ * are ordered like the floats, and compilers know the smaller of two integers as one instruction. */
 static inline int32_t magnitude(float x, float inverse, float top, uint32_t random) {
     float t = __builtin_fabsf(x) * inverse;
-    uint32_t bits;
+    int32_t bits, most;
     memcpy(&bits, &t, 4);
-    bits = (bits + 4) & 0xFFFFFFF8u;
+    memcpy(&most, &top, 4);
+    bits = (bits + 4) & ~7;
+    bits = bits < most ? bits : most;
     memcpy(&t, &bits, 4);
-    t = t < top ? t : top;
     int32_t low = (int32_t)t;
     int32_t threshold = (int32_t)((t - (float)low) * 2147483648.0f);
     return low + ((int32_t)(random >> 1) < threshold);
@@ -63,9 +75,10 @@ static inline int32_t wide_magnitude(float x, double inverse, double top, uint32
     return low + ((int32_t)(random >> 1) < threshold);
 }
 
+/* place is one more induction variable: a product for each element would cost a multiplication. */
 #define QUANTIZE(type, function, inverse, top)                                                                         \
-    for (int64_t i = 0; i < count; i++) {                                                                              \
-        int32_t level = function(x[i], inverse, top, aq_draw(place + (uint32_t)i * AQ_WEYL, high));                    \
+    for (int64_t i = 0; i < count; i++, place += AQ_WEYL) {                                                            \
+        int32_t level = function(x[i], inverse, top, aq_draw(place, high));                                            \
         ((type *)values)[i] = (type)(x[i] < 0 ? -level : level);                                                       \
     }
 
@@ -82,73 +95,121 @@ static void levels(const float *restrict x, int64_t count, const aq_stream *stre
     else QUANTIZE(int32_t, magnitude, inverse, top)
 }
 
+/* The level with the sign of x above, which a level of 0 has not. */
+static inline uint32_t signed_code(int32_t level, float x, int32_t down) {
+    uint32_t sign;
+    memcpy(&sign, &x, 4);
+    return (uint32_t)level | (((uint32_t)level + 0x7FFFFFFF) & sign & 0x80000000u) >> down;
+}
+
 static void codes(const float *restrict x, const float *restrict each, const double *restrict wide,
                   const aq_stream *stream, int32_t bits, uint32_t *restrict out) {
-    uint32_t place = stream->place, high = stream->high, sign = 1u << (bits - 1);
+    uint32_t place = stream->place, high = stream->high;
     float top = stream->top;
     double wide_top = stream->s;
+    int32_t down = 32 - bits;
     if (stream->s > 4095) {
-        for (uint32_t i = 0; i < AQ_BLOCK; i++) {
-            int32_t level = wide_magnitude(x[i], wide[i], wide_top, aq_draw(place + i * AQ_WEYL, high));
-            out[i] = (uint32_t)level | (x[i] < 0 && level > 0 ? sign : 0);
-        }
+        for (int32_t i = 0; i < AQ_BLOCK; i++, place += AQ_WEYL)
+            out[i] = signed_code(wide_magnitude(x[i], wide[i], wide_top, aq_draw(place, high)), x[i], down);
         return;
     }
-    for (uint32_t row = 0; row < AQ_BLOCK; row += 32) {
-        __builtin_prefetch(x + row + AQ_AHEAD);
-        __builtin_prefetch(x + row + AQ_AHEAD + 16);
-        for (uint32_t i = row; i < row + 32; i++) {
-            int32_t level = magnitude(x[i], each[i], top, aq_draw(place + i * AQ_WEYL, high));
-            out[i] = (uint32_t)level | (x[i] < 0 && level > 0 ? sign : 0);
-        }
+    for (int32_t row = 0; row < AQ_BLOCK; row += AQ_ROW, x += AQ_ROW, each += AQ_ROW, out += AQ_ROW) {
+        for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + i + AQ_AHEAD);
+        for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL)
+            out[i] = signed_code(magnitude(x[i], each[i], top, aq_draw(place, high)), x[i], down);
     }
+}
+
+static inline int32_t any_negative(const int32_t *row) {
+    aq_ints any = {0}, part;
+    for (int32_t i = 0; i < AQ_ROW; i += AQ_WIDTH) {
+        AQ_LOAD(part, row + i);
+        any |= part;
+    }
+#if AQ_VECTORS == 2
+    return _mm512_movepi32_mask((__m512i)any) != 0;
+#elif AQ_VECTORS == 1
+    return _mm256_movemask_ps((__m256)any) != 0;
+#else
+    return (any[0] | any[1] | any[2] | any[3]) < 0;
+#endif
 }
 
 /* 0 only where every level of a row is 0: the same random numbers, a slightly higher threshold. Where few levels are not
  * 0 it passes over most rows in less time than quantizing them takes. */
-static inline uint32_t may_hold(const float *x, const aq_stream *stream, uint32_t place) {
-    const float reach = 0x1p30f * (1 + 0x1p-16f), most = 0x1p30f;
+static inline int32_t may_hold(const float *x, const aq_stream *stream, uint32_t place) {
+    const float reach = 0x1p30f * (1 + 0x1p-16f);
     float inverse = stream->inverse;
-    uint32_t high = stream->high, hits = 0;
+    uint32_t high = stream->high;
+    int32_t hits[AQ_ROW];
     double wide = stream->wide;
-    if (stream->s > 4095)
-        for (uint32_t i = 0; i < AQ_ROW; i++) {
-            float t = (float)((double)__builtin_fabsf(x[i]) * wide) * reach;
-            hits |= (int32_t)(aq_draw(place + i * AQ_WEYL, high) >> 2) <= (int32_t)(t < most ? t : most);
+#define TEST(ratio)                                                                                                    \
+    for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL) {                                                           \
+        float t = (ratio) * reach;                                                                                     \
+        int32_t bits, most = 0x4E800000; /* 2^30 */                                                                    \
+        memcpy(&bits, &t, 4);                                                                                          \
+        bits = bits < most ? bits : most;                                                                              \
+        memcpy(&t, &bits, 4);                                                                                          \
+        hits[i] = (int32_t)(aq_draw(place, high) >> 2) - (int32_t)t - 1;                                               \
+    }
+    if (stream->s > 4095) TEST((float)((double)__builtin_fabsf(x[i]) * wide))
+    else TEST(__builtin_fabsf(x[i]) * inverse)
+    return any_negative(hits);
+}
+
+/* Append what is not 0 in a row. */
+static inline int64_t append(const int32_t *row, int64_t size, uint32_t first, uint32_t *index, int32_t *level) {
+#if AQ_VECTORS == 2
+    if (size == AQ_ROW) { /* whole vectors are written, but not beyond as many places as there are elements */
+        uint32_t *start = index;
+        __m512i here = (__m512i)((aq_words){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first);
+        for (int32_t i = 0; i < AQ_ROW; i += 16, here = _mm512_add_epi32(here, _mm512_set1_epi32(16))) {
+            __m512i part = _mm512_loadu_si512(row + i);
+            __mmask16 hits = _mm512_test_epi32_mask(part, part);
+            _mm512_storeu_si512(index, _mm512_maskz_compress_epi32(hits, here));
+            _mm512_storeu_si512(level, _mm512_maskz_compress_epi32(hits, part));
+            index += __builtin_popcount(hits);
+            level += __builtin_popcount(hits);
         }
-    else
-        for (uint32_t i = 0; i < AQ_ROW; i++) {
-            float t = __builtin_fabsf(x[i]) * inverse * reach;
-            hits |= (int32_t)(aq_draw(place + i * AQ_WEYL, high) >> 2) <= (int32_t)(t < most ? t : most);
-        }
+        return index - start;
+    }
+#endif
+    uint8_t slots[AQ_ROW + 1];
+    int64_t hits = 0;
+    for (int64_t j = 0; j < size; j++) { /* without a branch for each */
+        slots[hits] = (uint8_t)j;
+        hits += row[j] != 0;
+    }
+    for (int64_t k = 0; k < hits; k++) {
+        index[k] = first + slots[k];
+        level[k] = row[slots[k]];
+    }
     return hits;
 }
 
 static int64_t find(const float *x, int64_t count, const aq_stream *stream, uint32_t first, uint32_t *index,
                     int32_t *level) {
-    int64_t found = 0;
+    int64_t found = 0, start = 0;
     int32_t row[AQ_ROW];
-    uint8_t slots[AQ_ROW + 1];
     aq_stream here = *stream;
-    for (int64_t start = 0; start < count; start += AQ_ROW, here.place += AQ_ROW * AQ_WEYL) {
-        int64_t size = aq_least(AQ_ROW, count - start), hits = 0;
-        __builtin_prefetch(x + start + AQ_AHEAD);
-        __builtin_prefetch(x + start + AQ_AHEAD + 16);
-        __builtin_prefetch(x + start + AQ_AHEAD + 32);
-        __builtin_prefetch(x + start + AQ_AHEAD + 48);
-        if (size == AQ_ROW && !may_hold(x + start, &here, here.place)) continue;
-        levels(x + start, size, &here, row, 4);
-        for (int64_t j = 0; j < size; j++) { /* without a branch for each */
-            slots[hits] = (uint8_t)j;
-            hits += row[j] != 0;
+    uint32_t high = stream->high;
+    float inverse = stream->inverse, top = stream->top;
+    for (; start + AQ_ROW <= count; start += AQ_ROW, here.place += AQ_ROW * AQ_WEYL) {
+        for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + start + i + AQ_AHEAD);
+        if (!may_hold(x + start, stream, here.place)) continue;
+        if (stream->s > 4095) {
+            levels(x + start, AQ_ROW, &here, row, 4);
+        } else {
+            uint32_t place = here.place;
+            for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL) {
+                int32_t level_ = magnitude(x[start + i], inverse, top, aq_draw(place, high));
+                row[i] = x[start + i] < 0 ? -level_ : level_;
+            }
         }
-        for (int64_t k = 0; k < hits; k++) {
-            index[found + k] = first + (uint32_t)start + slots[k];
-            level[found + k] = row[slots[k]];
-        }
-        found += hits;
+        found += append(row, AQ_ROW, first + (uint32_t)start, index + found, level + found);
     }
-    return found;
+    levels(x + start, count - start, &here, row, 4);
+    return found + append(row, count - start, first + (uint32_t)start, index + found, level + found);
 }
 
 const aq_quantize_kernels AQ_NAME(aq_quantize_kernels) = {squares, largest, levels, codes, find};

@@ -67,7 +67,7 @@ typedef struct {
     void (*pack)(const uint32_t *codes, int32_t bits, uint8_t *words);
     void (*unpack)(const uint8_t *words, int32_t bits, uint32_t *codes);
     void (*add)(const uint8_t *words, int32_t bits, const float *each, float *total);
-    uint32_t (*largest)(const uint8_t *words, int32_t bits);
+    int32_t (*above)(const uint8_t *words, int32_t bits, int32_t top); /* whether a level is above top */
     void (*to_codes)(const void *values, int32_t bytes, int64_t count, int32_t bits, uint32_t *codes);
     void (*to_levels)(const uint32_t *codes, int32_t bits, int64_t count, void *values, int32_t bytes);
     void (*add_levels)(const void *values, int32_t bytes, int64_t count, float step, float *total);
