@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.codecs.coding import levels_of, opened
+from adaquantfl.codecs.coding import levels_of
 from adaquantfl.codecs.frame import Known, read_frame
-from adaquantfl.codecs.header import LONGEST
 from adaquantfl.codecs.varints import varint
 from adaquantfl.quantizers import find
 from adaquantfl.quantizers.base import norm_of
@@ -21,6 +20,7 @@ from adaquantfl.quantizers.registry import names
 from adaquantfl.quantizers.segments import scope_segments
 
 LENGTHS = (700, 11, 300)
+LONGEST = 65_536  # bytes of a body whose header is short
 D = sum(LENGTHS)
 KEY = aq.stream_key(3, 1, 4)
 X = np.random.default_rng(5).standard_normal(D)
@@ -45,7 +45,7 @@ def test_every_quantizers_frame_comes_back(quantizer: str, scope: str | int) -> 
     read = read_frame(short, D, known)
     assert read.written() == whole
     assert read_frame(whole, D, known).written(known) == short
-    assert levels_of(read.header, opened(read)) == aq.decode(whole)
+    assert levels_of(read) == aq.decode(whole)
     assert len(short) <= len(whole) - 30
     assert aq.encode(aq.decode(whole), known=known) == short
 
@@ -132,7 +132,7 @@ def test_a_short_frame_is_nothing_to_a_reader_who_does_not_know() -> None:
 @given(st.binary(max_size=80), st.sampled_from(names()), st.sampled_from(["tensor", "whole", 64]))
 def test_bytes_that_are_no_short_frame_are_refused(data: bytes, quantizer: str, scope: str | int) -> None:
     try:
-        opened(read_frame(data, D, known_of(quantizer, scope)))
+        levels_of(read_frame(data, D, known_of(quantizer, scope)))
     except aq.FrameError:
         return
 
@@ -145,7 +145,7 @@ def test_a_changed_short_frame_is_read_or_refused(quantizer: str, data: st.DataO
     short[place] ^= 1 << data.draw(st.integers(0, 7))
     try:
         frame = read_frame(bytes(short), D, known)
-        levels = levels_of(frame.header, opened(frame))
+        levels = levels_of(frame)
     except aq.FrameError:
         return
     assert np.isfinite(levels.dequantize()).all()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.quantizers.lattice import _nearest, _point
 
 
 def many(x: np.ndarray, s: int, draws: int) -> aq.Levels:
@@ -34,16 +33,3 @@ def test_the_lattices_error_is_that_of_its_cell_whatever_the_vector(s: int, d: i
     assert abs(sums.mean() - expected) < 5 * sums.std() / np.sqrt(len(sums))
     z = errors.mean(axis=0) / (errors.std(axis=0) / np.sqrt(len(errors)))
     assert np.abs(z).max() < 5.5
-
-
-def test_the_nearest_point_is_the_nearest(rng: np.random.Generator) -> None:
-    points = np.array([_point.py_func(float(a), float(b)) for a in range(-6, 7) for b in range(-6, 7)])
-    for x, y in rng.uniform(-3, 3, (500, 2)):
-        found = _point.py_func(*_nearest.py_func(x, y))
-        assert np.hypot(found[0] - x, found[1] - y) == pytest.approx(np.hypot(*(points - [x, y]).T).min())
-
-
-def test_the_lattice_has_neighbours_at_distance_one() -> None:
-    points = np.array([_point.py_func(float(a), float(b)) for a in range(-4, 5) for b in range(-4, 5)])
-    distances = np.sort(np.hypot(*(points - _point.py_func(0.0, 0.0)).T))
-    np.testing.assert_allclose(distances[:8], [0, 1, 1, 1, 1, 1, 1, np.sqrt(3)])

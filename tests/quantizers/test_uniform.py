@@ -16,6 +16,8 @@ from hypothesis.extra import numpy as hnp
 
 import adaquantfl as aq
 from adaquantfl.quantizers.base import whole_levels
+from adaquantfl.quantizers.streams import uniforms
+from adaquantfl.quantizers.uniform import reference
 from adaquantfl.theory import rounding_variance, variance_bound
 
 
@@ -162,27 +164,27 @@ def test_streams_of_clients_and_rounds_are_uncorrelated() -> None:
 
 
 def test_neighbouring_elements_are_uniform_in_the_plane() -> None:
-    # Pairs of 31-bit draws in a 16 x 16 grid: chi-square with 255 degrees, 4 keys, z < 5.
-    import numba
-
-    from adaquantfl.quantizers.kernels import draw31, stream_start
-
-    @numba.njit
-    def draw(low: np.uint32, high: np.uint32, out: np.ndarray) -> None:
-        for i in range(len(out)):
-            out[i] = draw31(stream_start(i, low), high)
-
-    from adaquantfl.quantizers.streams import split_key
-
+    # Pairs of draws in a 16 x 16 grid: chi-square with 255 degrees, 4 keys, z < 5.
     for client in range(4):
-        low, high = split_key(aq.stream_key(0, 0, client))
-        draws = np.empty(40_000, dtype=np.int64)
-        draw(low, high, draws)
+        draws = uniforms(aq.stream_key(0, 0, client), 40_000)
         assert draws.min() >= 0
-        assert draws.max() < 2**31
-        cells = np.bincount((draws[0::2] >> 27) * 16 + (draws[1::2] >> 27), minlength=256)
+        assert draws.max() < 1
+        cells = np.bincount((16 * draws[0::2]).astype(int) * 16 + (16 * draws[1::2]).astype(int), minlength=256)
         chi2 = np.sum((cells - 20_000 / 256) ** 2) / (20_000 / 256)
         assert abs(chi2 - 255) < 5 * np.sqrt(2 * 255)
+
+
+@pytest.mark.parametrize("s", [1, 2, 15, 255, 4095, 4096, 65_535])
+@pytest.mark.parametrize("d", [1, 33, 1025, 70_001])
+def test_the_core_does_what_the_paper_writes(d: int, s: int, rng: np.random.Generator) -> None:
+    x = (rng.standard_normal(d) * np.exp(rng.standard_normal(d))).astype(np.float32)
+    key = aq.stream_key(1, 2, d)
+    expected, found = reference(x, s, key), aq.quantize(x, s, key).dequantize()
+    ratio = np.abs(x) * s / np.linalg.norm(x.astype(np.float64))
+    # The core rounds ratios to 21 bits: where the draw is closer to the fraction than that, both are right.
+    close = np.abs(uniforms(key, d) - ratio % 1) < 2.0**-20 * (1 + ratio)
+    assert close.mean() < 0.2 if s > 4000 else close.mean() < 0.002
+    np.testing.assert_allclose(found[~close], expected[~close], rtol=1e-6)
 
 
 def test_float64_is_accepted_and_rounded_once(rng: np.random.Generator) -> None:
