@@ -44,7 +44,7 @@ SENTENCES = {
     "TRUNCATED": "Truncated: the body should have {0:,} bytes, the whole message has {1:,}.",
     "CHECKSUM": "The checksum does not match: the frame was truncated or altered on its way. Send it again.",
     "SIZE": "The frame has {0:,} bytes; its header asks for {1:,}. Send exactly one frame per message.",
-    "QUANTIZER": "Quantizer tag {0} is unknown.",
+    "QUANTIZER": "Quantizer tag {0} is unknown. From 128 on it is of another package: install or register it.",
     "CODEC": "Codec tag {0} is unknown.",
     "DIMENSION": "The frame has dimension {0:,}, expected {1:,}: sender and receiver differ in model.",
     "TOO_LARGE": "Dimension {0:,} is outside 1 to 2^32.",
@@ -104,7 +104,7 @@ SENTENCES = {
     "Training has probably diverged: lower the learning rate or clip the update.",
     "NORM": "The vector's norm, {4:g}, is beyond the range of float32. Scale it down first.",
     "STRETCH": "The vector's norm, {4:g}, stretched by {5:g} is beyond float32.",
-    "MOVED": "The difference leads beyond the range of its type: it belongs to another vector.",
+    "MOVED": "The difference leads beyond float{0}: it belongs to another vector.",
 }
 _CODE = {name: code for code, name in enumerate(SENTENCES)}
 _MEMORY, _ROOM, _NOT_LINEAR, _NOT_FINITE = (_CODE[name] for name in ("MEMORY", "ROOM", "NOT_LINEAR", "NOT_FINITE"))
@@ -663,5 +663,5 @@ def move(patterns: npt.NDArray[Any], index: npt.NDArray[Any], distance: npt.NDAr
     """Move floats by distances, in place; the sum of the new patterns. FrameError, and nothing moved, beyond the type."""
     places, far, total = index.astype(np.int64), distance.astype(np.int64), c_uint64()
     if _move(_at(patterns), patterns.itemsize, _at(places), _at(far), len(places), sign, ctypes.addressof(total)):
-        raise FrameError(SENTENCES["MOVED"])
+        raise FrameError(SENTENCES["MOVED"].format(8 * patterns.itemsize))
     return int(total.value)

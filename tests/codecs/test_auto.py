@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from adaquantfl.codecs.dense_table import histogram
+from adaquantfl.codecs.sparse_size import estimate_size, least_estimate, least_size, nonzeros_per_block
 from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.codecs.dense_table import histogram
 from adaquantfl.codecs.frame import payload_size
-from adaquantfl.codecs.sparse_size import estimate_size, least_estimate, least_size, nonzeros_per_block
 
 CODECS = ("fixed", "sparse", "dense")
 EVERY_WIDTH = [1, 2, 3, 5, 100, 200, 255, 5000, 40_000, 65_535, *(2**bits - 1 for bits in range(3, 16))]

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+from adaquantfl.codecs.dense_table import Census, Table, entropy_bytes, histogram
+from adaquantfl.codecs.kernels.dense_vectors import SCALE_BITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adaquantfl as aq
 from adaquantfl.codecs import dense
-from adaquantfl.codecs.dense_table import Census, Table, entropy_bytes, histogram
 from adaquantfl.codecs.frame import TILE, read_frame
-from adaquantfl.codecs.kernels.dense_vectors import SCALE_BITS
 from adaquantfl.codecs.varints import varint
 from adaquantfl.quantizers.levels import level_dtype
 from adaquantfl.quantizers.segments import Segments

@@ -6,11 +6,10 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import assume, given
-from hypothesis import strategies as st
-
 from adaquantfl.codecs.dense_table import Reader, Table
 from adaquantfl.codecs.kernels.tables import SLOTS
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 Found = tuple[float, list[tuple[int, int]]]  # bits, and (lowest level, width) of each interval
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from dataclasses import replace
-
-import numpy as np
+from itertools import accumulate, product
+from typing import Any
 
 import adaquantfl as aq
-from adaquantfl.codecs import dense
-from adaquantfl.codecs.dense_table import Census, Table
-from adaquantfl.codecs.frame import Header, Known, read_frame, seal, write_frame
+from adaquantfl.codecs.frame import Header, Known, read_frame
+from adaquantfl.codecs.frame import framed as library_framed
+from adaquantfl.codecs.varints import varint
 from adaquantfl.protocol.messages import Reply
+
+SLOTS = 4096
 
 
 def sealed(frame: bytes | bytearray) -> bytes:
@@ -21,23 +24,57 @@ def sealed(frame: bytes | bytearray) -> bytes:
 
 
 def dense_body(levels: aq.Levels, pairs: bool, lanes: int = 64, exponent: int = 16) -> bytes:
-    """A body of the dense codec as it is asked for, and not as the library itself would write it."""
-    census = Census.of(levels.values, levels.top)
-    table, _ = (
-        Table.of_pairs(census.pairs, census.largest)
-        if pairs and census.pairs is not None
-        else Table.of_levels(census.counts)
-    )
-    head = dense.head_of(table, lanes, exponent, levels.top)
-    how = dense.Plan(table, lanes, exponent, head, size=0.0)
-    return b"".join(bytes(part) for part in dense.body_parts(levels, how))
+    """A body of the dense codec as it is asked for, written from docs/wire-format.md with plain numbers.
+
+    Levels are symbols of their own, 4096 different ones at most.
+    """
+    values = [int(value) for value in levels.values]
+    largest = max(1, *map(abs, values))
+    symbols: list[Any] = [*zip(values[::2], [*values[1::2], 0], strict=False)] if pairs else values
+    every: list[Any] = [*product(range(-largest, largest + 1), repeat=2)] if pairs else sorted(set(values))
+    counts = Counter(symbols)
+    size = dict(zip(every, shares([counts[symbol] for symbol in every]), strict=True))
+    starts = dict(zip(every, accumulate(size.values(), initial=0), strict=False))
+    head, level = bytes([(largest if pairs else 0) | (4, 16, 64).index(lanes) << 4, exponent]), -levels.top
+    for symbol in every:
+        if not pairs:  # a run for each: levels skipped, width, how many
+            head += varint(symbol - level) + varint(0) + varint(1)
+            level = symbol + 1
+        head += varint(size[symbol])
+    streams = b""
+    for first in range(0, len(symbols), 1 << exponent):
+        words = stream(symbols[first : first + (1 << exponent)], starts, size, lanes)
+        head += varint(len(words) - 2 * lanes)
+        streams += struct.pack(f"<{len(words)}H", *words)
+    return head + bytes(-len(head) % 4) + streams
+
+
+def shares(counts: list[int]) -> list[int]:
+    """Frequencies that add up to 4096, at least 1 for what occurs."""
+    total = sum(counts)
+    found = [max(1, count * SLOTS // total) if count else 0 for count in counts]
+    while sum(found) != SLOTS:
+        largest = found.index(max(found))
+        found[largest] += max(SLOTS - sum(found), 1 - found[largest])
+    return found
+
+
+def stream(symbols: list[Any], starts: dict[Any, int], size: dict[Any, int], lanes: int) -> list[int]:
+    """The words of a chunk: the last symbols first, then the states."""
+    states, words = [1 << 15] * lanes, []
+    for first in range((len(symbols) - 1) // lanes * lanes, -1, -lanes):
+        for lane, symbol in enumerate(symbols[first : first + lanes]):
+            x, f = states[lane], size[symbol]
+            if x >= f << 19:
+                words.append(x & 0xFFFF)
+                x >>= 16
+            states[lane] = (x // f << 12) + starts[symbol] + x % f
+    return words + [half for x in states for half in (x & 0xFFFF, x >> 16)]
 
 
 def framed(levels: aq.Levels, codec: int, body: bytes) -> bytes:
     """A frame of this body, with the header of these levels."""
-    frame, target = write_frame(Header.of(levels, codec), len(body))
-    target[:] = np.frombuffer(body, dtype=np.uint8)
-    return seal(frame)
+    return library_framed(Header.of(levels, codec), body)
 
 
 def whole(reply: Reply, known: Known) -> Reply:

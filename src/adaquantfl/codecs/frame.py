@@ -108,7 +108,7 @@ class Known:
     @cached_property
     def told(self) -> core.Known:
         """The same, for the core."""
-        offsets = None if self.segments is None else Segments.of(self.segments, self.dimension).offsets
+        offsets = None if self.segments is None else np.append(0, np.cumsum(self.segments))
         return core.Known(self.quantizer, self.dimension, offsets, self.key)
 
 
@@ -156,7 +156,7 @@ def read_frame(data: Bytes, dimension: int | None = None, known: Known | None = 
     short = known is not None and len(view) > 0 and view[0] <= _MOST_FLAGS
     tag = known.quantizer if known is not None and short else view[_TAG_AT] if len(view) > _TAG_AT else 0
     told = None if known is None else known.told
-    facts = core.check(view, dimension, told, traits_struct(by_tag(tag)[0]) if tag in OUTSIDE_TAGS else None)
+    facts = core.check(view, dimension, told, _outside(tag))
     header = _header(view, facts, told)
     if header.quantizer != FLOAT32 and header.bound > LARGEST_FLOAT:
         raise FrameError(
@@ -164,6 +164,14 @@ def read_frame(data: Bytes, dimension: int | None = None, known: Known | None = 
             f"beyond {LARGEST_FLOAT:g}."
         )
     return Frame(header, view, facts, known if short else None)
+
+
+def _outside(tag: int) -> Any:
+    """What the core has to know of a quantizer of another package; None where it is none, or unknown here."""
+    try:
+        return traits_struct(by_tag(tag)[0]) if tag in OUTSIDE_TAGS else None
+    except FrameError:
+        return None
 
 
 def _bytes(data: Bytes) -> Bytes:
