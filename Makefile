@@ -6,9 +6,10 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.built
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all fast-tests test-core test-nvflare lint docs format bench fuzz results audit dist clean
+.PHONY: help install demo test test-all fast-tests test-native test-aarch64 test-core test-nvflare lint docs format \
+  bench fuzz results audit dist wheels clean
 MINUTES ?= 10
-BOUNDS_MINUTES ?= 3
+WHEELS := $(foreach machine,x86_64 aarch64,$(addprefix $(machine)-,linux-gnu.2.17 linux-musl macos.11.0)) x86_64-windows-gnu
 CORE_TESTS := tests/codecs tests/quantizers tests/rules tests/protocol tests/test_theory.py \
   $(addprefix src/adaquantfl/,codecs quantizers rules protocol theory.py)
 
@@ -39,6 +40,12 @@ test-all: test  ## with the long tests
 fast-tests: $(READY)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
+test-native:  ## the core in C, with sanitizers, by gcc and (where it is) clang
+	$(PYTHON) core/native.py sanitize
+
+test-aarch64:  ## the core in C for 64-bit ARM, in qemu
+	$(PYTHON) core/native.py aarch64
+
 # In an environment of its own, without the extras and without pins: what `pip install adaquantfl` brings.
 test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy and Numba alone
 	$(PYTHON) -m venv .venv-core
@@ -68,9 +75,8 @@ bench: $(READY)  ## the figures of docs/performance.md, measured on this machine
 	cd benchmarks && for name in targets codec round memory coldstart sizes real_updates scale mean_estimation few_bytes patches outer_step; do \
 	  ../$(BIN)/python $$name.py --out ../evidence/records/benchmarks/$$name.json || exit 1; done
 
-# The first time, compiling the kernels with bounds checks takes some minutes more; fuzz/.bounds-cache keeps them.
-fuzz: $(READY)  ## mutated frames and messages for MINUTES minutes, and BOUNDS_MINUTES with bounds checks; counts in evidence/records/fuzz
-	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(BOUNDS_MINUTES) --bounds-check
+fuzz: $(READY)  ## the core for MINUTES minutes (needs clang), then frames and messages in Python; counts in evidence/records/fuzz
+	nice -n 19 $(BIN)/python core/native.py fuzz --minutes $(MINUTES)
 	nice -n 19 $(BIN)/python fuzz/mutate.py --minutes $(MINUTES)
 
 results: $(READY)  ## the figures and tables of README, docs and examples, from the records in evidence/
@@ -82,12 +88,18 @@ audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audi
 	.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
-# In an environment of its own: twine is no dependency of the project.
+# In an environment of its own: neither twine nor zig is a dependency of the project.
 dist:  ## the sdist and the wheel in dist/, checked by twine
 	$(PYTHON) -m venv .venv-dist
 	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine
 	rm -rf dist
 	.venv-dist/bin/python -m build
+	.venv-dist/bin/twine check --strict dist/*
+
+wheels:  ## wheels for Linux, macOS and Windows in dist/, compiled by zig
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine hatchling ziglang
+	for target in $(WHEELS); do AQ_TARGET=$$target .venv-dist/bin/python -m build --wheel --no-isolation || exit 1; done
 	.venv-dist/bin/twine check --strict dist/*
 
 clean:  ## remove the virtual environment and what the tools left

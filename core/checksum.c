@@ -1,6 +1,6 @@
 /* CRC-32 as zlib's: 0xEDB88320, lowest bits first. Where the processor multiplies without carries, 16 bytes are folded
  * onto bytes further on, which have the same remainder (Gopal et al. 2009); what is left goes through tables. */
-#include "inside.h"
+#include "vectors.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie in memory");
 
@@ -102,9 +102,8 @@ WIDE static uint32_t by_wide_folds(uint32_t state, const uint8_t *data, uint64_t
 AQ_API uint32_t aq_checksum(uint32_t before, const uint8_t *data, uint64_t size) {
     uint32_t state = ~before;
 #if defined(__x86_64__) && !defined(AQ_PORTABLE)
-    if (size >= 512 && __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512vl"))
-        return ~by_wide_folds(state, data, size);
-    if (size >= 64 && __builtin_cpu_supports("pclmul")) return ~by_folds(state, data, size);
+    if (size >= 512 && aq_folds == 2) return ~by_wide_folds(state, data, size);
+    if (size >= 64 && aq_folds >= 1) return ~by_folds(state, data, size);
 #endif
     return ~by_tables(state, data, size);
 }

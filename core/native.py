@@ -74,7 +74,7 @@ def fuzzer(target: str) -> str:
     return program("fuzz", [clang, *flags], MACHINE, "fuzz/targets.c", f"-DTARGET={target}", "-fsanitize=fuzzer")
 
 
-def fuzz(minutes: float) -> int:
+def fuzz(minutes: float, counts: Path) -> int:
     """Run every target for its share of the time; return whether there was a finding."""
     if not CORPUS.exists():
         with tarfile.open(SEEDS) as archive:
@@ -96,17 +96,17 @@ def fuzz(minutes: float) -> int:
         if done.returncode:
             print(words[-4000:], file=sys.stderr)
         (executions,) = re.findall(r"number_of_executed_units: *(\d+)", words) or [0]
-        record(target, int(executions), time.monotonic() - begun, done.returncode != 0)
+        record(counts, target, int(executions), time.monotonic() - begun, done.returncode != 0)
         found += done.returncode != 0
     return int(found > 0)
 
 
-def record(target: str, executions: int, seconds: float, findings: int) -> None:
+def record(path: Path, target: str, executions: int, seconds: float, findings: int) -> None:
     """Add a run's counts to the file."""
-    counts = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    counts = json.loads(path.read_text()) if path.exists() else {}
     new = {"executions": executions, "seconds": round(seconds), "findings": int(findings)}
     counts[target] = {name: counts.get(target, {}).get(name, 0) + value for name, value in new.items()}
-    RECORD.write_text(json.dumps(counts, indent=2) + "\n")
+    path.write_text(json.dumps(counts, indent=2) + "\n")
     print(f"{target}: {executions:,} executions in {seconds:.0f} s, {int(findings)} findings", flush=True)
 
 
@@ -132,11 +132,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("test", "sanitize", "aarch64", "fuzz", "seeds"))
     parser.add_argument("--minutes", type=float, default=1.0, help="of all fuzz targets together")
+    parser.add_argument("--record", type=Path, default=RECORD, help="where the counts of fuzzing are added")
     options = parser.parse_args()
     if options.what == "test":
         return run_tests("plain", [find(os.environ.get("CC", "cc"), "gcc", "clang", package="gcc")])
     if options.what == "fuzz":
-        return fuzz(options.minutes)
+        return fuzz(options.minutes, options.record)
     return {"sanitize": sanitized, "aarch64": aarch64, "seeds": seeds}[options.what]()
 
 

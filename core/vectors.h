@@ -10,7 +10,9 @@
 #define AQ_JOIN(name, number) AQ_JOIN_(name, number)
 #define AQ_NAME(name) AQ_JOIN(name, AQ_VECTORS)
 
-extern int32_t aq_vectors; /* dispatch.c sets it when the library is loaded */
+/* dispatch.c sets them when the library is loaded. */
+extern int32_t aq_vectors; /* 0 to 2 */
+extern int32_t aq_folds;   /* carry-less multiplications for checksums: 0 none, 1 of 16 bytes, 2 of 64 */
 
 #if defined(__x86_64__) && !defined(AQ_PORTABLE)
 #define AQ_DECLARE(type, name) extern const type name##_0, name##_1, name##_2

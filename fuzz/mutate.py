@@ -1,7 +1,8 @@
 """Structure-aware fuzzing of frames, orders, replies and parcels, without any other tool.
 
     python fuzz/mutate.py --minutes 10
-    python fuzz/mutate.py --minutes 10 --bounds-check    # the kernels compiled with Numba's bounds checks
+
+The core alone, with sanitizers, is fuzzed by core/native.py; `make fuzz` does both.
 
 Mutants have right checksums. Findings are: an exception other than this package's, a decoded value or a sum that is not
 finite or above the documented bound, a sum that a refused frame changed, a difference to the reference decoder in
@@ -10,15 +11,12 @@ tests/, more than 1 s or 64 MB for one of them. They are written to fuzz/finding
 The counts go to evidence/records/fuzz/mutate.json. Batches are numbered, and a run resumes behind the last one;
 several processes may share it. A run in another clone continues the counts of that clone's file, so that its file
 replaces this one. Slow oracles see a share of the mutants (fuzz/oracles.py); `checks` in the file says how many.
-
-The first run with bounds checks compiles every kernel, which takes minutes; fuzz/.bounds-cache keeps them.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
-import gc
 import hashlib
 import json
 import os
@@ -38,31 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--state", type=Path, default=ROOT / "evidence" / "records" / "fuzz" / "mutate.json")
     parser.add_argument("--findings", type=Path, default=ROOT / "fuzz" / "findings")
-    parser.add_argument("--bounds-check", action="store_true", help="compile the kernels with bounds checks")
     parser.add_argument("--batch", type=int, help="repeat the batch of this number, and write no counts")
     options = parser.parse_args(arguments)
     os.environ.setdefault("ADAQUANTFL_THREADS", "1")
-    if options.bounds_check:  # before Numba is imported; with a cache of its own, since Numba does not tell them apart
-        os.environ |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(ROOT / "fuzz" / ".bounds-cache")}
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from fuzz import batch
 
-    mode = "bounds_checked" if options.bounds_check else "plain"
     found = 0
     if options.batch is not None:
-        return 1 if _save(batch.run(options.batch, BATCH).findings, options, mode, options.batch) else 0
-    batch.run(0, 1)  # compiles everything
-    gc.collect()
-    gc.freeze()  # Numba's objects are many, and none of them will go away
+        return 1 if _save(batch.run(options.batch, BATCH).findings, options, options.batch) else 0
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
-        number = _update(options.state, mode, None)
+        number = _update(options.state, None)
         begun = time.process_time()
         done = batch.run(number, BATCH)
-        found += _save(done.findings, options, mode, number)
+        found += _save(done.findings, options, number)
         _update(
             options.state,
-            mode,
             {
                 "executions": done.executions,
                 "accepted": done.accepted,
@@ -75,21 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "most_memory_mb": round(done.most_memory / 2**20, 2),
             },
         )
-    counts = json.loads(options.state.read_text())[mode]
-    print(
-        f"{counts['executions']:,} executions ({mode}), {counts['accepted']:,} accepted, {counts['findings']} findings"
-    )
+    counts = json.loads(options.state.read_text())
+    print(f"{counts['executions']:,} executions, {counts['accepted']:,} accepted, {counts['findings']} findings")
     return 1 if found else 0
 
 
-def _update(path: Path, mode: str, counts: dict[str, Any] | None) -> int:
+def _update(path: Path, counts: dict[str, Any] | None) -> int:
     """Add a batch's counts to the file, or take the number of the next batch, which is returned."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        record = json.loads(file.read() or "{}")
-        total = record.setdefault(mode, {"next_batch": 0})
+        total = json.loads(file.read() or '{"next_batch": 0}')
         number: int = total["next_batch"]
         if counts is None:
             total["next_batch"] += 1
@@ -101,17 +88,17 @@ def _update(path: Path, mode: str, counts: dict[str, Any] | None) -> int:
             else:
                 total[name] = round(total.get(name, 0) + value, 1) if name == "seconds" else total.get(name, 0) + value
         file.truncate(0)
-        file.write(json.dumps(record, indent=2) + "\n")
+        file.write(json.dumps(total, indent=2) + "\n")
     return number
 
 
-def _save(findings: list[tuple[str, bytes]], options: argparse.Namespace, mode: str, number: int) -> int:
+def _save(findings: list[tuple[str, bytes]], options: argparse.Namespace, number: int) -> int:
     """Write findings to files: the bytes, and beside them what was found."""
     for words, data in findings:
         options.findings.mkdir(parents=True, exist_ok=True)
         path = options.findings / hashlib.sha256(data).hexdigest()[:16]
         path.with_suffix(".bin").write_bytes(data)
-        path.with_suffix(".txt").write_text(f"{words}\nbatch {number}, {mode}\n")
+        path.with_suffix(".txt").write_text(f"{words}\nbatch {number}\n")
         print(f"{path.name}: {words}", file=sys.stderr, flush=True)
     return len(findings)
 

@@ -79,9 +79,9 @@ def test_counts_are_added_up_and_findings_written(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(mutate, "time", SimpleNamespace(monotonic=clock, process_time=lambda: 0.0))
     arguments = ["--minutes", "0.03", "--state", str(state), "--findings", str(findings)]
     assert mutate.main(arguments) == 0
-    first = json.loads(state.read_text())["plain"]
+    first = json.loads(state.read_text())
     assert mutate.main(arguments) == 0
-    second = json.loads(state.read_text())["plain"]
+    second = json.loads(state.read_text())
     assert second["executions"] == 20 * second["next_batch"] > first["executions"]
     assert set(second["checks"]) <= {
         "decoded and compared with the sum", "described", "read by the reference decoder", "refused by decode too",

@@ -38,7 +38,9 @@ def test_ci_runs_the_commands_of_the_makefile() -> None:
         make, target, python = command.split()
         assert (make, python) == ("make", "PYTHON=python"), command
         assert target in targets, command
-    assert {command.split()[1] for command in commands} == {"lint", "fast-tests", "test-core", "dist"}
+    assert {command.split()[1] for command in commands} == {
+        "lint", "fast-tests", "test-native", "test-core", "dist", "wheels",
+    }  # fmt: skip
     (test,) = re.findall(r"^test: .*\n\t\$\(MAKE\) --jobs=2 (.+)$", MAKEFILE, re.MULTILINE)
     assert set(test.split()) <= {command.split()[1] for command in commands}
 
