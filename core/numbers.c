@@ -22,22 +22,28 @@ uint64_t aq_read_varint(const uint8_t *data, uint64_t place, uint64_t end, uint6
     return 0;
 }
 
-/* x = m 2^k with m from sqrt(1/2) to sqrt(2); then log2 m = 2 / ln 2 artanh t with t = (m - 1) / (m + 1), |t| < 0.172.
- * What the series leaves out is below 2^-55. */
+/* Right to less than its last bit, so that it agrees with most C libraries. x = (1 + f) 2^k with 1 + f from sqrt(1/2) to
+ * sqrt(2), and ln(1 + f) = 2 artanh t = f - f^2 / 2 + t (f^2 / 2 + 2 t^2 / 3 + 2 t^4 / 5 + ...) with t = f / (2 + f),
+ * |t| < 0.172. The first two terms are kept in two parts. */
 double aq_log2(double x) {
-    uint64_t bits;
-    double m;
+    uint64_t bits, mantissa = 0xFFFFFFFFFFFFFu;
     memcpy(&bits, &x, 8);
-    int64_t k = (int64_t)(bits >> 52) - 1023;
-    bits = (bits & 0xFFFFFFFFFFFFFu) | (uint64_t)1023 << 52;
-    if ((bits & 0xFFFFFFFFFFFFFu) > 0x6A09E667F3BCCu) {
-        bits -= (uint64_t)1 << 52;
-        k += 1;
-    }
-    memcpy(&m, &bits, 8);
-    double t = (m - 1) / (m + 1), u = t * t, v = u * u;
+    int64_t upper = (bits & mantissa) > 0x6A09E667F3BCCu, k = (int64_t)(bits >> 52) - 1023 + upper;
+    bits = (bits & mantissa) | (uint64_t)(1023 - upper) << 52;
+    double f;
+    memcpy(&f, &bits, 8);
+    f -= 1;
+    double t = f / (2 + f), u = t * t, v = u * u, half = 0.5 * f * f;
     /* Even and odd terms apart: they are added up at the same time. */
-    double even = 1 + v * (1.0 / 5 + v * (1.0 / 9 + v * (1.0 / 13 + v * (1.0 / 17))));
-    double odd = 1.0 / 3 + v * (1.0 / 7 + v * (1.0 / 11 + v * (1.0 / 15 + v * (1.0 / 19))));
-    return (double)k + t * (even + u * odd) * 2.885390081777926814719849362;
+    double odd = 2.0 / 3 + v * (2.0 / 7 + v * (2.0 / 11 + v * (2.0 / 15 + v * (2.0 / 19))));
+    double even = 2.0 / 5 + v * (2.0 / 9 + v * (2.0 / 13 + v * (2.0 / 17 + v * (2.0 / 21))));
+    double rest = t * (half + (u * odd + v * even)), high = f - half;
+    memcpy(&bits, &high, 8);
+    bits &= ~(uint64_t)0xFFFFFFFF; /* so short that a product is exact */
+    memcpy(&high, &bits, 8);
+    double low = (f - high) - half + rest;
+    /* 1 / ln 2, in two parts as well */
+    double product = high * 1.4426950407214463, small = (low + high) * 1.6751713164886512e-10 + low * 1.4426950407214463;
+    double sum = (double)k + product;
+    return sum + (small + (((double)k - sum) + product));
 }

@@ -5,6 +5,8 @@
  */
 #include "sparse.h"
 
+#include "bits.h"
+
 #define LONGEST 20       /* ones before a gap is written out instead */
 #define MEMORY 4         /* the running mean forgets with 1 / 2^4 */
 #define LN2 177          /* ln 2 in 256ths: the best divisor is ln 2 x the mean */
@@ -91,8 +93,6 @@ int64_t aq_find_levels(const void *values, int32_t bytes, int64_t dimension, uin
 
 /* -- codes */
 
-static inline uint64_t ones(int64_t n) { return ((uint64_t)1 << n) - 1; } /* n < 64 */
-
 /* Bits that hold any gap among this many elements. */
 static inline int64_t width_of(int64_t things) { return aq_floor_log2((uint64_t)(2 * things - 1)); }
 
@@ -108,55 +108,39 @@ static inline int64_t divisor_of(int64_t mean) {
 
 static inline int64_t next_mean(int64_t mean, int64_t gap) { return mean + gap - (mean >> MEMORY); }
 
-/* Writes at most 57 bits at a time, 8 bytes with every code. */
-typedef struct {
-    uint8_t *out;
-    uint64_t bits; /* that do not fill a byte yet */
-    int64_t filled;
-} writer;
-
-static inline void put(writer *w, uint64_t code, int64_t length) {
-    w->bits |= code << w->filled;
-    memcpy(w->out, &w->bits, 8);
-    w->filled += length;
-    w->out += w->filled >> 3;
-    w->bits >>= w->filled & ~(int64_t)7;
-    w->filled &= 7;
-}
-
 /* Golomb code: the quotient in ones, a zero, the rest in truncated binary. Returns its length. */
 static inline int64_t gap_code(int64_t gap, int64_t mean, int64_t width, uint64_t *code) {
     int64_t divisor = divisor_of(mean);
     int64_t quotient = (int64_t)((uint32_t)gap / (uint32_t)divisor);
     if (quotient >= LONGEST) {
-        *code = ones(LONGEST) | (uint64_t)(gap - LONGEST * divisor) << LONGEST;
+        *code = aq_ones(LONGEST) | (uint64_t)(gap - LONGEST * divisor) << LONGEST;
         return LONGEST + width;
     }
     int64_t bits = width_of(divisor), rest = gap - quotient * divisor;
     int64_t few = ((int64_t)1 << bits) - divisor; /* this many remainders take one bit less */
     int64_t longer = rest >= few;                 /* no branch: it could not be predicted */
     int64_t both = rest + few * longer, high = bits > 0 ? bits - 1 : 0;
-    *code = ones(quotient) | (uint64_t)(both >> longer | (both & longer) << high) << (quotient + 1);
+    *code = aq_ones(quotient) | (uint64_t)(both >> longer | (both & longer) << high) << (quotient + 1);
     return quotient + bits + longer;
 }
 
 /* Elias gamma of a number from 1 on: as many ones as bits follow the top one, a zero, those bits. */
-static inline void put_gamma(writer *w, uint64_t number) {
+static inline void put_gamma(aq_bits *w, uint64_t number) {
     int64_t bits = aq_floor_log2(number);
-    put(w, ones(bits), bits + 1);
-    put(w, number & ones(bits), bits);
+    aq_put(w, aq_ones(bits), bits + 1);
+    aq_put(w, number & aq_ones(bits), bits);
 }
 
 static inline int64_t magnitude(int32_t level) { return level < 0 ? -(int64_t)level : level; }
 
 /* The gaps between the places of `marked` of `things` elements. */
-static void put_gaps(writer *given, const uint32_t *places, int64_t marked, int64_t things) {
-    writer w = *given; /* of its own, which the bytes that it writes cannot change */
+static void put_gaps(aq_bits *given, const uint32_t *places, int64_t marked, int64_t things) {
+    aq_bits w = *given; /* of its own, which the bytes that it writes cannot change */
     int64_t mean = start_of(things, marked), width = width_of(things), expected = 0;
     for (int64_t k = 0; k < marked; k++) {
         uint64_t code;
         int64_t gap = (int64_t)places[k] - expected, length = gap_code(gap, mean, width, &code);
-        put(&w, code, length);
+        aq_put(&w, code, length);
         mean = next_mean(mean, gap);
         expected = (int64_t)places[k] + 1;
     }
@@ -167,13 +151,13 @@ static void put_gaps(writer *given, const uint32_t *places, int64_t marked, int6
  * places: scratch for two numbers for each element. */
 static uint8_t *write_chunk(const uint32_t *index, const int32_t *level, int64_t count, int64_t start, int64_t size,
                             uint32_t *places, uint8_t *out) {
-    writer w = {out, 0, 0};
+    aq_bits w = {out, 0, 0};
     int64_t mean = start_of(size, count), width = width_of(size), expected = start, reach2 = 0, reach3 = 0;
     uint32_t *again = places + count;
     for (int64_t k = 0; k < count; k++) {
         uint64_t code;
         int64_t gap = (int64_t)index[k] - expected, length = gap_code(gap, mean, width, &code);
-        put(&w, code | (uint64_t)(level[k] < 0) << length, length + 1);
+        aq_put(&w, code | (uint64_t)(level[k] < 0) << length, length + 1);
         mean = next_mean(mean, gap);
         expected = (int64_t)index[k] + 1;
         places[reach2] = (uint32_t)k;
@@ -201,7 +185,7 @@ int32_t aq_chunk_shift(int64_t nonzeros, int64_t dimension) {
     return shift;
 }
 
-/* Bytes that a chunk takes at most: three gaps, a sign and a gamma for each element, two gammas, and what `put` writes
+/* Bytes that a chunk takes at most: three gaps, a sign and a gamma for each element, two gammas, and what aq_put writes
  * beyond the end. */
 static uint64_t chunk_most(int64_t count, int32_t shift) {
     return (uint64_t)count * (3 * (LONGEST + (uint64_t)shift) + 1 + GAMMA_BITS) / 8 + 40;
@@ -358,26 +342,16 @@ static int32_t read_directory(reading *r, aq_error *error) {
     return AQ_FINE;
 }
 
-/* The 57 bits from `position` on, or more; beyond the body's end there are zeros. */
-static inline uint64_t look(const uint8_t *body, uint64_t size, uint64_t position) {
-    uint64_t at = position >> 3, bits = 0;
-    if (at + 8 <= size)
-        memcpy(&bits, body + at, 8);
-    else if (at < size)
-        for (uint64_t j = at; j < size; j++) bits |= (uint64_t)body[j] << (8 * (j - at));
-    return bits >> (position & 7);
-}
-
 /* Undo `gap_code` at the low end of `view`; returns the gap. */
 static inline int64_t read_gap(uint64_t view, int64_t mean, int64_t width, int64_t *length) {
     int64_t divisor = divisor_of(mean), quotient = __builtin_ctzll(~view | (uint64_t)1 << LONGEST);
     if (quotient == LONGEST) {
         *length = LONGEST + width;
-        return LONGEST * divisor + (int64_t)(view >> LONGEST & ones(width));
+        return LONGEST * divisor + (int64_t)(view >> LONGEST & aq_ones(width));
     }
     int64_t bits = width_of(divisor), high = bits > 0 ? bits - 1 : 0;
     view >>= quotient + 1;
-    int64_t rest = (int64_t)(view & ones(high)), few = ((int64_t)1 << bits) - divisor;
+    int64_t rest = (int64_t)(view & aq_ones(high)), few = ((int64_t)1 << bits) - divisor;
     int64_t both = 2 * rest + (int64_t)(view >> high & 1) - few, longer = rest >= few;
     rest = longer ? both : rest;
     rest = bits > 0 ? rest : 0;
@@ -387,9 +361,9 @@ static inline int64_t read_gap(uint64_t view, int64_t mean, int64_t width, int64
 
 /* Returns the number, or most + 1 where it is larger; moves *position behind it. */
 static inline int64_t read_gamma(const reading *r, uint64_t *position, int64_t most) {
-    int64_t bits = __builtin_ctzll(~look(r->body, r->size, *position) | (uint64_t)1 << 33);
+    int64_t bits = __builtin_ctzll(~aq_look(r->body, r->size, *position) | (uint64_t)1 << 33);
     *position += (uint64_t)bits + 1;
-    int64_t number = (int64_t)((look(r->body, r->size, *position) & ones(bits)) + ((uint64_t)1 << bits));
+    int64_t number = (int64_t)((aq_look(r->body, r->size, *position) & aq_ones(bits)) + ((uint64_t)1 << bits));
     *position += (uint64_t)bits;
     return number <= most ? number : most + 1;
 }
@@ -412,7 +386,7 @@ static uint8_t read_chunk(const reading *r, int64_t chunk) {
         if (reach == 1)
             for (int64_t k = 0; k < marked; k++) {
                 if (position >= end) return AQ_RUNS_OUT;
-                uint64_t view = look(r->body, r->size, position);
+                uint64_t view = aq_look(r->body, r->size, position);
                 int64_t gap = read_gap(view, mean, width, &length);
                 if (gap >= things - expected) return AQ_BEYOND_CHUNK;
                 index[k] = (uint32_t)(start + expected + gap);
@@ -424,7 +398,7 @@ static uint8_t read_chunk(const reading *r, int64_t chunk) {
         else
             for (int64_t k = 0; k < marked; k++) {
                 if (position >= end) return AQ_RUNS_OUT;
-                int64_t gap = read_gap(look(r->body, r->size, position), mean, width, &length);
+                int64_t gap = read_gap(aq_look(r->body, r->size, position), mean, width, &length);
                 if (gap >= things - expected) return AQ_BEYOND_CHUNK;
                 int64_t at = expected + gap;
                 uint32_t i = reach == 2 ? (uint32_t)at : places[at]; /* at >= k: not yet overwritten */
@@ -447,7 +421,7 @@ static uint8_t read_chunk(const reading *r, int64_t chunk) {
     /* The chunk ends in the byte of its last code, whose unused bits are 0. */
     if (position > end) return AQ_RUNS_OUT;
     if (position + 8 <= end) return AQ_TRAILING;
-    return look(r->body, r->size, position) & ones((int64_t)(end - position)) ? AQ_CHUNK_PADDING : 0;
+    return aq_look(r->body, r->size, position) & aq_ones((int64_t)(end - position)) ? AQ_CHUNK_PADDING : 0;
 }
 
 static void read_chunks(void *context, int64_t first, int64_t last) {
