@@ -1,4 +1,4 @@
-"""What a fresh process pays: importing the package, and its first frame with kernels already in the cache.
+"""What a fresh process pays, in seconds of CPU: importing the package, and its first frame.
 
 python benchmarks/coldstart.py [--out evidence/records/benchmarks/coldstart.json]
 """
@@ -10,7 +10,7 @@ import sys
 
 from common import options, record
 
-TIMED = "import time; began = time.perf_counter(); {}; print(time.perf_counter() - began)"
+TIMED = "{}; import time; print(time.process_time())"  # the interpreter's own start included
 IMPORT = "import adaquantfl"
 NUMPY = "import numpy"
 FRAME = (
@@ -20,7 +20,7 @@ FRAME = (
 
 
 def seconds(code: str, repeat: int = 7) -> float:
-    """The fastest of several fresh processes, after one that fills the caches."""
+    """The cheapest of several fresh processes, after one that brings the files into memory."""
     times = [
         float(
             subprocess.run(

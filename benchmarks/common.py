@@ -61,7 +61,7 @@ def record(out: Path | None, figures: dict[str, Any], quiet: bool = False) -> No
     everything = {
         **figures,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "versions": {name: version(name) for name in ("adaquantfl", "numpy", "numba", "torch")},
+        "versions": {name: version(name) for name in ("adaquantfl", "numpy", "torch")},
     }
     text = json.dumps(everything, indent=2)
     if not quiet:

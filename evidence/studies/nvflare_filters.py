@@ -185,7 +185,7 @@ def round_number(value: float, digits: int) -> float:
 
 
 def versions() -> dict[str, str]:
-    return {name: version(name) for name in ("nvflare", "bitsandbytes", "torch", "numpy", "numba")}
+    return {name: version(name) for name in ("nvflare", "bitsandbytes", "torch", "numpy")}
 
 
 def main() -> None:
