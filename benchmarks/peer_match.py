@@ -211,7 +211,6 @@ class Timed:
 
     def _add(self) -> None:
         self.total.add(self.frame, self.sender.weight)
-        self.total.flush()
 
 
 class TimedLevels:

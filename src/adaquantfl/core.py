@@ -269,7 +269,7 @@ def _at(array: npt.NDArray[Any]) -> int:
 
 def _refused(error: Any, data: Any = None) -> Exception:
     """The exception for what the core found wrong."""
-    numbers, words = (*error.numbers, *error.real), {}
+    numbers, words = (*error.numbers, *error.real), dict[str, Any]()
     kind: type[Exception] = FrameError
     name = list(SENTENCES)[error.code]
     if name == "MAGIC":
@@ -443,12 +443,12 @@ def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
     plan = _planned_levels(codec=codec, dimension=dimension, **facts)
     address, size = _span(body)
     plan.room = int(size) + 64 + 24 * int(plan.segments)
-    whole: bytes = _new_bytes(None, int(plan.room))
+    whole = _new_bytes(None, int(plan.room))
     plan.out = ctypes.cast(whole, c_void_p).value
     found = _frame(_here.plan_at, address, size, _here.error_at)
     if found < 0:
         raise _refused(_here.error)
-    return whole[:found]
+    return bytes(whole[:found])
 
 
 def sizes(values: Values, top: int) -> tuple[int, int, int]:

@@ -26,7 +26,6 @@ def table() -> Iterator[str]:
 
             def add(frame: bytes = frame) -> None:
                 total.add(frame, 0.5)
-                total.flush()  # this frame alone, not together with others
 
             both = _best(lambda s=s, codec=codec: compress(x, s, 1, codec)), _best(add)  # type: ignore[misc]
             speeds = " ".join(f"{x.nbytes / one / 1e9:6.2f} GB/s ({copy / one:5.2f})" for one in both)

@@ -45,7 +45,7 @@ def uniforms(key: int, count: int) -> npt.NDArray[np.float64]:
     x = (x ^ x >> np.uint32(16)) * np.uint32(0x7FEB352D)
     # The key's high half enters between the multiplies: entering with the low half it would only shift the sequence.
     x = (x ^ x >> np.uint32(15) ^ high) * np.uint32(0x846CA68B)
-    return ((x ^ x >> np.uint32(16)) >> np.uint32(1)) * 2.0**-31
+    return ((x ^ x >> np.uint32(16)) >> np.uint32(1)).astype(np.float64) * 2.0**-31
 
 
 def checked_key(key: int) -> int:

@@ -32,7 +32,7 @@ def reference(x: npt.NDArray[np.float32], s: int, key: int) -> npt.NDArray[np.fl
     ratio = np.abs(x) * s / norm
     below = np.floor(ratio)
     zeta = (below + (uniforms(key, len(x)) < ratio - below)) / s
-    return norm * np.sign(x) * zeta
+    return np.asarray(norm * np.sign(x) * zeta, dtype=np.float64)
 
 
 class Uniform(Quantizer):
