@@ -153,8 +153,8 @@ int32_t aq_count(const void *values, int32_t bytes, int64_t dimension, int64_t t
     if (dimension >> 31 && c.parts < 4) c.parts = 4; /* a count then fits 32 bits */
     c.rows = dimension > 4 * top ? 4 : 1;
     census->dimension = dimension, census->top = top, census->levels = 0, census->largest = 0;
-    census->level = aq_take(arena, 4 * (uint64_t)most + 4);
-    census->elements = aq_take(arena, 8 * (uint64_t)most + 8);
+    census->level = aq_take(arena, 4 * (uint64_t)most + 8); /* room for one more */
+    census->elements = aq_take(arena, 8 * (uint64_t)most + 16);
     aq_arena mine = *arena;
     uint64_t room = 4 * (uint64_t)c.parts * (uint64_t)(c.rows * c.width), least = 4096 * (uint64_t)c.parts;
     c.counts = aq_take(&mine, room > least ? room : least);

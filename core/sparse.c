@@ -20,6 +20,7 @@
 
 typedef struct {
     const void *values;
+    int32_t bytes;
     int64_t dimension;
     int64_t *counts; /* of each tile; then, where its list begins */
     uint32_t *index;
@@ -38,19 +39,15 @@ static inline uint64_t gather_bits(const uint8_t *marks) {
 }
 
 #define FINDERS(type)                                                                                                  \
-    static void count_##type(void *context, int64_t first, int64_t last) {                                             \
-        const finding *f = context;                                                                                    \
-        for (int64_t tile = first; tile < last; tile++) {                                                              \
-            const type *values = (const type *)f->values + tile * AQ_TILE;                                             \
-            int64_t size = aq_least(f->dimension - tile * AQ_TILE, AQ_TILE), here = 0;                                 \
-            for (int64_t start = 0; start < size; start += 128) { /* so few that a byte holds their number */          \
-                int64_t end = aq_least(size, start + 128);                                                             \
-                uint8_t some = 0;                                                                                      \
-                for (int64_t j = start; j < end; j++) some = (uint8_t)(some + (values[j] != 0));                       \
-                here += some;                                                                                          \
-            }                                                                                                          \
-            f->counts[tile] = here;                                                                                    \
+    static int64_t count_##type(const type *values, int64_t first, int64_t last) {                                     \
+        int64_t count = 0;                                                                                             \
+        for (int64_t start = first; start < last; start += 128) { /* so few that a byte holds their number */          \
+            int64_t end = aq_least(last, start + 128);                                                                 \
+            uint8_t some = 0;                                                                                          \
+            for (int64_t j = start; j < end; j++) some = (uint8_t)(some + (values[j] != 0));                           \
+            count += some;                                                                                             \
         }                                                                                                              \
+        return count;                                                                                                  \
     }                                                                                                                  \
     static void list_##type(void *context, int64_t first, int64_t last) {                                              \
         const finding *f = context;                                                                                    \
@@ -75,11 +72,25 @@ FINDERS(int8_t)
 FINDERS(int16_t)
 FINDERS(int32_t)
 
+int64_t aq_count_nonzeros(const void *values, int32_t bytes, int64_t first, int64_t last) {
+    return bytes == 1   ? count_int8_t(values, first, last)
+           : bytes == 2 ? count_int16_t(values, first, last)
+                        : count_int32_t(values, first, last);
+}
+
+static void count_tiles(void *context, int64_t first, int64_t last) {
+    const finding *f = context;
+    for (int64_t tile = first; tile < last; tile++) {
+        int64_t end = aq_least(f->dimension, (tile + 1) * AQ_TILE);
+        f->counts[tile] = aq_count_nonzeros(f->values, f->bytes, tile * AQ_TILE, end);
+    }
+}
+
 int64_t aq_find_levels(const void *values, int32_t bytes, int64_t dimension, uint32_t *index, int32_t *level,
                        int64_t room, int64_t *counts, aq_each each) {
-    finding f = {values, dimension, counts, index, level};
+    finding f = {values, bytes, dimension, counts, index, level};
     int64_t tiles = (dimension + AQ_TILE - 1) / AQ_TILE, total = 0;
-    aq_run(each, bytes == 1 ? count_int8_t : bytes == 2 ? count_int16_t : count_int32_t, &f, tiles, 4);
+    aq_run(each, count_tiles, &f, tiles, 4);
     for (int64_t tile = 0; tile < tiles; tile++) {
         int64_t here = counts[tile];
         counts[tile] = total;
