@@ -660,7 +660,7 @@ def differ(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> tuple[npt.NDArray[np
 
 
 def move(patterns: npt.NDArray[Any], index: npt.NDArray[Any], distance: npt.NDArray[Any], sign: int) -> int:
-    """Move floats by distances, in place; the sum of the new patterns. FrameError, and nothing moved, beyond the type."""
+    """Move floats by distances, in place; the sum of the new patterns. FrameError, and none moved, beyond the type."""
     places, far, total = index.astype(np.int64), distance.astype(np.int64), c_uint64()
     if _move(_at(patterns), patterns.itemsize, _at(places), _at(far), len(places), sign, ctypes.addressof(total)):
         raise FrameError(SENTENCES["MOVED"].format(8 * patterns.itemsize))
