@@ -33,8 +33,8 @@ static int64_t write_body(const aq_plan *plan, uint64_t head, const aq_floats *f
     }
     if (plan->codec == AQ_SPARSE) {
         int64_t *counts = aq_take(arena, (uint64_t)((d + AQ_TILE - 1) / AQ_TILE) * sizeof *counts);
-        /* The lists get half of what is left: writing takes about as much as they do. */
-        int64_t most = aq_least(d, (int64_t)(arena->left / 16));
+        /* The lists get a sixth of what is left: writing takes up to five times as much as they do. */
+        int64_t most = aq_least(d, (int64_t)(arena->left / 48));
         uint32_t *index = aq_take(arena, (uint64_t)most * sizeof *index);
         int32_t *level = aq_take(arena, (uint64_t)most * sizeof *level);
         int64_t found = arena->lacking ? -1
