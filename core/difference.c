@@ -3,8 +3,13 @@
  * its own, -0.0 and NaN included, and neighbouring floats are 1 apart. */
 #include "inside.h"
 
+#define ROW 64 /* elements that are passed over together */
+
 /* From a pattern to its integer, and back: the same function. top: the largest positive pattern. */
-static inline int64_t turned(int64_t number, int64_t top) { return number >= 0 && number <= top ? number : top - number; }
+static inline int64_t turned(int64_t number, int64_t top) {
+    int64_t outside = -(int64_t)((uint64_t)number > (uint64_t)top); /* no branch: signs are hard to predict */
+    return number + (outside & (top - 2 * number));
+}
 
 static inline int64_t pattern_at(const void *patterns, int32_t bytes, int64_t i) {
     return bytes == 2 ? (int64_t)((const uint16_t *)patterns)[i] : (int64_t)((const uint32_t *)patterns)[i];
@@ -14,17 +19,19 @@ static inline int64_t largest_positive(int32_t bytes) { return ((int64_t)1 << (8
 
 AQ_API int64_t aq_differ(const void *old, const void *new_, int32_t bytes, int64_t count, uint32_t *index,
                          int64_t *distance) {
-    const int64_t row = 64;
     int64_t found = 0, top = largest_positive(bytes);
-    for (int64_t start = 0; start < count; start += row) {
-        int64_t end = aq_least(start + row, count);
-        if (!memcmp((const char *)old + start * bytes, (const char *)new_ + start * bytes, (size_t)((end - start) * bytes)))
-            continue;
-        for (int64_t i = start; i < end; i++) {
-            int64_t a = pattern_at(old, bytes, i), b = pattern_at(new_, bytes, i);
-            if (a == b) continue;
-            index[found] = (uint32_t)i;
-            distance[found++] = turned(b, top) - turned(a, top);
+    for (int64_t start = 0; start < count; start += ROW) {
+        int64_t size = aq_least(ROW, count - start), hits = 0;
+        const char *a = (const char *)old + start * bytes, *b = (const char *)new_ + start * bytes;
+        uint8_t slots[ROW + 1];
+        if (!memcmp(a, b, (size_t)(size * bytes))) continue;
+        for (int64_t j = 0; j < size; j++) { /* without a branch for each */
+            slots[hits] = (uint8_t)j;
+            hits += pattern_at(a, bytes, j) != pattern_at(b, bytes, j);
+        }
+        for (int64_t k = 0; k < hits; k++, found++) {
+            index[found] = (uint32_t)(start + slots[k]);
+            distance[found] = turned(pattern_at(b, bytes, slots[k]), top) - turned(pattern_at(a, bytes, slots[k]), top);
         }
     }
     return found;

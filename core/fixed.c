@@ -29,6 +29,7 @@ static int64_t blocks_of(int64_t dimension) { return (dimension + AQ_BLOCK - 1) 
 typedef struct {
     const int64_t *offsets;
     int64_t segments, dimension, segment, until; /* until: how far the numbers of this block are right */
+    int32_t same;                                /* one segment holds the whole block */
 } spreading;
 
 static void spread_words(const float *numbers, const double *wide, int64_t segment, int64_t from, int64_t to,
@@ -53,7 +54,8 @@ static void spread(spreading *at, int64_t block, const float *numbers, const dou
         spread_words(numbers, wide, at->segment, position - start, to, each, wide_each);
         position = stop;
     }
-    at->until = at->offsets[at->segment] <= start ? at->offsets[at->segment + 1] : end;
+    at->same = at->offsets[at->segment] <= start;
+    at->until = at->same ? at->offsets[at->segment + 1] : end;
 }
 
 typedef struct {
@@ -75,7 +77,7 @@ static uint64_t place_of(const job *work, int64_t block) { return (uint64_t)bloc
 static void write_blocks(void *context, int64_t first, int64_t last) {
     const job *work = context;
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
-    uint32_t codes[AQ_BLOCK];
+    AQ_ALIGNED uint32_t codes[AQ_BLOCK];
     for (int64_t block = first; block < last; block++) {
         int64_t count = aq_least(AQ_BLOCK, work->dimension - block * AQ_BLOCK);
         const char *values = (const char *)work->values + block * AQ_BLOCK * work->bytes;
@@ -95,10 +97,10 @@ static void compress_blocks(void *context, int64_t first, int64_t last) {
     const aq_floats *floats = work->floats;
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
     const aq_quantize_kernels *quantize = AQ_PICK(aq_quantize_kernels);
-    uint32_t codes[AQ_BLOCK];
-    float inverse[AQ_BLOCK], lift[AQ_BLOCK], rest[AQ_BLOCK];
-    double wide[AQ_BLOCK];
-    spreading at = {floats->offsets, floats->segments, floats->dimension, 0, -1}, lifted = at;
+    AQ_ALIGNED uint32_t codes[AQ_BLOCK];
+    AQ_ALIGNED float inverse[AQ_BLOCK], lift[AQ_BLOCK], rest[AQ_BLOCK];
+    AQ_ALIGNED double wide[AQ_BLOCK];
+    spreading at = {floats->offsets, floats->segments, floats->dimension, 0, -1, 0}, lifted = at;
     for (int64_t block = first; block < last; block++) {
         const float *x = floats->x + block * AQ_BLOCK;
         int64_t count = aq_least(AQ_BLOCK, floats->dimension - block * AQ_BLOCK);
@@ -159,7 +161,7 @@ int32_t aq_fixed_check(const uint8_t *body, uint64_t size, int64_t dimension, in
     if (used && body[size - 1] >> used) return aq_fail(error, AQ_FIXED_BITS, 0, 0, 0, 0);
     if (top + 1 == (int64_t)1 << (work.bits - 1)) return AQ_FINE; /* every code is a level */
     if (rest) {
-        uint32_t codes[AQ_BLOCK];
+        AQ_ALIGNED uint32_t codes[AQ_BLOCK];
         read_tail(body + place_of(&work, whole), rest, work.bits, codes);
         work.largest = largest_of(codes, rest, work.bits);
     }
@@ -170,7 +172,7 @@ int32_t aq_fixed_check(const uint8_t *body, uint64_t size, int64_t dimension, in
 static void read_blocks(void *context, int64_t first, int64_t last) {
     const job *work = context;
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
-    uint32_t codes[AQ_BLOCK];
+    AQ_ALIGNED uint32_t codes[AQ_BLOCK];
     for (int64_t block = first; block < last; block++) {
         int64_t count = aq_least(AQ_BLOCK, work->dimension - block * AQ_BLOCK);
         const uint8_t *body = work->body + place_of(work, block);
@@ -188,17 +190,17 @@ void aq_fixed_read(const uint8_t *body, int64_t dimension, int64_t top, void *va
 static void add_blocks(void *context, int64_t first, int64_t last) {
     const job *work = context;
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
-    spreading at = {work->offsets, work->segments, work->dimension, 0, -1};
-    float each[AQ_BLOCK];
+    spreading at = {work->offsets, work->segments, work->dimension, 0, -1, 0};
+    AQ_ALIGNED float each[AQ_BLOCK];
     for (int64_t block = first; block < last; block++) {
         int64_t count = aq_least(AQ_BLOCK, work->dimension - block * AQ_BLOCK);
         const uint8_t *body = work->body + place_of(work, block);
         float *total = work->total + block * AQ_BLOCK;
         spread(&at, block, work->steps, NULL, each, NULL);
         if (count == AQ_BLOCK) {
-            kernels->add(body, work->bits, each, total);
+            kernels->add(body, work->bits, at.same ? NULL : each, *each, total);
         } else {
-            uint32_t codes[AQ_BLOCK];
+            AQ_ALIGNED uint32_t codes[AQ_BLOCK];
             int32_t levels[AQ_BLOCK];
             read_tail(body, count, work->bits, codes);
             kernels->to_levels(codes, work->bits, count, levels, 4);

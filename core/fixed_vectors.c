@@ -57,26 +57,31 @@ static void unpack(const uint8_t *words, int32_t bits, uint32_t *codes) {
     })
 }
 
-static void add(const uint8_t *words, int32_t bits, const float *each, float *total) {
+/* each: the step of every element; or NULL, where all have the same. */
+static void add(const uint8_t *restrict words, int32_t bits, const float *restrict each, float same,
+                float *restrict total) {
     uint32_t ones = (1u << (bits - 1)) - 1;
     int32_t up = 32 - bits;
-    FOR_ROWS({
-        aq_reals level = __builtin_convertvector((aq_ints)(code & ones), aq_reals), step, sum;
-        level = (aq_reals)((aq_words)level ^ (code << up & 0x80000000u));
-        __builtin_prefetch(total + place + AQ_AHEAD);
-        AQ_LOAD(step, each + place);
-        AQ_LOAD(sum, total + place);
-        sum += step * level;
-        AQ_STORE(total + place, sum);
-    })
+    aq_reals level, sum, step = (aq_reals){0} + same;
+#define ADD                                                                                                            \
+    level = __builtin_convertvector((aq_ints)(code & ones), aq_reals);                                                 \
+    level = (aq_reals)((aq_words)level ^ (code << up & 0x80000000u));                                                  \
+    __builtin_prefetch(total + place + 2 * AQ_AHEAD);                                                                  \
+    AQ_LOAD(sum, total + place);                                                                                       \
+    sum += step * level;                                                                                               \
+    AQ_STORE(total + place, sum);
+    if (each) FOR_ROWS(AQ_LOAD(step, each + place); ADD)
+    else FOR_ROWS(ADD)
 }
 
 static int32_t above(const uint8_t *words, int32_t bits, int32_t top) {
     int32_t ones = (int32_t)((1u << (bits - 1)) - 1);
     aq_ints wrong = {0};
     FOR_ROWS({ wrong |= top - ((aq_ints)code & ones); })
-    for (int32_t lane = 1; lane < AQ_WIDTH; lane++) wrong[0] |= wrong[lane];
-    return wrong[0] < 0;
+    int32_t lanes[AQ_WIDTH], any = 0;
+    AQ_STORE(lanes, wrong);
+    for (int32_t lane = 0; lane < AQ_WIDTH; lane++) any |= lanes[lane];
+    return any < 0;
 }
 
 #define FOR_TYPE(bytes, loop)                                                                                          \
@@ -99,6 +104,7 @@ static void to_codes(const void *restrict values, int32_t bytes, int64_t count, 
 static void to_levels(const uint32_t *restrict codes, int32_t bits, int64_t count, void *restrict values,
                       int32_t bytes) {
     uint32_t ones = (1u << (bits - 1)) - 1;
+    for (int64_t at = 0; at < count * bytes; at += 64) __builtin_prefetch((char *)values + at + AQ_AHEAD * bytes, 1);
 #define LOOP(type)                                                                                                     \
     for (int64_t i = 0; i < count; i++) {                                                                              \
         int32_t level = (int32_t)(codes[i] & ones);                                                                    \

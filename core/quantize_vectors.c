@@ -8,11 +8,14 @@
 #if AQ_VECTORS == 2
 #include <immintrin.h>
 #define WIDEN(narrow) (aq_doubles) _mm512_cvtps_pd((__m256)(narrow)) /* GCC 12 makes five instructions of the below */
+#define HIGHER(a, b) (aq_words) _mm512_max_epu32((__m512i)(a), (__m512i)(b))
 #elif AQ_VECTORS == 1
 #include <immintrin.h>
 #define WIDEN(narrow) (aq_doubles) _mm256_cvtps_pd((__m128)(narrow))
+#define HIGHER(a, b) (aq_words) _mm256_max_epu32((__m256i)(a), (__m256i)(b))
 #else
 #define WIDEN(narrow) __builtin_convertvector(narrow, aq_doubles)
+#define HIGHER(a, b) ((a) ^ (((a) ^ (b)) & (aq_words)((aq_ints)(b) > (aq_ints)(a)))) /* below 2^31 */
 #endif
 
 typedef float half_reals __attribute__((vector_size(2 * AQ_WIDTH)));
@@ -42,8 +45,26 @@ static double squares(const float *x, int64_t count) {
 }
 
 static uint32_t largest(const float *x, int64_t count) {
-    uint32_t top = 0, size;
-    for (int64_t i = 0; i < count; i++) {
+    aq_words one = {0}, two = {0}, three = {0}, four = {0}, part;
+    uint32_t lanes[AQ_WIDTH], top = 0, size;
+    int64_t i = 0;
+#define LARGER(sizes, at)                                                                                              \
+    AQ_LOAD(part, x + i + (at) * AQ_WIDTH);                                                                            \
+    part &= 0x7FFFFFFF;                                                                                                \
+    sizes = HIGHER(sizes, part);
+    for (; i + 4 * AQ_WIDTH <= count; i += 4 * AQ_WIDTH) { /* four at a time: none waits for the one before */
+        for (int32_t j = 0; j < 4 * AQ_WIDTH; j += 16) __builtin_prefetch(x + i + j + AQ_AHEAD);
+        LARGER(one, 0)
+        LARGER(two, 1)
+        LARGER(three, 2)
+        LARGER(four, 3)
+    }
+    one = HIGHER(one, two);
+    three = HIGHER(three, four);
+    one = HIGHER(one, three);
+    AQ_STORE(lanes, one);
+    for (int32_t lane = 0; lane < AQ_WIDTH; lane++) top = lanes[lane] > top ? lanes[lane] : top;
+    for (; i < count; i++) {
         memcpy(&size, x + i, 4);
         size &= 0x7FFFFFFF;
         top = size > top ? size : top;
@@ -141,7 +162,7 @@ static inline int32_t may_hold(const float *x, const aq_stream *stream, uint32_t
     const float reach = 0x1p30f * (1 + 0x1p-16f);
     float inverse = stream->inverse;
     uint32_t high = stream->high;
-    int32_t hits[AQ_ROW];
+    AQ_ALIGNED int32_t hits[AQ_ROW];
     double wide = stream->wide;
 #define TEST(ratio)                                                                                                    \
     for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL) {                                                           \
@@ -190,7 +211,7 @@ static inline int64_t append(const int32_t *row, int64_t size, uint32_t first, u
 static int64_t find(const float *x, int64_t count, const aq_stream *stream, uint32_t first, uint32_t *index,
                     int32_t *level) {
     int64_t found = 0, start = 0;
-    int32_t row[AQ_ROW];
+    AQ_ALIGNED int32_t row[AQ_ROW];
     aq_stream here = *stream;
     uint32_t high = stream->high;
     float inverse = stream->inverse, top = stream->top;

@@ -21,10 +21,16 @@ static void round_run(const job *work, int64_t segment, int64_t begin, int64_t c
     uint32_t place = (uint32_t)begin * AQ_WEYL + (uint32_t)plan->key, high = (uint32_t)(plan->key >> 32);
     const float *x = plan->x + begin;
     double inverse = work->kind == POINTS ? 0 : plan->inverse[segment];
-    if (work->kind == NEAREST) {
-        int32_t tiny = inverse > (double)plan->s * TINY_INVERSE;
-        kernels->nearest(x, count, tiny ? 0x1p90f : 1.0f, (float)(tiny ? inverse * 0x1p-90 : inverse), (float)plan->s,
-                         values, plan->bytes);
+    if (work->kind == NEAREST && inverse > (double)plan->s * TINY_INVERSE) {
+        float lifted[AQ_BLOCK];
+        for (int64_t start = 0; start < count; start += AQ_BLOCK) {
+            int64_t size = aq_least(AQ_BLOCK, count - start);
+            for (int64_t i = 0; i < size; i++) lifted[i] = x[start + i] * 0x1p90f;
+            kernels->nearest(lifted, size, (float)(inverse * 0x1p-90), (float)plan->s, values + start * plan->bytes,
+                             plan->bytes);
+        }
+    } else if (work->kind == NEAREST) {
+        kernels->nearest(x, count, (float)inverse, (float)plan->s, values, plan->bytes);
     } else if (work->kind == EXPONENTS) {
         kernels->exponents(x, count, inverse, plan->s, place, high, values, plan->bytes);
     } else if (work->kind == LATTICE) {

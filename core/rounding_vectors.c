@@ -29,20 +29,20 @@ static inline double floor_of(double x) {
     return whole > x ? whole - 1.0 : whole;
 }
 
-static void nearest(const float *restrict x, int64_t count, float lift, float inverse, float top, void *values,
+static void nearest(const float *restrict x, int64_t count, float inverse, float top, void *restrict values,
                     int32_t bytes) {
     const float half_even = 0x1.8p23f; /* adding it rounds to a whole number, halves to the even one */
-    int32_t levels[PART];
-    for (int64_t start = 0; start < count; start += PART) {
-        int64_t size = aq_least(PART, count - start);
-        for (int64_t i = 0; i < size; i++) {
-            float t = x[start + i] * lift * inverse;
-            t = t > -top ? t : -top;
-            t = t < top ? t : top;
-            levels[i] = (int32_t)((t + half_even) - half_even);
-        }
-        put_all((char *)values + start * bytes, bytes, levels, size);
+#define LOOP(type)                                                                                                     \
+    for (int64_t i = 0; i < count; i++) {                                                                              \
+        float t = x[i] * inverse;                                                                                      \
+        t = t > -top ? t : -top;                                                                                       \
+        t = t < top ? t : top;                                                                                         \
+        ((type *)values)[i] = (type)(int32_t)((t + half_even) - half_even);                                            \
     }
+    if (bytes == 1) LOOP(int8_t)
+    else if (bytes == 2) LOOP(int16_t)
+    else LOOP(int32_t)
+#undef LOOP
 }
 
 /* Below the smallest level, 2^(1-s) of the norm, a share of it; above, 2^e and the share of the way to 2^(e+1). */
@@ -54,7 +54,7 @@ static void exponents(const float *restrict x, int64_t count, double inverse, ui
     memcpy(&smallest, &bits, 8);
     bits = (int64_t)(1023 - 1 + (int32_t)s) << 52;
     memcpy(&many, &bits, 8);
-    int32_t levels[PART];
+    AQ_ALIGNED int32_t levels[PART];
     for (int64_t start = 0; start < count; start += PART) {
         int64_t size = aq_least(PART, count - start);
         for (int64_t i = 0; i < size; i++) {
@@ -100,7 +100,7 @@ static inline void dither(uint32_t place, uint32_t high, double *z_x, double *z_
 
 static void lattice(const float *restrict x, int64_t count, double inverse, uint32_t place, uint32_t high, void *values,
                     int32_t bytes) {
-    int32_t levels[PART];
+    AQ_ALIGNED int32_t levels[PART];
     for (int64_t start = 0; start < count; start += PART) {
         int64_t size = aq_least(PART, count - start), pairs = size / 2;
         uint32_t here = place + (uint32_t)start * AQ_WEYL;
@@ -120,7 +120,7 @@ static void lattice(const float *restrict x, int64_t count, double inverse, uint
 
 static void points(const void *values, int32_t bytes, int64_t count, double step, uint32_t place, uint32_t high,
                    float *restrict out) {
-    int32_t levels[PART];
+    AQ_ALIGNED int32_t levels[PART];
     for (int64_t start = 0; start < count; start += PART) {
         int64_t size = aq_least(PART, count - start), pairs = size / 2;
         uint32_t here = place + (uint32_t)start * AQ_WEYL;
@@ -140,7 +140,7 @@ static void points(const void *values, int32_t bytes, int64_t count, double step
 
 static double steps(const float *restrict x, int64_t count, double inverse, double step, int64_t top,
                     const double *centres, void *values, int32_t bytes) {
-    int32_t levels[PART], sizes[PART];
+    AQ_ALIGNED int32_t levels[PART], sizes[PART];
     double total = 0.0, most = (double)top;
     for (int64_t start = 0; start < count; start += PART) {
         int64_t size = aq_least(PART, count - start);
@@ -163,10 +163,11 @@ static double steps(const float *restrict x, int64_t count, double inverse, doub
     return total * inverse;
 }
 
-/* With one centre there are only signs, and the sums are added side by side: 32 of them, or 4 where the block has fewer
+/* With one centre there are only signs, and sums are added side by side: 32 of them, or 4 where a block has fewer
  * elements. */
-static double one_centre(const float *restrict x, int64_t count, double inverse, double centre) {
+static double one_centre(const float *restrict x, int64_t count, double inverse, double centre, int8_t *restrict signs) {
     double sums[32] = {0}, factor = inverse * centre, total = 0.0;
+    for (int64_t i = 0; i < count; i++) signs[i] = x[i] < 0 ? -1 : 1;
     if (count < 4) {
         for (int64_t i = 0; i < count; i++) total += (double)__builtin_fabsf(x[i]) * inverse * centre;
         return total;
@@ -183,8 +184,9 @@ static double one_centre(const float *restrict x, int64_t count, double inverse,
 
 static double centres_(const float *restrict x, int64_t count, double inverse, uint32_t s, const double *edges,
                        const double *centres, void *values, int32_t bytes) {
-    int32_t levels[PART], numbers[PART];
-    double total = 0.0, sizes[PART];
+    AQ_ALIGNED int32_t levels[PART], numbers[PART];
+    AQ_ALIGNED double sizes[PART], total = 0.0;
+    if (s == 1 && bytes == 1) return one_centre(x, count, inverse, centres[0], values);
     for (int64_t start = 0; start < count; start += PART) {
         int64_t size = aq_least(PART, count - start);
         for (int64_t i = 0; i < size; i++) {
@@ -195,12 +197,11 @@ static double centres_(const float *restrict x, int64_t count, double inverse, u
             double edge = edges[e];
             for (int64_t i = 0; i < size; i++) numbers[i] += sizes[i] > edge;
         }
-        if (s > 1)
-            for (int64_t i = 0; i < size; i++) total += sizes[i] * centres[numbers[i]];
+        for (int64_t i = 0; i < size; i++) total += sizes[i] * centres[numbers[i]];
         for (int64_t i = 0; i < size; i++) levels[i] = x[start + i] < 0 ? -numbers[i] - 1 : numbers[i] + 1;
         put_all((char *)values + start * bytes, bytes, levels, size);
     }
-    return s > 1 ? total : one_centre(x, count, inverse, centres[0]);
+    return total;
 }
 
 const aq_rounding_kernels AQ_NAME(aq_rounding_kernels) = {nearest, exponents, lattice, points, steps, centres_};

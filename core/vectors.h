@@ -33,6 +33,8 @@ typedef double aq_doubles __attribute__((vector_size(4 * AQ_WIDTH))); /* half as
 #define AQ_STORE(to, from) memcpy((to), &(from), sizeof(from))
 #endif
 
+#define AQ_ALIGNED _Alignas(64) /* arrays that vectors go through: a vector over two lines of the cache takes longer */
+
 /* How the stream of random numbers goes on from element to element: see docs/wire-format.md. */
 #define AQ_WEYL 0x9E3779B9u
 #define AQ_AHEAD 1024 /* elements between those in work and those that memory is asked for */
@@ -68,7 +70,7 @@ AQ_DECLARE(aq_quantize_kernels, aq_quantize_kernels);
 typedef struct {
     void (*pack)(const uint32_t *codes, int32_t bits, uint8_t *words);
     void (*unpack)(const uint8_t *words, int32_t bits, uint32_t *codes);
-    void (*add)(const uint8_t *words, int32_t bits, const float *each, float *total);
+    void (*add)(const uint8_t *words, int32_t bits, const float *each, float same, float *total);
     int32_t (*above)(const uint8_t *words, int32_t bits, int32_t top); /* whether a level is above top */
     void (*to_codes)(const void *values, int32_t bytes, int64_t count, int32_t bits, uint32_t *codes);
     void (*to_levels)(const uint32_t *codes, int32_t bits, int64_t count, void *values, int32_t bytes);
@@ -84,7 +86,7 @@ AQ_DECLARE(aq_rotate_kernels, aq_rotate_kernels);
 
 /* -- rounding_vectors.c: one segment, or a part of one */
 typedef struct {
-    void (*nearest)(const float *x, int64_t count, float lift, float inverse, float top, void *values, int32_t bytes);
+    void (*nearest)(const float *x, int64_t count, float inverse, float top, void *values, int32_t bytes);
     void (*exponents)(const float *x, int64_t count, double inverse, uint32_t s, uint32_t place, uint32_t high,
                       void *values, int32_t bytes);
     void (*lattice)(const float *x, int64_t count, double inverse, uint32_t place, uint32_t high, void *values,
