@@ -44,7 +44,7 @@ SENTENCES = {
     "TRUNCATED": "Truncated: the body should have {0:,} bytes, the whole message has {1:,}.",
     "CHECKSUM": "The checksum does not match: the frame was truncated or altered on its way. Send it again.",
     "SIZE": "The frame has {0:,} bytes; its header asks for {1:,}. Send exactly one frame per message.",
-    "QUANTIZER": "Quantizer tag {0} is unknown. From 128 on it is of another package: install or register it.",
+    "QUANTIZER": "Quantizer tag {0} is unknown. Install or register the package that the sender has.",
     "CODEC": "Codec tag {0} is unknown.",
     "DIMENSION": "The frame has dimension {0:,}, expected {1:,}: sender and receiver differ in model.",
     "TOO_LARGE": "Dimension {0:,} is outside 1 to 2^32.",
@@ -473,7 +473,7 @@ def decode(data: Bytes, facts: Any, values: Values | None, scratch: Scratch | No
     at, size = (None, 0) if values is None else (_at(values), values.itemsize)
     _with_memory(
         lambda memory: _decode(address, facts_at, at, size, memory, each, error_at),
-        65_536 + 16 * facts.body_size,
+        65_536 + (8 * facts.body_size if facts.codec == SPARSE else 0),
         scratch,
     )
 

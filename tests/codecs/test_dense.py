@@ -269,10 +269,10 @@ def test_low_bits_that_do_not_fill_their_bytes_are_refused() -> None:
 def test_words_that_move_between_chunks_are_refused() -> None:
     levels = of_kind("pairs", 4 * CHUNK)  # two chunks of pairs
     body = bytearray(dense_body(levels, True, 64))
-    place = next(i for i in range(2, 60) if body[i] > 127 and sum(b < 128 for b in body[2:i]) == 9)
-    assert body[place] > 127 < body[place + 1]  # the first length has three bytes, behind nine frequencies
+    place = 2 + 9 * 2  # behind nine frequencies, each of two bytes, as both lengths
+    assert all(byte > 127 for byte in body[2 : place + 4 : 2])
     assert read_or_refused(bytes(body), levels.s, 4 * CHUNK)
-    body[place], body[place + 3] = body[place] ^ 1, body[place + 3] ^ 1
+    body[place], body[place + 2] = body[place] ^ 1, body[place + 2] ^ 1
     assert not read_or_refused(bytes(body), levels.s, 4 * CHUNK)
 
 

@@ -31,7 +31,7 @@ def written() -> bytes:
         for codec in ("fixed", "sparse", "dense", "auto")
     ]
     frames += [aq.compress(x, min(3, find(name).traits.most), 1, "auto", segments, quantizer=name) for name in names()]
-    for s, size, pairs, lanes in ((1, 1, True, 64), (9, 2, True, 4), (127, 3, False, 16)):
+    for s, size, pairs, lanes in ((1, 1, True, 64), (7, 2, True, 4), (127, 3, False, 16)):
         levels = aq.Levels(np.clip(np.rint(size * x[:5000]), -s, s).astype(np.int32), np.float32(1.5), s)
         frame = framed(levels, 2, dense_body(levels, pairs, lanes))
         assert np.array_equal(aq.decode(frame).values, levels.values)
