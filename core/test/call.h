@@ -10,10 +10,12 @@
 #include "../aq.h"
 #include "naive.h"
 
+static char tested[200]; /* what a failure is about */
+
 #define EXPECT(condition) \
     do { \
         if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+            fprintf(stderr, "%s:%d: %s: %s does not hold\n", __FILE__, __LINE__, tested, #condition); \
             abort(); \
         } \
     } while (0)

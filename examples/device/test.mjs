@@ -1,0 +1,38 @@
+// Golden frames in JavaScript: node test.mjs tests/codecs/golden
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { FrameError, load } from "./frames.mjs";
+
+const folder = process.argv[2];
+const frames = await load(await readFile(new URL("aq.wasm", import.meta.url)));
+const expected = JSON.parse(await readFile(`${folder}/expected.json`, "utf8"));
+const LINEAR = [0, 1, 8, 11, 12, 13]; // tags of quantizers whose elements are levels times a step
+const STC = 11; // its step is the scale itself
+let read = 0, refused = 0;
+
+function valuesOf(entry, quantizer) {
+  const levels = entry.runs.flatMap(([level, times]) => Array(times).fill(level));
+  const ends = (entry.segments ?? [levels.length]).reduce((all, length) => [...all, (all.at(-1) ?? 0) + length], []);
+  return levels.map((level, i) => (entry.scales[ends.findIndex((end) => i < end)] * level) / (quantizer === STC ? 1 : entry.s));
+}
+
+for (const [name, entry] of Object.entries(expected)) {
+  const frame = new Uint8Array(await readFile(`${folder}/${name}.bin`));
+  const { dimension, quantizer, s } = frames.check(frame);
+  assert.equal(s, entry.s ?? 0);
+  if (LINEAR.includes(quantizer)) {
+    const vector = frames.decode(frame, dimension);
+    valuesOf(entry, quantizer).forEach((value, i) => assert.ok(Math.abs(vector[i] - value) <= 1e-6 * Math.abs(value), name));
+    read++;
+  } else { // so too the float32 frame: it has a value above 2^127, which no sum takes
+    assert.throws(() => frames.decode(frame, dimension), FrameError);
+  }
+  assert.throws(() => frames.decode(frame, dimension + 1), FrameError);
+  for (let place = 0; place < frame.length; place += 1 + (frame.length >> 8)) {
+    const changed = frame.with ? frame.with(place, frame[place] ^ 1) : Uint8Array.from(frame, (b, i) => (i === place ? b ^ 1 : b));
+    assert.throws(() => frames.decode(changed), FrameError);
+    assert.throws(() => frames.decode(frame.subarray(0, place)), FrameError);
+    refused += 2;
+  }
+}
+console.log(`${read} golden frames read, ${refused} damaged ones refused`);
