@@ -7,7 +7,7 @@ READY := $(VENV)/.built
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all fast-tests test-native test-aarch64 test-core test-nvflare lint docs format \
-  bench fuzz results audit dist wheels clean
+  bench fuzz results audit dist wheels wasm clean
 MINUTES ?= 10
 WHEELS := $(foreach machine,x86_64 aarch64,$(addprefix $(machine)-,linux-gnu.2.17 linux-musl macos.11.0)) x86_64-windows-gnu
 CORE_TESTS := tests/codecs tests/quantizers tests/rules tests/protocol tests/test_theory.py \
@@ -101,6 +101,13 @@ wheels:  ## wheels for Linux, macOS and Windows in dist/, compiled by zig
 	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine hatchling ziglang
 	for target in $(WHEELS); do AQ_TARGET=$$target .venv-dist/bin/python -m build --wheel --no-isolation || exit 1; done
 	.venv-dist/bin/twine check --strict dist/*
+
+wasm:  ## the core for JavaScript, examples/device/aq.wasm, compiled by zig
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check ziglang
+	.venv-dist/bin/python -m ziglang cc -target wasm32-wasi -mexec-model=reactor -std=c11 -O2 -ffp-contract=off -s \
+	  -DAQ_PORTABLE -DAQ_VECTORS=0 -Wl,--export=aq_check,--export=aq_add,--export=__heap_base,-z,stack-size=1048576 \
+	  core/*.c -o examples/device/aq.wasm
 
 clean:  ## remove the virtual environment and what the tools left
 	rm -rf $(VENV) .audit .venv-nvflare .venv-core .venv-dist .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
