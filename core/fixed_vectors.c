@@ -116,12 +116,10 @@ static void to_levels(const uint32_t *restrict codes, int32_t bits, int64_t coun
 
 /* GCC 12 makes more of the loops below than one instruction for a vector of levels. */
 #if AQ_VECTORS == 2
-#include <immintrin.h>
 #define LEVELS_int8_t(from) _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(from)))
 #define LEVELS_int16_t(from) _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)(from)))
 #define LEVELS_int32_t(from) _mm512_loadu_si512(from)
 #elif AQ_VECTORS == 1
-#include <immintrin.h>
 #define LEVELS_int8_t(from) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(from)))
 #define LEVELS_int16_t(from) _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)(from)))
 #define LEVELS_int32_t(from) _mm256_loadu_si256((const void *)(from))

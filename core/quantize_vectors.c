@@ -6,19 +6,15 @@
 #define VECTORS (SQUARES_SIDE_BY_SIDE / (AQ_WIDTH / 2))
 
 #if AQ_VECTORS == 2
-#include <immintrin.h>
-#define WIDEN(narrow) (aq_doubles) _mm512_cvtps_pd((__m256)(narrow)) /* GCC 12 makes five instructions of the below */
 #define HIGHER(a, b) (aq_words) _mm512_max_epu32((__m512i)(a), (__m512i)(b))
+#define LOWER(a, b) (aq_ints) _mm512_min_epi32((__m512i)(a), (__m512i)(b))
 #elif AQ_VECTORS == 1
-#include <immintrin.h>
-#define WIDEN(narrow) (aq_doubles) _mm256_cvtps_pd((__m128)(narrow))
 #define HIGHER(a, b) (aq_words) _mm256_max_epu32((__m256i)(a), (__m256i)(b))
+#define LOWER(a, b) (aq_ints) _mm256_min_epi32((__m256i)(a), (__m256i)(b))
 #else
-#define WIDEN(narrow) __builtin_convertvector(narrow, aq_doubles)
 #define HIGHER(a, b) ((a) ^ (((a) ^ (b)) & (aq_words)((aq_ints)(b) > (aq_ints)(a)))) /* below 2^31 */
+#define LOWER(a, b) ((a) ^ (((a) ^ (b)) & ((b) < (a))))
 #endif
-
-typedef float half_reals __attribute__((vector_size(2 * AQ_WIDTH)));
 
 /* 32 sums side by side: four rows of eight. The rows are added up as (1 + 2) + (3 + 4), then the eight in order, then
  * what is left one by one. */
@@ -32,9 +28,7 @@ static double squares(const float *x, int64_t count) {
         __builtin_prefetch(x + i + AQ_AHEAD + 16);
 #pragma GCC unroll 16
         for (int v = 0; v < VECTORS; v++) {
-            half_reals narrow;
-            AQ_LOAD(narrow, x + i + v * (AQ_WIDTH / 2));
-            aq_doubles value = WIDEN(narrow);
+            aq_doubles value = aq_widen(x + i + v * (AQ_WIDTH / 2), 0xFFFFFFFF);
             part[v] += value * value;
         }
     }
@@ -141,40 +135,36 @@ static void codes(const float *restrict x, const float *restrict each, const dou
     }
 }
 
-static inline int32_t any_negative(const int32_t *row) {
-    aq_ints any = {0}, part;
-    for (int32_t i = 0; i < AQ_ROW; i += AQ_WIDTH) {
-        AQ_LOAD(part, row + i);
-        any |= part;
-    }
+static inline int32_t any_negative(aq_ints lanes) {
 #if AQ_VECTORS == 2
-    return _mm512_movepi32_mask((__m512i)any) != 0;
+    return _mm512_movepi32_mask((__m512i)lanes) != 0;
 #elif AQ_VECTORS == 1
-    return _mm256_movemask_ps((__m256)any) != 0;
+    return _mm256_movemask_ps((__m256)lanes) != 0;
 #else
-    return (any[0] | any[1] | any[2] | any[3]) < 0;
+    return (lanes[0] | lanes[1] | lanes[2] | lanes[3]) < 0;
 #endif
 }
 
 /* 0 only where every level of a row is 0: the same random numbers, a slightly higher threshold. Where few levels are not
- * 0 it passes over most rows in less time than quantizing them takes. */
-static inline int32_t may_hold(const float *x, const aq_stream *stream, uint32_t place) {
+ * 0 it passes over most rows in less time than quantizing them takes. places: of the first elements. */
+static inline int32_t may_hold(const float *x, const aq_stream *stream, aq_words places) {
     const float reach = 0x1p30f * (1 + 0x1p-16f);
-    float inverse = stream->inverse;
-    uint32_t high = stream->high;
-    AQ_ALIGNED int32_t hits[AQ_ROW];
-    double wide = stream->wide;
-#define TEST(ratio)                                                                                                    \
-    for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL) {                                                           \
-        float t = (ratio) * reach;                                                                                     \
-        int32_t bits, most = 0x4E800000; /* 2^30 */                                                                    \
-        memcpy(&bits, &t, 4);                                                                                          \
-        bits = bits < most ? bits : most;                                                                              \
-        memcpy(&t, &bits, 4);                                                                                          \
-        hits[i] = (int32_t)(aq_draw(place, high) >> 2) - (int32_t)t - 1;                                               \
+    aq_ints hits = {0}, most = (aq_ints){0} + 0x4E800000; /* 2^30 */
+    for (int32_t i = 0; i < AQ_ROW; i += AQ_WIDTH, places += AQ_WIDTH * AQ_WEYL) {
+        aq_reals t;
+        aq_words random = places;
+        if (stream->s > 4095) {
+            for (int32_t j = 0; j < AQ_WIDTH; j++) t[j] = (float)((double)__builtin_fabsf(x[i + j]) * stream->wide);
+        } else {
+            AQ_LOAD(t, x + i);
+            t = (aq_reals)((aq_words)t & 0x7FFFFFFF) * stream->inverse;
+        }
+        t = (aq_reals)LOWER((aq_ints)(t * reach), most);
+        random = (random ^ random >> 16) * AQ_MIX_1;
+        random = (random ^ random >> 15 ^ stream->high) * AQ_MIX_2;
+        random ^= random >> 16;
+        hits |= (aq_ints)(random >> 2) - 1 - __builtin_convertvector(t, aq_ints);
     }
-    if (stream->s > 4095) TEST((float)((double)__builtin_fabsf(x[i]) * wide))
-    else TEST(__builtin_fabsf(x[i]) * inverse)
     return any_negative(hits);
 }
 
@@ -215,9 +205,11 @@ static int64_t find(const float *x, int64_t count, const aq_stream *stream, uint
     aq_stream here = *stream;
     uint32_t high = stream->high;
     float inverse = stream->inverse, top = stream->top;
-    for (; start + AQ_ROW <= count; start += AQ_ROW, here.place += AQ_ROW * AQ_WEYL) {
+    aq_words places;
+    for (uint32_t j = 0; j < AQ_WIDTH; j++) places[j] = here.place + j * AQ_WEYL;
+    for (; start + AQ_ROW <= count; start += AQ_ROW, here.place += AQ_ROW * AQ_WEYL, places += AQ_ROW * AQ_WEYL) {
         for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + start + i + AQ_AHEAD);
-        if (!may_hold(x + start, stream, here.place)) continue;
+        if (!may_hold(x + start, stream, places)) continue;
         if (stream->s > 4095) {
             levels(x + start, AQ_ROW, &here, row, 4);
         } else {

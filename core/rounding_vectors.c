@@ -167,15 +167,25 @@ static double steps(const float *restrict x, int64_t count, double inverse, doub
  * elements. */
 static double one_centre(const float *restrict x, int64_t count, double inverse, double centre, int8_t *restrict signs) {
     double sums[32] = {0}, factor = inverse * centre, total = 0.0;
-    for (int64_t i = 0; i < count; i++) signs[i] = x[i] < 0 ? -1 : 1;
+    if (count < 32)
+        for (int64_t i = 0; i < count; i++) signs[i] = x[i] < 0 ? -1 : 1;
     if (count < 4) {
         for (int64_t i = 0; i < count; i++) total += (double)__builtin_fabsf(x[i]) * inverse * centre;
         return total;
     }
-    int64_t together = count < 32 ? 4 : 32;
-    for (int64_t start = 0; start < count; start += together)
-        for (int64_t j = 0; j < together; j++) sums[j] += (double)__builtin_fabsf(x[start + j]) * factor;
-    if (together == 32) {
+    if (count < 32) {
+        for (int64_t i = 0; i < count; i++) sums[i % 4] += (double)__builtin_fabsf(x[i]) * factor;
+    } else {
+        aq_doubles part[64 / AQ_WIDTH];
+        for (int v = 0; v < 64 / AQ_WIDTH; v++) part[v] = (aq_doubles){0};
+        for (int64_t i = 0; i < count; i += 32) {
+            __builtin_prefetch(x + i + AQ_AHEAD);
+            __builtin_prefetch(x + i + AQ_AHEAD + 16);
+            for (int64_t j = i; j < i + 32; j++) signs[j] = x[j] < 0 ? -1 : 1;
+#pragma GCC unroll 16
+            for (int v = 0; v < 64 / AQ_WIDTH; v++) part[v] += aq_widen(x + i + v * (AQ_WIDTH / 2), 0x7FFFFFFF) * factor;
+        }
+        memcpy(sums, part, sizeof sums);
         for (int j = 0; j < 8; j++) sums[j] = ((sums[j] + sums[j + 8]) + sums[j + 16]) + sums[j + 24];
         for (int j = 0; j < 4; j++) sums[j] += sums[j + 4];
     }
