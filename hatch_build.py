@@ -81,7 +81,8 @@ def objects(folder: Path, command: list[str], machine: str = MACHINE) -> list[st
 
 def build() -> Path:
     """Return the library, up to date; it is in src/adaquantfl if it is for this machine."""
-    folder = ROOT / "build" / f"core-{MACHINE}-{SYSTEM}"
+    by = "zig" if "ziglang" in compiler() else Path(compiler()[0]).name
+    folder = ROOT / "build" / f"{by}-{MACHINE}-{SYSTEM}"
     units = objects(folder, [*compiler(), *FLAGS, *COMPILE])
     library = (folder if "AQ_TARGET" in os.environ else ROOT / "src" / "adaquantfl") / NAME
     if not library.exists() or library.stat().st_mtime < max(Path(unit).stat().st_mtime for unit in units):
