@@ -21,6 +21,7 @@
 #define AQ_WIDEST 16    /* bits: an interval of 2^16 levels, whose low bits are behind the streams */
 #define AQ_LONG 16384   /* elements from which pairs are counted */
 #define AQ_LANES 64     /* states of a stream, at most */
+#define AQ_REMEMBERED 128
 
 /* Which levels occur, in ascending order, and how often; of pairs how often each occurs, where levels are small. */
 typedef struct {
@@ -29,6 +30,7 @@ typedef struct {
     int64_t *elements;
     int32_t largest; /* level of the pairs that were counted; 0 where they were not */
     uint32_t pairs[256]; /* of levels a and b: at (a & 15) + 16 (b & 15) */
+    double bits[AQ_REMEMBERED]; /* of each of so many elements of one kind, or -1 */
 } aq_census;
 
 /* Which interval of 2^width levels, from `lowest` on, has how many slots; pairs: the largest level of one, or 0. The
@@ -56,8 +58,8 @@ static inline int64_t aq_symbols(int64_t dimension, int32_t pairs) { return pair
 /* pairs: whether they are counted where levels are small. The lists are taken from the arena. */
 int32_t aq_count(const void *values, int32_t bytes, int64_t dimension, int64_t top, int32_t pairs, aq_census *census,
                  aq_arena *arena, aq_each each, aq_error *error);
-double aq_entropy(const aq_census *census); /* bits */
-int32_t aq_dense_choose(const aq_census *census, double entropy, aq_dense_plan *plan, aq_arena *arena, aq_error *error);
+double aq_entropy(aq_census *census); /* bits; aq_dense_choose comes after it */
+int32_t aq_dense_choose(aq_census *census, double entropy, aq_dense_plan *plan, aq_arena *arena, aq_error *error);
 uint64_t aq_table_number(const uint8_t *body, uint64_t size, uint64_t place, uint64_t *number, aq_error *error);
 int32_t aq_table_take(aq_table *table, int64_t top, aq_arena *arena); /* whether there is memory for one */
 /* Returns the place behind the table, or 0 where there is none. */

@@ -64,53 +64,62 @@ static void count_levels(void *context, int64_t first, int64_t last) {
     }
 }
 
-/* Levels start to start + size as bytes; whether one of them is not from -8 to 7. */
-static int32_t as_bytes(const counting *c, int64_t start, int64_t size, int8_t *out) {
-    uint32_t beyond = 0;
-    if (c->bytes == 1) memcpy(out, (const int8_t *)c->values + start, (size_t)size);
-    if (c->bytes == 2)
-        for (int64_t i = 0; i < size; i++) {
-            int32_t value = ((const int16_t *)c->values)[start + i];
-            beyond |= (uint32_t)(value + 8);
-            out[i] = (int8_t)value;
-        }
-    else if (c->bytes == 4)
-        for (int64_t i = 0; i < size; i++) {
-            int32_t value = ((const int32_t *)c->values)[start + i];
-            beyond |= (uint32_t)value + 8;
-            out[i] = (int8_t)value;
-        }
-    else if (c->top > LARGEST_OF_PAIR) {
+/* Levels start to start + size as bytes, perhaps in `room`; *beyond: whether one of them is not from -8 to 7. */
+static const int8_t *as_bytes(const counting *c, int64_t start, int64_t size, int8_t *room, uint8_t *beyond) {
+    uint32_t wide = 0;
+    if (c->bytes == 1) {
+        const int8_t *values = (const int8_t *)c->values + start;
         uint8_t some = 0;
-        for (int64_t i = 0; i < size; i++) some |= (uint8_t)(out[i] + 8);
-        beyond = some;
+        for (int64_t i = 0; c->top > LARGEST_OF_PAIR && i < size; i++) some |= (uint8_t)(values[i] + 8);
+        *beyond = some > 15;
+        return values;
     }
-    return beyond > 15;
+    for (int64_t i = 0; c->bytes == 2 && i < size; i++) {
+        int32_t value = ((const int16_t *)c->values)[start + i];
+        wide |= (uint32_t)value + 8;
+        room[i] = (int8_t)value;
+    }
+    for (int64_t i = 0; c->bytes == 4 && i < size; i++) {
+        int32_t value = ((const int32_t *)c->values)[start + i];
+        wide |= (uint32_t)value + 8;
+        room[i] = (int8_t)value;
+    }
+    *beyond = wide > 15;
+    return room;
 }
 
 static void count_pairs(void *context, int64_t first, int64_t last) {
     const counting *c = context;
     for (int64_t part = first; part < last; part++) {
         uint32_t *counts = c->counts + part * 1024;
-        int8_t bytes[LOOK];
+        int8_t room[LOOK];
         memset(counts, 0, 4096);
         c->beyond[part] = 0;
         for (int64_t start = part_at(c, part), end = part_at(c, part + 1); start < end; start += LOOK) {
             int64_t size = aq_least(end - start, LOOK), i = 0;
-            c->beyond[part] |= (uint8_t)as_bytes(c, start, size, bytes);
+            const int8_t *bytes = as_bytes(c, start, size, room, &c->beyond[part]);
             if (c->beyond[part]) break;
-            if (size & 1) bytes[size] = 0;
-            for (; i + 8 <= size; i += 8) {
-                uint64_t four; /* pairs, 4 bits for a level */
-                memcpy(&four, bytes + i, 8);
-                four &= 0x0F0F0F0F0F0F0F0Fu;
-                four |= four >> 4;
-                counts[four & 255]++;
-                counts[256 + (four >> 16 & 255)]++;
-                counts[512 + (four >> 32 & 255)]++;
-                counts[768 + (four >> 48 & 255)]++;
+            while (i + 8 <= size) {
+                uint64_t row[8], four; /* pairs, 4 bits for a level */
+                if (i + 64 <= size) {
+                    memcpy(row, bytes + i, 64);
+                    if (!(row[0] | row[1] | row[2] | row[3] | row[4] | row[5] | row[6] | row[7])) {
+                        counts[0] += 32;
+                        i += 64;
+                        continue;
+                    }
+                }
+                for (int64_t behind = aq_least(i + 64, size); i + 8 <= behind; i += 8) {
+                    memcpy(&four, bytes + i, 8);
+                    four &= 0x0F0F0F0F0F0F0F0Fu;
+                    four |= four >> 4;
+                    counts[four & 255]++;
+                    counts[256 + (four >> 16 & 255)]++;
+                    counts[512 + (four >> 32 & 255)]++;
+                    counts[768 + (four >> 48 & 255)]++;
+                }
             }
-            for (; i < size; i += 2) counts[(bytes[i] & 15) + 16 * (bytes[i + 1] & 15)]++;
+            for (; i < size; i += 2) counts[(bytes[i] & 15) + (i + 1 < size ? 16 * (bytes[i + 1] & 15) : 0)]++;
         }
         add_rows(counts, 3, 256, 256);
     }
@@ -125,8 +134,10 @@ static void append(aq_census *census, int64_t level, int64_t elements) {
 /* Whether the levels are small enough for pairs, which are then counted. Those take half the time, and yield those of
  * single levels. */
 static int32_t found_pairs(counting *c, aq_census *census, aq_each each) {
-    int8_t some[LOOK];
-    if (c->top > LARGEST_OF_PAIR && as_bytes(c, 0, aq_least(c->dimension, LOOK), some)) return 0;
+    int8_t room[LOOK];
+    uint8_t beyond;
+    as_bytes(c, 0, aq_least(c->dimension, LOOK), room, &beyond); /* a few of them mostly suffice */
+    if (beyond) return 0;
     aq_run(each, count_pairs, c, c->parts, 1);
     for (int64_t part = 0; part < c->parts; part++)
         if (c->beyond[part]) return 0;
@@ -178,10 +189,19 @@ int32_t aq_count(const void *values, int32_t bytes, int64_t dimension, int64_t t
     return AQ_FINE;
 }
 
-double aq_entropy(const aq_census *census) {
-    double bits = 0, total = (double)census->dimension;
+/* Bits of each of so many elements; those of small numbers, which short vectors have many of, are remembered. */
+static double bits_of(aq_census *census, double elements) {
+    if (elements >= AQ_REMEMBERED) return aq_log2((double)census->dimension / elements);
+    double *bits = census->bits + (int64_t)elements;
+    if (*bits < 0) *bits = aq_log2((double)census->dimension / elements);
+    return *bits;
+}
+
+double aq_entropy(aq_census *census) {
+    double bits = 0;
+    for (int i = 0; i < AQ_REMEMBERED; i++) census->bits[i] = -1;
     for (int64_t i = 0; i < census->levels; i++)
-        bits += (double)census->elements[i] * aq_log2(total / (double)census->elements[i]);
+        bits += (double)census->elements[i] * bits_of(census, (double)census->elements[i]);
     return bits;
 }
 
@@ -211,13 +231,13 @@ typedef struct {
  * An interval costs its elements' bits and its place in the table. A rare one has a slot of its own too, which the
  * others then lack. From single levels upwards, two neighbours become one interval where that is cheaper; an interval
  * with an empty half never is. Returns how many there are, or more than AQ_SLOTS. price: how dear a place is. */
-static int32_t intervals(const aq_census *census, int32_t widest, double price, const nodes *n, aq_table *table) {
+static int32_t intervals(aq_census *census, int32_t widest, double price, const nodes *n, aq_table *table) {
     int64_t half = 1, count = census->levels, total = census->dimension, top = census->top;
     while (half <= -(int64_t)census->level[0] || half <= census->level[count - 1]) half *= 2;
     double slot = (double)total / AQ_SLOTS;
     for (int64_t i = 0; i < count; i++) {
         double elements = (double)census->elements[i], large = elements > slot ? elements : slot;
-        double bits = elements * (elements > slot ? aq_log2((double)total / elements) : AQ_SLOT_BITS);
+        double bits = elements * (elements > slot ? bits_of(census, elements) : AQ_SLOT_BITS);
         n->place[i] = (uint32_t)(census->level[i] + half);
         n->first[i] = (uint32_t)i;
         n->inside[i] = elements;
@@ -235,7 +255,7 @@ static int32_t intervals(const aq_census *census, int32_t widest, double price, 
                 least += n->costs[i++];
                 if (lowest >= -top && lowest + ((int64_t)1 << e) <= top + 1) {
                     double large = elements > slot ? elements : slot;
-                    double bits = elements * (e + (elements > slot ? aq_log2((double)total / elements) : AQ_SLOT_BITS));
+                    double bits = elements * (e + (elements > slot ? bits_of(census, elements) : AQ_SLOT_BITS));
                     double whole = bits + price * (ENTRY_BITS + (large - elements) / LN2);
                     if (whole < least) {
                         n->best[first] = (int8_t)e;
@@ -455,7 +475,7 @@ static void plan_pairs(const aq_census *census, aq_dense_plan *plan, int64_t *re
     plan_of(plan, shares(table, remains), census->dimension, census->top);
 }
 
-static void plan_levels(const aq_census *census, int32_t widest, aq_dense_plan *plan, const nodes *n, int64_t *remains) {
+static void plan_levels(aq_census *census, int32_t widest, aq_dense_plan *plan, const nodes *n, int64_t *remains) {
     double price = 1;
     plan->table.pairs = 0;
     do { /* where they are too many, places in the table become dearer */
@@ -465,7 +485,7 @@ static void plan_levels(const aq_census *census, int32_t widest, aq_dense_plan *
     plan_of(plan, shares(&plan->table, remains), census->dimension, census->top);
 }
 
-int32_t aq_dense_choose(const aq_census *census, double entropy, aq_dense_plan *plan, aq_arena *arena, aq_error *error) {
+int32_t aq_dense_choose(aq_census *census, double entropy, aq_dense_plan *plan, aq_arena *arena, aq_error *error) {
     uint64_t levels = (uint64_t)census->levels, most = (uint64_t)aq_least(2 * census->top + 1, AQ_SLOTS);
     if (most < 225) most = 225;
     aq_table_take(&plan->table, census->top, arena);
