@@ -9,17 +9,27 @@ static void write_tail(const uint32_t *codes, int64_t count, int32_t bits, uint8
     int32_t filled = 0;
     for (int64_t i = 0; i < count; i++) {
         pending |= (uint64_t)codes[i] << filled;
-        for (filled += bits; filled >= 8; filled -= 8, pending >>= 8) *tail++ = (uint8_t)pending;
+        filled += bits;
+        if (filled < 32) continue;
+        memcpy(tail, &pending, 4);
+        tail += 4, filled -= 32, pending >>= 32;
     }
-    if (filled) *tail = (uint8_t)pending;
+    for (; filled > 0; filled -= 8, pending >>= 8) *tail++ = (uint8_t)pending;
 }
 
 static void read_tail(const uint8_t *tail, int64_t count, int32_t bits, uint32_t *codes) {
-    uint64_t pending = 0;
-    int32_t filled = 0;
-    for (int64_t i = 0; i < count; i++, filled -= bits, pending >>= bits) {
-        for (; filled < bits; filled += 8) pending |= (uint64_t)*tail++ << filled;
-        codes[i] = (uint32_t)(pending & ((1u << bits) - 1));
+    int64_t i = 0, bit = 0, size = (count * bits + 7) / 8;
+    uint64_t mask = (1u << bits) - 1, word;
+    for (; bit / 8 + 8 <= size; i++, bit += bits) {
+        memcpy(&word, tail + bit / 8, 8);
+        codes[i] = (uint32_t)(word >> (bit & 7) & mask);
+    }
+    uint8_t last[16] = {0}; /* the bytes that are left, fewer than 8, and zeros behind them */
+    int64_t at = bit / 8;
+    memcpy(last, tail + at, (size_t)(size - at));
+    for (; i < count; i++, bit += bits) {
+        memcpy(&word, last + (bit / 8 - at), 8);
+        codes[i] = (uint32_t)(word >> (bit & 7) & mask);
     }
 }
 
@@ -115,11 +125,12 @@ static void compress_blocks(void *context, int64_t first, int64_t last) {
         uint8_t *target = work->target + place_of(work, block);
         if (count < AQ_BLOCK) {
             if (x != rest) memcpy(rest, x, 4 * (size_t)count);
-            for (int64_t j = count; j < AQ_BLOCK; j++) rest[j] = inverse[j] = 0, wide[j] = 0;
-            quantize->codes(rest, inverse, wide, &stream, work->bits, codes);
+            int64_t padded = (count + AQ_ROW - 1) / AQ_ROW * AQ_ROW;
+            for (int64_t j = count; j < padded; j++) rest[j] = inverse[j] = 0, wide[j] = 0;
+            quantize->codes(rest, padded, inverse, wide, &stream, work->bits, codes);
             write_tail(codes, count, work->bits, target);
         } else {
-            quantize->codes(x, inverse, wide, &stream, work->bits, codes);
+            quantize->codes(x, AQ_BLOCK, inverse, wide, &stream, work->bits, codes);
             kernels->pack(codes, work->bits, target);
         }
     }

@@ -117,18 +117,18 @@ static inline uint32_t signed_code(int32_t level, float x, int32_t down) {
     return (uint32_t)level | (((uint32_t)level + 0x7FFFFFFF) & sign & 0x80000000u) >> down;
 }
 
-static void codes(const float *restrict x, const float *restrict each, const double *restrict wide,
+static void codes(const float *restrict x, int64_t count, const float *restrict each, const double *restrict wide,
                   const aq_stream *stream, int32_t bits, uint32_t *restrict out) {
     uint32_t place = stream->place, high = stream->high;
     float top = stream->top;
     double wide_top = stream->s;
     int32_t down = 32 - bits;
     if (stream->s > 4095) {
-        for (int32_t i = 0; i < AQ_BLOCK; i++, place += AQ_WEYL)
+        for (int64_t i = 0; i < count; i++, place += AQ_WEYL)
             out[i] = signed_code(wide_magnitude(x[i], wide[i], wide_top, aq_draw(place, high)), x[i], down);
         return;
     }
-    for (int32_t row = 0; row < AQ_BLOCK; row += AQ_ROW, x += AQ_ROW, each += AQ_ROW, out += AQ_ROW) {
+    for (int64_t row = 0; row < count; row += AQ_ROW, x += AQ_ROW, each += AQ_ROW, out += AQ_ROW) {
         for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + i + AQ_AHEAD);
         for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL)
             out[i] = signed_code(magnitude(x[i], each[i], top, aq_draw(place, high)), x[i], down);

@@ -79,9 +79,10 @@ typedef struct {
     double (*squares)(const float *x, int64_t count);
     uint32_t (*largest)(const float *x, int64_t count); /* of the magnitudes' bits */
     void (*levels)(const float *x, int64_t count, const aq_stream *stream, void *values, int32_t bytes);
-    /* The code of each element of a block: its level, and its sign above. each, wide: its inverse, in one of them. */
-    void (*codes)(const float *x, const float *each, const double *wide, const aq_stream *stream, int32_t bits,
-                  uint32_t *codes);
+    /* The code of each element, for multiples of AQ_ROW: its level, and its sign above. each, wide: its inverse, in one
+     * of them. */
+    void (*codes)(const float *x, int64_t count, const float *each, const double *wide, const aq_stream *stream,
+                  int32_t bits, uint32_t *codes);
     /* Append the elements that are not 0, index and level; first: the index of x[0]. There is room for all. */
     int64_t (*find)(const float *x, int64_t count, const aq_stream *stream, uint32_t first, uint32_t *index,
                     int32_t *level);
