@@ -242,13 +242,18 @@ typedef struct {
     int16_t *symbols; /* where intervals are wide and there are values */
 } reading;
 
-/* Hand over symbols start to start + size. */
-static uint64_t take_symbols(const reading *r, int64_t start, int64_t size, const int16_t *from) {
+/* The bits that these symbols leave out. */
+static uint64_t low_bits(const reading *r, const int16_t *symbols, int64_t size) {
     uint64_t bits = 0;
+    for (int64_t i = 0; i < size; i++) bits += r->alphabet.extra[symbols[i]];
+    return bits;
+}
+
+/* Hand over symbols start to start + size; returns the bits that they leave out. */
+static uint64_t take_symbols(const reading *r, int64_t start, int64_t size, const int16_t *from) {
     if (r->alphabet.wide) {
-        for (int64_t i = 0; i < size; i++) bits += r->alphabet.extra[from[i]];
         if (r->symbols) memcpy(r->symbols + start, from, 2 * (size_t)size);
-        return bits;
+        return low_bits(r, from, size);
     }
     if (!r->values) return 0;
 #define CONVERT(type)                                                                                                  \
@@ -292,7 +297,9 @@ static int32_t read_chunk(const reading *r, const aq_dense_kernels *kernels, int
     int64_t place = r->edges[chunk + 1] - r->edges[chunk] - 2 * r->lanes;
     int64_t start = chunk * r->chunk, end = aq_least(r->count, start + r->chunk);
     int32_t pairs = r->alphabet.table->pairs, size = pairs ? 2 * r->bytes : r->bytes;
-    int32_t direct = r->values && !r->alphabet.wide && (size <= 2 || !pairs);
+    int32_t direct = r->values && (size <= 2 || !pairs);
+    uint8_t *out = r->values;
+    if (r->symbols) out = (uint8_t *)r->symbols, size = 2;
     uint32_t states[AQ_LANES];
     int16_t strip[STRIP];
     uint64_t bits = 0;
@@ -303,7 +310,8 @@ static int32_t read_chunk(const reading *r, const aq_dense_kernels *kernels, int
         /* Whole rounds but the last one, which may end with half a pair. */
         int64_t rounds = (end - at - 1) / r->lanes, done;
         if (direct) {
-            done = kernels->decode(words, &place, r->slots, states, (uint8_t *)r->values + size * at, size, rounds, r->lanes);
+            done = kernels->decode(words, &place, r->slots, states, out + size * at, size, rounds, r->lanes);
+            if (r->symbols) bits += low_bits(r, r->symbols + at, done * r->lanes);
         } else {
             done = kernels->decode(words, &place, r->slots, states, strip, 2, aq_least(rounds, STRIP / r->lanes), r->lanes);
             bits += take_symbols(r, at, done * r->lanes, strip);
@@ -329,18 +337,25 @@ static void read_chunks(void *context, int64_t first, int64_t last) {
 }
 
 /* values = what the symbols begin with, and their low bits. */
+#define JOIN(type)                                                                                                     \
+    static void join_##type(const reading *r, int64_t first, int64_t last, uint64_t position) {                        \
+        const int32_t *base = r->alphabet.base;                                                                        \
+        const uint8_t *extra = r->alphabet.extra;                                                                      \
+        type *values = r->values;                                                                                      \
+        for (int64_t i = first; i < last; i++) {                                                                       \
+            int16_t symbol = r->symbols[i];                                                                            \
+            values[i] = (type)(base[symbol] + (int32_t)(aq_look(r->low, r->low_size, position) & aq_ones(extra[symbol]))); \
+            position += extra[symbol];                                                                                 \
+        }                                                                                                              \
+    }
+JOIN(int8_t)
+JOIN(int16_t)
+JOIN(int32_t)
+
 static void join_chunks(void *context, int64_t first, int64_t last) {
     const reading *r = context;
-    uint64_t position = r->bits[first];
-    for (int64_t i = first * r->chunk; i < aq_least(r->count, last * r->chunk); i++) {
-        int16_t symbol = r->symbols[i];
-        uint64_t low = aq_look(r->low, r->low_size, position) & aq_ones(r->alphabet.extra[symbol]);
-        int32_t level = r->alphabet.base[symbol] + (int32_t)low;
-        position += r->alphabet.extra[symbol];
-        if (r->bytes == 1) ((int8_t *)r->values)[i] = (int8_t)level;
-        if (r->bytes == 2) ((int16_t *)r->values)[i] = (int16_t)level;
-        if (r->bytes == 4) ((int32_t *)r->values)[i] = level;
-    }
+    (r->bytes == 1 ? join_int8_t : r->bytes == 2 ? join_int16_t : join_int32_t)(
+        r, first * r->chunk, aq_least(r->count, last * r->chunk), r->bits[first]);
 }
 
 static void prepare_slots(const alphabet *a, uint64_t *slots) {
