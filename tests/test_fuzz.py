@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.codecs import raw
+from adaquantfl import core
 from adaquantfl.protocol import downlink
 from fuzz import batch, frames, mutate
 from fuzz.oracles import FrameOracle
@@ -54,13 +54,14 @@ def test_a_frame_of_no_elements_may_become_a_start_for_others() -> None:
     assert min(mutator.mutant()[1] for _ in range(50)) == 1
 
 
-def test_a_check_that_is_missing_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw, "check", lambda frame: None)  # NaN passes
-    oracle = FrameOracle(Random(0))
-    parts = frames.take_apart(aq.encode_float32(np.ones(4, np.float32)))
-    parts.body = frames.FLOATS[-2] + parts.body[4:]
+def test_a_sum_that_is_not_finite_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(data: bytes, total: np.ndarray, *_: object) -> float:
+        total[0] = np.nan
+        return 1.0
+
+    monkeypatch.setattr(core, "add", planted)
     with pytest.raises(Exception, match=r"not finite|above the bound"):
-        oracle.run(parts.build(), 4)
+        FrameOracle(Random(0)).run(aq.encode_float32(np.ones(4, np.float32)), 4)
 
 
 def test_an_exception_of_another_kind_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
