@@ -5,8 +5,8 @@
 
 #define ROW 64 /* elements that are passed over together */
 
-/* From a pattern, read as a signed integer, to its place in the order, and back: the same function. No branch: signs are
- * hard to predict. top: the largest positive pattern. */
+/* From a pattern, read as a signed integer, to its place in the order, and back: the same function. No branch: signs
+ * are hard to predict. top: the largest positive pattern. */
 static inline int64_t turned(int64_t pattern, int64_t top) { return pattern ^ (-(int64_t)(pattern < 0) & top); }
 
 static inline int64_t pattern_at(const void *patterns, int32_t bytes, int64_t i) {
@@ -39,8 +39,8 @@ static inline int64_t differ(const void *old, const void *new_, int32_t bytes, i
     int64_t found = 0, top = largest_positive(bytes);
     for (int64_t start = 0; start < count; start += ROW) {
         int64_t size = aq_least(ROW, count - start);
-        uint64_t mask = bytes == 2 ? different_uint16_t((const uint16_t *)old + start, (const uint16_t *)new_ + start, size)
-                                   : different_uint32_t((const uint32_t *)old + start, (const uint32_t *)new_ + start, size);
+        const void *a = (const char *)old + start * bytes, *b = (const char *)new_ + start * bytes;
+        uint64_t mask = bytes == 2 ? different_uint16_t(a, b, size) : different_uint32_t(a, b, size);
         for (; mask; mask &= mask - 1, found++) {
             int64_t i = start + __builtin_ctzll(mask);
             index[found] = (uint32_t)i;

@@ -1,5 +1,6 @@
-/* The paper's code: ceil(log2(s + 1)) bits for a level and one for its sign, for every element. Blocks of 1024 elements,
- * see fixed_vectors.c; those behind the last whole block are packed one after the other, lowest bits first. */
+/* The paper's code: ceil(log2(s + 1)) bits for a level and one for its sign, for every element. Blocks have 1024
+ * elements: see fixed_vectors.c. Those behind the last whole block are packed one after the other, lowest bits
+ * first. */
 #include "vectors.h"
 
 #define SMALLEST 64 /* blocks that a thread takes at least */
@@ -82,7 +83,9 @@ typedef struct {
     uint32_t largest;
 } job;
 
-static uint64_t place_of(const job *work, int64_t block) { return (uint64_t)block * (AQ_BLOCK / 8) * (uint64_t)work->bits; }
+static uint64_t place_of(const job *work, int64_t block) {
+    return (uint64_t)block * (AQ_BLOCK / 8) * (uint64_t)work->bits;
+}
 
 static void write_blocks(void *context, int64_t first, int64_t last) {
     const job *work = context;

@@ -1,5 +1,6 @@
-/* A block of 1024 codes to words and back: 32 lanes of 32 rows. Row r of lane c is element 32 r + c. Each lane packs its
- * codes, lowest bits first, into as many words of 32 bits as a code has bits; word w of all lanes lies side by side. */
+/* A block of 1024 codes to words and back: 32 lanes of 32 rows. Row r of lane c is element 32 r + c. Each lane packs
+ * its codes, lowest bits first, into as many words of 32 bits as a code has bits; word w of all lanes lies side by
+ * side. */
 #include "vectors.h"
 
 #define LANES 32
@@ -39,13 +40,13 @@ static void pack(const uint32_t *codes, int32_t bits, uint8_t *words) {
                 AQ_LOAD(code, from);                                                                                   \
                 AQ_LOAD(following, from + 4 * LANES);                                                                  \
                 code = code >> shift | following << (32 - shift);                                                      \
-                __VA_ARGS__                                                                                             \
+                __VA_ARGS__                                                                                            \
             }                                                                                                          \
         else                                                                                                           \
             for (int32_t v = 0; v < VECTORS; v++, from += 4 * AQ_WIDTH, place += AQ_WIDTH) {                           \
                 AQ_LOAD(code, from);                                                                                   \
                 code >>= shift;                                                                                        \
-                __VA_ARGS__                                                                                             \
+                __VA_ARGS__                                                                                            \
             }                                                                                                          \
     }
 

@@ -66,9 +66,9 @@ static uint32_t largest(const float *x, int64_t count) {
     return top;
 }
 
-/* |x| s / norm, rounded up with the probability of its fraction, never above s. In float32 the ratio is first rounded to
- * 21 bits: one that is off a level only by float32's rounding is put back on it. Bits of floats that are not negative
- * are ordered like the floats, and compilers know the smaller of two integers as one instruction. */
+/* |x| s / norm, rounded up with the probability of its fraction, never above s. In float32 the ratio is first rounded
+ * to 21 bits: one that is off a level only by float32's rounding is put back on it. The bits of floats that are not
+ * negative are ordered like the floats, and the smaller of two integers is one instruction. */
 static inline int32_t magnitude(float x, float inverse, float top, uint32_t random) {
     float t = __builtin_fabsf(x) * inverse;
     int32_t bits, most;
@@ -145,8 +145,8 @@ static inline int32_t any_negative(aq_ints lanes) {
 #endif
 }
 
-/* 0 only where every level of a row is 0: the same random numbers, a slightly higher threshold. Where few levels are not
- * 0 it passes over most rows in less time than quantizing them takes. places: of the first elements. */
+/* 0 only where every level of a row is 0: the same random numbers, a slightly higher threshold. Where few levels are
+ * not 0 it passes over most rows in less time than quantizing them takes. places: of the first elements. */
 static inline int32_t may_hold(const float *x, const aq_stream *stream, aq_words places) {
     const float reach = 0x1p30f * (1 + 0x1p-16f);
     aq_ints hits = {0}, most = (aq_ints){0} + 0x4E800000; /* 2^30 */

@@ -13,7 +13,7 @@ typedef struct {
 
 enum { NEAREST, EXPONENTS, LATTICE, POINTS };
 
-/* Tiles begin at multiples of AQ_TILE from their segment's beginning: the lattice's pairs stay whole. */
+/* A part of a segment. It begins an even number of elements behind the segment's beginning: the lattice has pairs. */
 static void round_run(const job *work, int64_t segment, int64_t begin, int64_t count) {
     const aq_rounding *plan = work->plan;
     const aq_rounding_kernels *kernels = AQ_PICK(aq_rounding_kernels);
@@ -26,11 +26,11 @@ static void round_run(const job *work, int64_t segment, int64_t begin, int64_t c
         for (int64_t start = 0; start < count; start += AQ_BLOCK) {
             int64_t size = aq_least(AQ_BLOCK, count - start);
             for (int64_t i = 0; i < size; i++) lifted[i] = x[start + i] * 0x1p90f;
-            kernels->nearest(lifted, size, (float)(inverse * 0x1p-90), (float)plan->s, values + start * plan->bytes,
+            kernels->nearest(lifted, size, (float)(inverse * 0x1p-90), (int32_t)plan->s, values + start * plan->bytes,
                              plan->bytes);
         }
     } else if (work->kind == NEAREST) {
-        kernels->nearest(x, count, (float)inverse, (float)plan->s, values, plan->bytes);
+        kernels->nearest(x, count, (float)inverse, (int32_t)plan->s, values, plan->bytes);
     } else if (work->kind == EXPONENTS) {
         kernels->exponents(x, count, inverse, plan->s, place, high, values, plan->bytes);
     } else if (work->kind == LATTICE) {
@@ -40,8 +40,8 @@ static void round_run(const job *work, int64_t segment, int64_t begin, int64_t c
     }
 }
 
+/* Where a tile at `position` begins, so that no pair is cut. */
 static int64_t edge_of(const int64_t *offsets, int64_t segment, int64_t position) {
-    /* Where the tile at `position` begins: pairs start at their segment's beginning. */
     return position - ((position - offsets[segment]) & 1);
 }
 

@@ -21,7 +21,9 @@ static inline void put_all(void *restrict values, int32_t bytes, const int32_t *
         memcpy(values, levels, 4 * (size_t)count);
 }
 
-static inline double uniform(uint32_t place, uint32_t high) { return (double)(int32_t)(aq_draw(place, high) >> 1) * UNIT; }
+static inline double uniform(uint32_t place, uint32_t high) {
+    return (double)(int32_t)(aq_draw(place, high) >> 1) * UNIT;
+}
 
 /* The largest whole number that is not above x, for |x| < 2^31; without the C library. */
 static inline double floor_of(double x) {
@@ -29,15 +31,18 @@ static inline double floor_of(double x) {
     return whole > x ? whole - 1.0 : whole;
 }
 
-static void nearest(const float *restrict x, int64_t count, float inverse, float top, void *restrict values,
+/* Adding 1.5 x 2^23 rounds to a whole number, halves to the even one, and leaves it in the sum's low bits. Larger sums
+ * have larger bits: what is beyond top is cut off. */
+static void nearest(const float *restrict x, int64_t count, float inverse, int32_t top, void *restrict values,
                     int32_t bytes) {
-    const float half_even = 0x1.8p23f; /* adding it rounds to a whole number, halves to the even one */
 #define LOOP(type)                                                                                                     \
     for (int64_t i = 0; i < count; i++) {                                                                              \
-        float t = x[i] * inverse;                                                                                      \
-        t = t > -top ? t : -top;                                                                                       \
-        t = t < top ? t : top;                                                                                         \
-        ((type *)values)[i] = (type)(int32_t)((t + half_even) - half_even);                                            \
+        float sum = x[i] * inverse + 0x1.8p23f;                                                                        \
+        int32_t level;                                                                                                 \
+        memcpy(&level, &sum, 4);                                                                                       \
+        level = level < 0x4B400000 - top ? 0x4B400000 - top : level;                                                   \
+        level = level > 0x4B400000 + top ? 0x4B400000 + top : level;                                                   \
+        ((type *)values)[i] = (type)(level - 0x4B400000);                                                              \
     }
     if (bytes == 1) LOOP(int8_t)
     else if (bytes == 2) LOOP(int16_t)
@@ -107,7 +112,8 @@ static void lattice(const float *restrict x, int64_t count, double inverse, uint
         for (int64_t j = 0; j < pairs; j++) {
             double z_x, z_y, a, b;
             dither(here + 2 * (uint32_t)j * AQ_WEYL, high, &z_x, &z_y);
-            nearest_point((double)x[start + 2 * j] * inverse + z_x, (double)x[start + 2 * j + 1] * inverse + z_y, &a, &b);
+            nearest_point((double)x[start + 2 * j] * inverse + z_x, (double)x[start + 2 * j + 1] * inverse + z_y, &a,
+                          &b);
             levels[2 * j] = (int32_t)a;
             levels[2 * j + 1] = (int32_t)b;
         }
@@ -164,10 +170,11 @@ static double steps(const float *restrict x, int64_t count, double inverse, doub
 }
 
 /* With one centre there are only signs, and sums are added side by side: 32 of them, or 4 where a block has fewer
- * elements. */
-static double one_centre(const float *restrict x, int64_t count, double inverse, double centre, int8_t *restrict signs) {
+ * elements. signs: or NULL. */
+static double one_centre(const float *restrict x, int64_t count, double inverse, double centre,
+                         int8_t *restrict signs) {
     double sums[32] = {0}, factor = inverse * centre, total = 0.0;
-    if (count < 32)
+    if (count < 32 && signs)
         for (int64_t i = 0; i < count; i++) signs[i] = x[i] < 0 ? -1 : 1;
     if (count < 4) {
         for (int64_t i = 0; i < count; i++) total += (double)__builtin_fabsf(x[i]) * inverse * centre;
@@ -181,9 +188,11 @@ static double one_centre(const float *restrict x, int64_t count, double inverse,
         for (int64_t i = 0; i < count; i += 32) {
             __builtin_prefetch(x + i + AQ_AHEAD);
             __builtin_prefetch(x + i + AQ_AHEAD + 16);
-            for (int64_t j = i; j < i + 32; j++) signs[j] = x[j] < 0 ? -1 : 1;
+            if (signs)
+                for (int64_t j = i; j < i + 32; j++) signs[j] = x[j] < 0 ? -1 : 1;
 #pragma GCC unroll 16
-            for (int v = 0; v < 64 / AQ_WIDTH; v++) part[v] += aq_widen(x + i + v * (AQ_WIDTH / 2), 0x7FFFFFFF) * factor;
+            for (int v = 0; v < 64 / AQ_WIDTH; v++)
+                part[v] += aq_widen(x + i + v * (AQ_WIDTH / 2), 0x7FFFFFFF) * factor;
         }
         memcpy(sums, part, sizeof sums);
         for (int j = 0; j < 8; j++) sums[j] = ((sums[j] + sums[j + 8]) + sums[j + 16]) + sums[j + 24];
@@ -196,7 +205,10 @@ static double centres_(const float *restrict x, int64_t count, double inverse, u
                        const double *centres, void *values, int32_t bytes) {
     AQ_ALIGNED int32_t levels[PART], numbers[PART];
     AQ_ALIGNED double sizes[PART], total = 0.0;
-    if (s == 1 && bytes == 1) return one_centre(x, count, inverse, centres[0], values);
+    if (s == 1) {
+        for (int64_t i = 0; i < count && bytes > 1; i++) put(values, bytes, i, x[i] < 0 ? -1 : 1);
+        return one_centre(x, count, inverse, centres[0], bytes == 1 ? values : NULL);
+    }
     for (int64_t start = 0; start < count; start += PART) {
         int64_t size = aq_least(PART, count - start);
         for (int64_t i = 0; i < size; i++) {

@@ -1,6 +1,7 @@
 /* Vectors of a processor. A file whose name ends in _vectors.c is compiled once for each kind of them, with AQ_VECTORS
- * set to its number: 0 portable (whatever the compiler makes of plain loops; NEON on ARM), 1 AVX2, 2 AVX-512. Each build
- * has its functions in a table of its own, AQ_NAME(aq_..._kernels); AQ_PICK finds the one that this machine uses. */
+ * set to its number: 0 portable (whatever the compiler makes of plain loops; NEON on ARM), 1 AVX2, 2 AVX-512. Each
+ * build has its functions in a table of its own, AQ_NAME(aq_..._kernels); AQ_PICK finds the one that this machine
+ * uses. */
 #ifndef AQ_VECTORS_H
 #define AQ_VECTORS_H
 
@@ -22,7 +23,7 @@ extern int32_t aq_folds;   /* carry-less multiplications for checksums: 0 none, 
 #define AQ_PICK(name) (&name##_0)
 #endif
 
-/* What one function of these files writes, the next one reads at any address. */
+/* Memory is read and written at any address. */
 #ifdef AQ_VECTORS
 #if AQ_VECTORS > 0
 #include <immintrin.h>
@@ -109,7 +110,7 @@ AQ_DECLARE(aq_rotate_kernels, aq_rotate_kernels);
 
 /* -- rounding_vectors.c: one segment, or a part of one */
 typedef struct {
-    void (*nearest)(const float *x, int64_t count, float inverse, float top, void *values, int32_t bytes);
+    void (*nearest)(const float *x, int64_t count, float inverse, int32_t top, void *values, int32_t bytes);
     void (*exponents)(const float *x, int64_t count, double inverse, uint32_t s, uint32_t place, uint32_t high,
                       void *values, int32_t bytes);
     void (*lattice)(const float *x, int64_t count, double inverse, uint32_t place, uint32_t high, void *values,
