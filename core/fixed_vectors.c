@@ -105,11 +105,14 @@ static void to_codes(const void *restrict values, int32_t bytes, int64_t count, 
 static void to_levels(const uint32_t *restrict codes, int32_t bits, int64_t count, void *restrict values,
                       int32_t bytes) {
     uint32_t ones = (1u << (bits - 1)) - 1;
-    for (int64_t at = 0; at < count * bytes; at += 64) __builtin_prefetch((char *)values + at + AQ_AHEAD * bytes, 1);
 #define LOOP(type)                                                                                                     \
-    for (int64_t i = 0; i < count; i++) {                                                                              \
-        int32_t level = (int32_t)(codes[i] & ones);                                                                    \
-        ((type *)values)[i] = (type)(codes[i] > ones ? -level : level);                                                \
+    for (int64_t start = 0; start < count; start += AQ_ROW) {                                                          \
+        int64_t end = aq_least(start + AQ_ROW, count);                                                                 \
+        for (int64_t i = start; i < end; i += 64 / bytes) __builtin_prefetch((type *)values + i + AQ_AHEAD, 1);        \
+        for (int64_t i = start; i < end; i++) {                                                                        \
+            int32_t level = (int32_t)(codes[i] & ones);                                                                \
+            ((type *)values)[i] = (type)(codes[i] > ones ? -level : level);                                            \
+        }                                                                                                              \
     }
     FOR_TYPE(bytes, LOOP)
 #undef LOOP

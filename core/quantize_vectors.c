@@ -123,16 +123,14 @@ static void codes(const float *restrict x, int64_t count, const float *restrict 
     float top = stream->top;
     double wide_top = stream->s;
     int32_t down = 32 - bits;
-    if (stream->s > 4095) {
-        for (int64_t i = 0; i < count; i++, place += AQ_WEYL)
-            out[i] = signed_code(wide_magnitude(x[i], wide[i], wide_top, aq_draw(place, high)), x[i], down);
-        return;
+#define CODES(function, inverses, top)                                                                                 \
+    for (int64_t row = 0; row < count; row += AQ_ROW, x += AQ_ROW, inverses += AQ_ROW, out += AQ_ROW) {                \
+        for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + i + AQ_AHEAD);                                 \
+        for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL)                                                         \
+            out[i] = signed_code(function(x[i], inverses[i], top, aq_draw(place, high)), x[i], down);                  \
     }
-    for (int64_t row = 0; row < count; row += AQ_ROW, x += AQ_ROW, each += AQ_ROW, out += AQ_ROW) {
-        for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + i + AQ_AHEAD);
-        for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL)
-            out[i] = signed_code(magnitude(x[i], each[i], top, aq_draw(place, high)), x[i], down);
-    }
+    if (stream->s > 4095) CODES(wide_magnitude, wide, wide_top)
+    else CODES(magnitude, each, top)
 }
 
 static inline int32_t any_negative(aq_ints lanes) {
