@@ -15,7 +15,7 @@ static aq_each setting(size_t size) {
 }
 
 /* Elements of a vector: long ones take most of the time, and most of them look alike. */
-static uint32_t longest(size_t size) { return size % 16 ? 4096 : MOST; }
+static uint32_t longest(size_t size) { return size % 64 ? 2048 : MOST; }
 
 typedef struct {
     const uint8_t *data;
@@ -148,17 +148,17 @@ static void body_to(enum what what, int32_t codec, const uint8_t *data, size_t s
 
 /* -- levels and floats to frames and back */
 
-static uint64_t levels_from(input *in, int32_t s, uint32_t stride, int32_t *levels) {
+static uint64_t levels_from(input *in, int32_t s, uint32_t stride, int32_t *levels, uint64_t most) {
     uint64_t d = 0;
     int32_t last = 0;
-    while (in->left && d < MOST) {
+    while (in->left && d < most) {
         uint32_t byte = next(in, 1), more = byte >> 2, times = 1;
         if (byte % 4 == 0) last = 0, times = 1 + more * stride; /* a run of zeros */
         if (byte % 4 == 1) last = (int32_t)more - 32;           /* a small level */
         if (byte % 4 == 2) last = (int32_t)((more << 16 | next(in, 2)) % (2 * (uint32_t)s + 1)) - s;
         if (byte % 4 == 3) times = 1 + more; /* the last one again */
         last = last > s ? s : last < -s ? -s : last;
-        for (; times && d < MOST; times--) levels[d++] = last;
+        for (; times && d < most; times--) levels[d++] = last;
     }
     return d;
 }
@@ -169,7 +169,7 @@ static void roundtrip_of(const uint8_t *data, size_t size) {
     static const int32_t codecs[] = {AQ_FIXED, AQ_SPARSE, AQ_DENSE, AQ_AUTO};
     input in = {data, size};
     uint32_t s = 1 + next(&in, 2) % 65535, stride = next(&in, 1), floats = stride % 2;
-    uint64_t d = levels_from(&in, (int32_t)s, stride, levels), made;
+    uint64_t d = levels_from(&in, (int32_t)s, stride, levels, longest(size)), made;
     float scale = 1, norm = 1;
     if (!d) return;
     for (uint64_t i = 0; i < d; i++) x[i] = (float)levels[i];

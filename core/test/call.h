@@ -27,20 +27,22 @@ static inline void in_pieces(aq_work work, void *context, int64_t units, int64_t
         if (first < end) work(context, first, end);
 }
 
-/* Memory for a call of the core: at first none, then what the error asks for. Returns whether to call again. */
+/* Memory for a call of the core: what was lent before, but none for every fourth size, so that it must ask. */
+static aq_memory lent;
+
+static inline aq_memory memory_for(uint64_t size) { return size % 4 ? lent : (aq_memory){NULL, 0}; }
+
+/* What the error asks for. Returns whether to call again. */
 static inline int more_memory(aq_memory *memory, int64_t result, aq_error *error) {
-    static uint8_t *lent;
-    static uint64_t size;
     if (!result || error->code != AQ_MEMORY) return 0;
     EXPECT((uint64_t)error->numbers[0] > memory->size);
     uint64_t needed = ((uint64_t)error->numbers[0] + 63) / 64 * 64;
-    if (needed > size) {
-        free(lent);
-        lent = aligned_alloc(64, needed);
-        size = needed;
-        EXPECT(lent);
+    if (needed > lent.size) {
+        free(lent.data);
+        lent = (aq_memory){aligned_alloc(64, needed), needed};
+        EXPECT(lent.data);
     }
-    memory->data = lent, memory->size = needed;
+    memory->data = lent.data, memory->size = needed;
     return 1;
 }
 
@@ -52,7 +54,7 @@ static inline int32_t level_at(const void *values, int32_t bytes, uint64_t i) {
 }
 
 static inline int32_t decode(const uint8_t *frame, const aq_header *header, void *values, int32_t bytes, aq_each each) {
-    aq_memory memory = {NULL, 0};
+    aq_memory memory = memory_for(header->body_size);
     aq_error error = {0};
     int32_t wrong;
     do wrong = aq_decode(frame, header, values, bytes, memory, each, &error);
@@ -62,7 +64,7 @@ static inline int32_t decode(const uint8_t *frame, const aq_header *header, void
 
 static inline int32_t add(const uint8_t *frame, uint64_t size, uint64_t dimension, const aq_known *known, double weight,
                           float *total, double *bound, aq_each each) {
-    aq_memory memory = {NULL, 0};
+    aq_memory memory = memory_for(size);
     aq_error error = {0};
     int32_t wrong;
     do wrong = aq_add(frame, size, dimension, known, weight, total, bound, memory, each, &error);
@@ -75,7 +77,7 @@ static inline uint8_t *encode(aq_plan plan, const void *values, int32_t bytes, c
     aq_error error = {0};
     double stretch = 1;
     int64_t made;
-    plan.out = NULL, plan.room = 0, plan.memory = (aq_memory){NULL, 0};
+    plan.out = NULL, plan.room = 0, plan.memory = memory_for(plan.dimension);
     for (;;) {
         made = x ? aq_compress(&plan, x, &stretch, 1, &error) : aq_encode(&plan, values, bytes, &error);
         if (made < 0 && error.code == AQ_ROOM) { /* what it asks for may be the body's alone */
