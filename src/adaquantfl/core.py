@@ -284,16 +284,23 @@ def _refused(error: Any, data: Any = None) -> Exception:
     return kind(SENTENCES[name].format(*numbers, **words))
 
 
-def _with_memory(call: Callable[[Any], int], size: int, scratch: Scratch | None = None, data: Any = None) -> None:
-    """Call the core with memory, and with more where it says so."""
+def _raise() -> None:
+    """Raise what `_share` could not."""
+    if _here.raised is not None:
+        raised, _here.raised = _here.raised, None
+        raise raised
+
+
+def _with_memory(
+    call: Callable[[Any], int], size: int, scratch: Scratch | None = None, data: Any = None, expected: int = 0
+) -> int:
+    """Call the core with memory, and with more where it says so; what it returns is 0 or `expected`."""
     while True:
         memory, kept = _memory(size, scratch)
         code = call(memory)
-        if _here.raised is not None:
-            raised, _here.raised = _here.raised, None
-            raise raised
-        if code == 0:
-            return
+        _raise()
+        if code in (0, expected):
+            return code
         if code != _MEMORY:
             raise _refused(_here.error, data)
         size = max(int(_here.error.numbers[0]) + 64, 2 * size)
@@ -379,9 +386,7 @@ def _written(
             target = out or (_here.out if room <= _KEPT else Scratch())
             plan.out = target.take(room).data
         found = call()
-        if _here.raised is not None:
-            raised, _here.raised = _here.raised, None
-            raise raised
+        _raise()
         if found >= 0:
             break
         if -found == _MEMORY:
@@ -503,24 +508,19 @@ def add(
     data: bytes, total: Vector, weight: float, bound: float, known: Known | None = None, scratch: Scratch | None = None
 ) -> float | None:
     """Add weight x the frame's vector to total; the new bound. None where levels alone do not make the vector."""
-    here, size, d = _here, len(data), len(total)
-    here.bound.value = bound
-    bound_at, error_at, each, total_at = ctypes.addressof(here.bound), here.error_at, _each(d), _at(total)
-    needed, known_at = 65_536 + 8 * size, known and known.at
-    while True:
-        memory, kept = _memory(needed, scratch)
-        code = _add(data, size, d, known_at, weight, total_at, bound_at, memory, each, error_at)
-        if here.raised is not None:
-            raised, here.raised = here.raised, None
-            raise raised
-        if code == 0:
-            return float(here.bound.value)
-        if code == _NOT_LINEAR:
-            return None
-        if code != _MEMORY:
-            raise _refused(here.error, data)
-        needed = max(int(here.error.numbers[0]) + 64, 2 * needed)
-        del kept
+    at, size, d, error_at, each, known_at = _at(total), len(data), len(total), _here.error_at, _each(len(total)), None
+    if known is not None:
+        known_at = known.at
+    _here.bound.value = bound
+    bound_at = ctypes.addressof(_here.bound)
+    code = _with_memory(
+        lambda memory: _add(data, size, d, known_at, weight, at, bound_at, memory, each, error_at),
+        65_536 + 8 * size,
+        scratch,
+        data,
+        _NOT_LINEAR,
+    )
+    return float(_here.bound.value) if code == 0 else None
 
 
 def crc32(data: Bytes, before: int = 0) -> int:
@@ -541,21 +541,21 @@ def crc32(data: Bytes, before: int = 0) -> int:
 def squares(x: Vector, offsets: Offsets) -> Doubles:
     """The sum of squares of each segment, in double; NaN and infinite elements are refused."""
     sums = np.empty(len(offsets) - 1)
-    at, cuts, out, error_at, each = _at(x), _at(offsets), _at(sums), _here.error_at, _each(len(x))
-    _with_memory(
-        lambda memory: _squares(at, cuts, len(sums), out, memory, each, error_at), 4096 + len(x) // 4096, None, x
-    )
+    _of_segments(_squares, x, offsets, sums)
     return sums
 
 
 def largest(x: Vector, offsets: Offsets) -> Vector:
     """The largest magnitude of each segment; NaN and infinite elements are refused."""
     found = np.empty(len(offsets) - 1, dtype=np.float32)
-    at, cuts, out, error_at, each = _at(x), _at(offsets), _at(found), _here.error_at, _each(len(x))
-    _with_memory(
-        lambda memory: _largest(at, cuts, len(found), out, memory, each, error_at), 4096 + len(x) // 4096, None, x
-    )
+    _of_segments(_largest, x, offsets, found)
     return found
+
+
+def _of_segments(function: Callable[..., int], x: Vector, offsets: Offsets, found: npt.NDArray[Any]) -> None:
+    at, cuts, out, error_at, each = _at(x), _at(offsets), _at(found), _here.error_at, _each(len(x))
+    needed = 4096 + len(x) // 4096
+    _with_memory(lambda memory: function(at, cuts, len(found), out, memory, each, error_at), needed, None, x)
 
 
 def _rounding(
@@ -569,10 +569,9 @@ def _rounding(
     return plan, values
 
 
-def _raise() -> None:
-    if _here.raised is not None:
-        raised, _here.raised = _here.raised, None
-        raise raised
+def _rounded(function: Callable[..., Any], plan: Any, *arrays: npt.NDArray[Any]) -> None:
+    function(ctypes.addressof(plan), *map(_at, arrays))
+    _raise()
 
 
 def round_random(x: Vector, offsets: Offsets, scales: Vector, s: int, key: int, dtype: npt.DTypeLike) -> Values:
@@ -586,16 +585,14 @@ def round_random(x: Vector, offsets: Offsets, scales: Vector, s: int, key: int, 
 def round_nearest(x: Vector, offsets: Offsets, inverse: Doubles, s: int, dtype: npt.DTypeLike) -> Values:
     """The nearest level, halves to the even one."""
     plan, values = _rounding(x, offsets, s, s, dtype, inverse, 0)
-    _round_nearest(ctypes.addressof(plan))
-    _raise()
+    _rounded(_round_nearest, plan)
     return values
 
 
 def round_exponents(x: Vector, offsets: Offsets, inverse: Doubles, s: int, key: int, dtype: npt.DTypeLike) -> Values:
     """Natural dithering: level k is 2^(k - s) of the norm."""
     plan, values = _rounding(x, offsets, s, s, dtype, inverse, key)
-    _round_exponents(ctypes.addressof(plan))
-    _raise()
+    _rounded(_round_exponents, plan)
     return values
 
 
@@ -604,8 +601,7 @@ def round_lattice(
 ) -> Values:
     """Pairs of elements on a hexagonal lattice, with dither."""
     plan, values = _rounding(x, offsets, s, top, dtype, inverse, key)
-    _round_lattice(ctypes.addressof(plan))
-    _raise()
+    _rounded(_round_lattice, plan)
     return values
 
 
@@ -614,8 +610,7 @@ def lattice_points(values: npt.NDArray[np.int32], offsets: Offsets, steps: Doubl
     plan, out = _Rounding(), np.empty(len(values), dtype=np.float32)
     plan.values, plan.bytes, plan.offsets, plan.segments = _at(values), 4, _at(offsets), len(offsets) - 1
     plan.key, plan.each = key, _each(len(values))
-    _lattice_points(ctypes.addressof(plan), _at(steps), _at(out))
-    _raise()
+    _rounded(_lattice_points, plan, steps, out)
     return out
 
 
@@ -624,8 +619,7 @@ def round_steps(
 ) -> tuple[Values, Doubles]:
     """Multiples of each block's step, and <|y|, centres> / rms of each block."""
     (plan, values), dots = _rounding(y, offsets, 1, top, dtype, inverse, 0), np.empty(len(offsets) - 1)
-    _round_steps(ctypes.addressof(plan), _at(steps), _at(centres), _at(dots))
-    _raise()
+    _rounded(_round_steps, plan, steps, centres, dots)
     return values, dots
 
 
@@ -635,8 +629,7 @@ def round_centres(
     """The numbers of the nearest centres, from 1 on and signed, and <|y|, centres> / rms of each block."""
     s = len(centres)
     (plan, values), dots = _rounding(y, offsets, s, s, np.int8, inverse, 0), np.empty(len(offsets) - 1)
-    _round_centres(ctypes.addressof(plan), _at(edges), _at(centres), _at(dots))
-    _raise()
+    _rounded(_round_centres, plan, edges, centres, dots)
     return values, dots
 
 

@@ -1,9 +1,9 @@
 """A random rotation that both sides can make: random signs, then a Walsh-Hadamard transform, block by block.
 
-The rotation is H D x. D is a diagonal of signs from a stream of the key's own, and
-H = 2^(-k/2) [[1, 1], [1, -1]]^(k-fold Kronecker product). It is orthonormal and makes the coordinates of most vectors nearly Gaussian (Ailon and Chazelle 2006). Nothing
-is padded: a segment is cut into blocks of 2^k elements, the largest first. Every block becomes a segment with its own
-scale.
+The rotation is H D x. D is a diagonal of signs from a stream of the key's own, and H = 2^(-k/2) [[1, 1], [1,
+-1]]^(k-fold Kronecker product). It is orthonormal and makes the coordinates of most vectors nearly Gaussian (Ailon and
+Chazelle 2006). Nothing is padded: a segment is cut into blocks of 2^k elements, the largest first. Every block becomes
+a segment with its own scale.
 """
 
 from __future__ import annotations
