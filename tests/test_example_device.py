@@ -25,7 +25,7 @@ def run(command: str | list[str | Path], folder: Path = ROOT) -> subprocess.Comp
 def test_the_c_example_prints_the_mean(tmp_path: Path) -> None:
     if not shutil.which("cc"):
         pytest.skip("There is no C compiler.")
-    (block,) = re.findall(r"```sh\n(.+?)```", PAGE, re.DOTALL)
+    (block,) = re.findall(r"```bash\n(.+?)```", PAGE, re.DOTALL)
     compiles, _ = block.replace("\\\n", " ").strip().splitlines()
     done = run(compiles.replace("-O2", "-O0").replace("-o mean", f"-o {tmp_path / 'mean'}"))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-// Frames in JavaScript, for browsers, Node, Deno and workers: the core of core/*.c as WebAssembly, without dependencies.
+// Frames in JavaScript, for browsers, Node, Deno and workers: the core in C as WebAssembly, without dependencies.
 //
 //     import { load } from "./frames.mjs";
 //     const frames = await load(await (await fetch("aq.wasm")).arrayBuffer());
@@ -50,7 +50,7 @@ export async function load(wasm) {
   /** Decode a frame to a Float32Array: float32 values, or levels of a quantizer without rotation, dither or powers. */
   function decode(frame, expected = 0) {
     const { dimension } = check(frame, expected);
-    if (!expected && dimension > MOST) throw new FrameError(`The frame has ${dimension} elements: say that you expect them.`);
+    if (!expected && dimension > MOST) throw new FrameError(`${dimension} elements were not expected.`);
     const total = (base + FRAME + frame.length + 63) & ~63;
     const lent = (total + 4 * dimension + 63) & ~63;
     for (let bytes = 0; ; ) {
@@ -61,7 +61,8 @@ export async function load(wasm) {
       at.setUint32(base + LENT, lent, true); // aq_memory: an address and a size
       at.setBigUint64(base + LENT + 8, BigInt(bytes), true);
       // The sum of one frame with weight 1 is its vector.
-      const code = aq_add(base + FRAME, BigInt(frame.length), BigInt(dimension), 0, 1, total, base + BOUND, base + LENT, 0, base + ERROR);
+      const [size, d] = [BigInt(frame.length), BigInt(dimension)];
+      const code = aq_add(base + FRAME, size, d, 0, 1, total, base + BOUND, base + LENT, 0, base + ERROR);
       if (!code) return new Float32Array(memory.buffer, total, dimension).slice();
       if (code !== AQ_MEMORY) refuse(code);
       bytes = Number(view().getBigInt64(base + ERROR + 8, true)); // what it needs
