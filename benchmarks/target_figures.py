@@ -130,18 +130,16 @@ def _fixed(x: Vector) -> Iterator[Figure]:
 
 def _small_frames(d: int) -> Iterator[Figure]:
     frame = compress(gaussian(d), 1, 1, "sparse")
-    yield Figure(f"sparse, s = 1, d = {d:,}: decode + add", 1 / _add_seconds(frame, d), "frames/s", 10_000)
+    yield Figure(f"sparse, s = 1, d = {d:,}: decode + add", 1 / _add_seconds(frame, d), "frames/s", 15_000)
 
 
 def _short(dimensions: Sequence[int]) -> Iterator[Figure]:
     for d in dimensions:
-        most = 50 + 0.002 * d
-        for codec, s in (("fixed", 15), ("auto", 1), ("auto", 15), ("auto", 255)):
+        for codec, s, nanoseconds in (("fixed", 15, 0.7), ("sparse", 1, 1.5), ("dense", 255, 2.0), ("auto", 15, 2.0)):
             seconds, frame = _compress_seconds(gaussian(d), s, codec)
-            yield Figure(f"{codec}, s = {s}, d = {d:,}: compress", 1e6 * seconds, "us", most, least=False)
-            yield Figure(
-                f"{codec}, s = {s}, d = {d:,}: decode + add", 1e6 * _add_seconds(frame, d), "us", most, least=False
-            )
+            name, slope = f"{codec}, s = {s}, d = {d:,}", nanoseconds * d / 1000
+            yield Figure(f"{name}: compress", 1e6 * seconds, "us", 15 + slope, least=False)
+            yield Figure(f"{name}: decode + add", 1e6 * _add_seconds(frame, d), "us", 12 + slope, least=False)
 
 
 def _threads(x: Vector) -> Iterator[Figure]:
