@@ -5,31 +5,30 @@
 
 #define LANES 32
 
+#define VECTORS (LANES / AQ_WIDTH)
+#define EACH_VECTOR _Pragma("GCC unroll 8") for (int32_t v = 0; v < VECTORS; v++)
+
 static void pack(const uint32_t *codes, int32_t bits, uint8_t *words) {
-    for (int lane = 0; lane < LANES; lane += 2 * AQ_WIDTH) {
-        aq_words pending = {0}, pending_2 = {0}, part, part_2;
-        int32_t filled = 0; /* bits of the present words that are taken */
-        uint8_t *to = words + 4 * lane;
-        for (int row = 0; row < LANES; row++) {
-            AQ_LOAD(part, codes + LANES * row + lane);
-            AQ_LOAD(part_2, codes + LANES * row + lane + AQ_WIDTH);
-            pending |= part << filled;
-            pending_2 |= part_2 << filled;
-            filled += bits;
-            if (filled >= 32) {
-                AQ_STORE(to, pending);
-                AQ_STORE(to + 4 * AQ_WIDTH, pending_2);
-                to += 4 * LANES;
-                filled -= 32; /* the codes' upper bits go to the next words */
-                pending = part >> (bits - filled);
-                pending_2 = part_2 >> (bits - filled);
-            }
+    aq_words pending[VECTORS], part[VECTORS]; /* in registers */
+    int32_t filled = 0;                       /* bits of the present words that are taken */
+    EACH_VECTOR pending[v] = (aq_words){0};
+    for (int32_t row = 0; row < LANES; row++, codes += LANES) {
+        EACH_VECTOR {
+            AQ_LOAD(part[v], codes + v * AQ_WIDTH);
+            pending[v] |= part[v] << filled;
         }
+        filled += bits;
+        if (filled < 32) continue;
+        filled -= 32; /* the codes' upper bits go to the next words */
+        EACH_VECTOR {
+            AQ_STORE(words + 4 * AQ_WIDTH * v, pending[v]);
+            pending[v] = part[v] >> (bits - filled);
+        }
+        words += 4 * LANES;
     }
 }
 
 /* What is done with each row of a block: its codes in the low bits of `code`, and anything above, vector by vector. */
-#define VECTORS (LANES / AQ_WIDTH)
 #define FOR_ROWS(...)                                                                                                  \
     for (int32_t row = 0, bit = 0; row < LANES; row++, bit += bits) {                                                  \
         const uint8_t *from = words + 4 * LANES * (bit >> 5);                                                          \
@@ -90,11 +89,34 @@ static int32_t above(const uint8_t *words, int32_t bits, int32_t top) {
     else if (bytes == 2) loop(int16_t)                                                                                 \
     else loop(int32_t)
 
+/* A vector of levels as words: one instruction, of which GCC 12 makes several. */
+#if AQ_VECTORS == 2
+#define LEVELS_int8_t(from) _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(from)))
+#define LEVELS_int16_t(from) _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)(from)))
+#define LEVELS_int32_t(from) _mm512_loadu_si512(from)
+#elif AQ_VECTORS == 1
+#define LEVELS_int8_t(from) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(from)))
+#define LEVELS_int16_t(from) _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)(from)))
+#define LEVELS_int32_t(from) _mm256_loadu_si256((const void *)(from))
+#endif
+
 static void to_codes(const void *restrict values, int32_t bytes, int64_t count, int32_t bits,
                      uint32_t *restrict codes) {
     uint32_t sign = 1u << (bits - 1);
+    int64_t i = 0;
+#if AQ_VECTORS > 0
+#define VECTOR(type)                                                                                                   \
+    for (; i + AQ_WIDTH <= count; i += AQ_WIDTH) {                                                                     \
+        __builtin_prefetch((const type *)values + i + AQ_AHEAD);                                                       \
+        aq_ints value = (aq_ints)LEVELS_##type((const type *)values + i), negative = value >> 31;                      \
+        aq_words code = (aq_words)((value ^ negative) - negative) | ((aq_words)negative & sign);                       \
+        AQ_STORE(codes + i, code);                                                                                     \
+    }
+    FOR_TYPE(bytes, VECTOR)
+#undef VECTOR
+#endif
 #define LOOP(type)                                                                                                     \
-    for (int64_t i = 0; i < count; i++) {                                                                              \
+    for (; i < count; i++) {                                                                                           \
         int32_t value = ((const type *)values)[i];                                                                     \
         codes[i] = value < 0 ? (0u - (uint32_t)value) | sign : (uint32_t)value;                                        \
     }
@@ -117,17 +139,6 @@ static void to_levels(const uint32_t *restrict codes, int32_t bits, int64_t coun
     FOR_TYPE(bytes, LOOP)
 #undef LOOP
 }
-
-/* GCC 12 makes more of the loops below than one instruction for a vector of levels. */
-#if AQ_VECTORS == 2
-#define LEVELS_int8_t(from) _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(from)))
-#define LEVELS_int16_t(from) _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)(from)))
-#define LEVELS_int32_t(from) _mm512_loadu_si512(from)
-#elif AQ_VECTORS == 1
-#define LEVELS_int8_t(from) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(from)))
-#define LEVELS_int16_t(from) _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)(from)))
-#define LEVELS_int32_t(from) _mm256_loadu_si256((const void *)(from))
-#endif
 
 static void add_levels(const void *restrict values, int32_t bytes, int64_t count, float step, float *restrict total) {
     int64_t i = 0;
