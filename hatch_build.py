@@ -28,16 +28,8 @@ SYSTEMS: dict[str, tuple[str, list[str], list[str], str, dict[str, str]]] = {
     "macos.11.0": ("libaq.dylib", ["-mmacosx-version-min=11.0"], [], "macosx_11_0", {"aarch64": "arm64"}),
     "windows-gnu": ("libaq.dll", [], ["-s"], "win", {"x86_64": "amd64", "aarch64": "arm64"}),
 }
-FLAGS = [
-    "-std=c11",
-    "-O3",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-]
+FLAGS = ["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"]
+FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]  # the same numbers on every machine
 AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
 MACHINE, _, SYSTEM = os.environ.get("AQ_TARGET", "").partition("-")
