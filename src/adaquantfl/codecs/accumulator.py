@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from ..core import Scratch
 from ..errors import FrameError
 from ..open_registry import OUTSIDE_TAGS
 from ..quantizers.base import L2, LARGEST_FLOAT
+from ..quantizers.segments import Segments
 from . import raw
 from .coding import levels_of
 from .frame import FLOAT32, TILE, Bytes, Frame, read_frame
@@ -193,25 +195,39 @@ class Checked:
             whole = data if isinstance(data, bytes) else bytes(data)
             if core.add(whole, total, float(self.weight), 0.0, told, scratch) is not None:
                 return
-        if self.s is not None and header.kind.traits.linear:
-            parts = header.s if header.kind.traits.divides else 1
-            steps = (self.weight * header.scales.astype(np.float64) / parts).astype(np.float32)
-            levels = levels_of(self.frame)
-            total += np.repeat(steps, np.diff(levels.offsets)) * levels.values.astype(np.float32)
-        else:
-            total += np.float32(self.weight) * self.vector()
+        values, steps = self._parts()
+        total += self._tile(values, steps, 0, len(total))
+
+    def _parts(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Levels and what they are multiplied by in each segment; or floats and the weight."""
+        header = self.frame.header
+        if self.s is None or not header.kind.traits.linear:
+            return self.vector(), np.array([self.weight], dtype=np.float32)
+        parts = header.s if header.kind.traits.divides else 1
+        return levels_of(self.frame).values, (self.weight * header.scales.astype(np.float64) / parts).astype(np.float32)
+
+    def _tile(
+        self, values: npt.NDArray[Any], steps: npt.NDArray[np.float32], start: int, stop: int
+    ) -> npt.NDArray[np.float32]:
+        here = values[start:stop].astype(np.float32)
+        if len(steps) == 1:
+            return here * steps[0]
+        offsets = Segments.of(self.frame.header.segments, len(values)).offsets
+        return here * np.repeat(steps, np.diff(np.clip(offsets, start, stop)))
 
 
 def tiles(frames: Sequence[Checked]) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
-    """Several frames decoded side by side: where a tile is, and its values times the weights, a row for each frame."""
+    """Several frames side by side: where a tile is, and its values times the weights, a row for each frame.
+
+    All are decoded first, to levels where an element is a level times a step.
+    """
     if not frames:
         return
-    rows = np.zeros((len(frames), frames[0].frame.header.dimension), dtype=np.float32)
-    for row, frame in zip(rows, frames, strict=True):
-        frame.add_to(row)
-    for start in range(0, rows.shape[1], TILE):
-        here = slice(start, min(start + TILE, rows.shape[1]))
-        yield here, rows[:, here]
+    dimension, decoded = frames[0].frame.header.dimension, [frame._parts() for frame in frames]
+    for start in range(0, dimension, TILE):
+        stop = min(start + TILE, dimension)
+        rows = [frame._tile(*parts, start, stop) for frame, parts in zip(frames, decoded, strict=True)]
+        yield slice(start, stop), np.stack(rows)
 
 
 def check_weight(weight: float) -> None:

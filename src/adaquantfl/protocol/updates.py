@@ -132,10 +132,9 @@ class Updates:
         return Combined(update, buffers, merged_others(self.layout, others, statistic) if others else b"")
 
     def tiles(self) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
-        """Where some elements are, and their values: a row for each client. Rows are valid until the next tile.
+        """Where some elements are, and their values: a row for each client.
 
-        Memory is O(dimension + tile x clients). Quantizers whose elements are not a level times a step, such as those
-        that rotate, are decoded as a whole: O(dimension x clients).
+        Memory is a level, mostly a byte, for each element of each client; a float where a quantizer rotates.
         """
         return tiles([one.frame.weighted(one.factor) for one in self.each])
 
