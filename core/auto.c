@@ -90,7 +90,7 @@ static double estimated_size(const uint16_t *blocks, const magnitudes *m) {
 static double least_estimate(const uint16_t *blocks, const magnitudes *m) {
     int64_t have[BLOCK + 1] = {0}; /* blocks with this many non-zeros */
     double bits = 0;
-    for (int64_t i = 0; i < m->dimension / BLOCK; i++) have[blocks[i]]++; /* a short last one would count as a long one */
+    for (int64_t i = 0; i < m->dimension / BLOCK; i++) have[blocks[i]]++; /* a short one would count as a long one */
     for (int k = 1; k < BLOCK; k++) {
         double p = (double)k / BLOCK;
         if (have[k]) bits -= (double)have[k] * BLOCK * (p * aq_log2(p) + (1 - p) * aq_log2(1 - p));
@@ -103,7 +103,8 @@ static double least_estimate(const uint16_t *blocks, const magnitudes *m) {
     static int64_t rises_##type(const type *values, int64_t dimension) {                                               \
         int32_t rises = 0;                                                                                             \
         for (int64_t i = 0; i + 1 < dimension; i++) {                                                                  \
-            int32_t left = values[i] < 0 ? -values[i] : values[i], right = values[i + 1] < 0 ? -values[i + 1] : values[i + 1]; \
+            int32_t left = values[i] < 0 ? -values[i] : values[i];                                                     \
+            int32_t right = values[i + 1] < 0 ? -values[i + 1] : values[i + 1];                                        \
             rises += (left < 3) & (right > left);                                                                      \
         }                                                                                                              \
         return rises;                                                                                                  \
@@ -112,9 +113,9 @@ RISES(int8_t)
 RISES(int16_t)
 RISES(int32_t)
 
-/* Bytes that the body of a vector of one chunk has at the very least. A gap takes one bit at least, and two where it is
- * not 0. Take an element with a magnitude below 3 and a larger one behind it. The next step leaves the first one out, so
- * the gap before the second is not 0 there. */
+/* Bytes that the body of a vector of one chunk has at the very least. A gap takes one bit at least, and two where it
+ * is not 0. Take an element with a magnitude below 3 and a larger one behind it. The next step leaves the first one
+ * out, so the gap before the second is not 0 there. */
 static double least_size(const void *values, int32_t bytes, const magnitudes *m) {
     int64_t d = m->dimension, large = d - m->zeros - m->ones - m->twos;
     int64_t bits = 2 * m->ones + 3 * m->twos + 4 * large + m->gamma;
@@ -143,7 +144,7 @@ static int32_t surely_sparse(const magnitudes *m, double entropy, int64_t top) {
     return size < (double)aq_fixed_size(m->dimension, top) && size < least_tiles(entropy, m->dimension);
 }
 
-/* The codec with the smallest size, the first of equals; sizes[i] belongs to order[i]. */
+/* The place of the smallest size, the first of equals. */
 static int32_t smallest(const double *sizes, int32_t count) {
     int32_t best = 0;
     for (int32_t i = 1; i < count; i++)
@@ -199,7 +200,8 @@ static int64_t write_shortest(const job *j, int64_t sparse, int32_t *codec, aq_a
     if (aq_count(j->values, j->bytes, j->dimension, j->top, 0, &census, &mine, j->each, j->error)) return -1;
     magnitudes m = magnitudes_of(&census);
     double entropy = aq_entropy(&census);
-    double sizes[3] = {(double)fixed, sparse ? (double)sparse : least_size(j->values, j->bytes, &m), least_dense(entropy)};
+    double sizes[3] = {(double)fixed, (double)sparse, least_dense(entropy)};
+    if (!sparse) sizes[AQ_SPARSE] = least_size(j->values, j->bytes, &m);
     uint8_t *bodies[3] = {j->body, sparse ? j->body : NULL, NULL};
     for (;;) {
         int32_t best = smallest(sizes, 3);

@@ -4,6 +4,9 @@
 
 #include "inside.h"
 
+/* Bytes of a varint. */
+static inline uint64_t aq_varint_size(uint64_t number) { return (uint64_t)aq_floor_log2(number | 1) / 7 + 1; }
+
 static inline uint64_t aq_ones(int64_t n) { return ((uint64_t)1 << n) - 1; } /* n < 64 */
 
 /* Writes at most 56 bits at a time, 8 bytes with every code. */

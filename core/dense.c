@@ -1,8 +1,8 @@
 /* Static rANS on the signed levels: within 1 % of their entropy, for vectors with more than a tenth of non-zeros.
  *
- * A symbol is one level or, where levels are small, a pair of neighbours, so that one look-up yields both. A body has one
- * table of 4096 slots and then a stream for each chunk of 2^c symbols, with 64 states, which vectors of a processor hold,
- * or fewer where there is little to write. Of levels in wide intervals, the low bits follow behind the streams.
+ * A symbol is one level or, where levels are small, a pair of neighbours, so that one look-up yields both. A body has
+ * one table of 4096 slots and then a stream for each chunk of 2^c symbols, with 64 states, which vectors of a processor
+ * hold, or fewer where there is little to write. Of levels in wide intervals, the low bits follow behind the streams.
  */
 #include "dense.h"
 
@@ -11,8 +11,8 @@
 #define STRIP 4096 /* symbols that are converted at a time */
 #define MOST_LOW (AQ_WIDEST - AQ_MOST_WIDTH)
 
-/* What a stream's symbols are: levels, pairs of them or, where intervals are wide, at most eight for an interval, so that
- * 16 bits hold them all. */
+/* What a stream's symbols are: levels, pairs of them or, where intervals are wide, at most eight for an interval, so
+ * that 16 bits hold them all. */
 typedef struct {
     const aq_table *table;
     int32_t wide, symbols;
@@ -53,7 +53,9 @@ static alphabet alphabet_of(const aq_table *table, aq_arena *arena) {
     return a;
 }
 
-static inline int32_t lowest_symbol(const alphabet *a, int32_t i) { return a->wide ? a->starts[i] : a->table->lowest[i]; }
+static inline int32_t lowest_symbol(const alphabet *a, int32_t i) {
+    return a->wide ? a->starts[i] : a->table->lowest[i];
+}
 
 /* -- writing */
 
@@ -120,7 +122,7 @@ static void write_chunks(void *context, int64_t first, int64_t last) {
 }
 
 /* What writing takes for each symbol from w->lowest on. */
-static int32_t prepare_rows(writing *w, aq_arena *arena) {
+static void prepare_rows(writing *w, aq_arena *arena) {
     const aq_table *table = w->alphabet.table;
     int64_t lowest = lowest_symbol(&w->alphabet, 0), end = lowest, start = 0;
     for (int32_t i = 0; i < table->count; i++) {
@@ -129,29 +131,27 @@ static int32_t prepare_rows(writing *w, aq_arena *arena) {
     }
     uint64_t *rows = aq_take(arena, 8 * (uint64_t)(end - lowest));
     w->lowest = (int32_t)lowest, w->rows = rows;
-    if (!rows) return 0;
+    if (!rows) return;
     for (int32_t i = 0; i < table->count; i++) {
         int32_t kept = kept_width(table, i);
         for (int64_t raw = 0; raw < 1 << kept; raw++)
             rows[lowest_symbol(&w->alphabet, i) - lowest + raw] = aq_row(start, raw, kept, table->frequency[i]);
         start += table->frequency[i];
     }
-    return 1;
 }
 
-static int32_t prepare_symbols(writing *w, aq_arena *arena) {
+static void prepare_symbols(writing *w, aq_arena *arena) {
     const alphabet *a = &w->alphabet;
-    if (!a->wide) return 1;
+    if (!a->wide) return;
     int64_t last = (int64_t)a->base[a->symbols - 1] + (1 << a->extra[a->symbols - 1]), k = 0;
     w->first = a->base[0];
     int16_t *symbol_of = aq_take(arena, 2 * (uint64_t)(last - w->first));
     w->symbol_of = symbol_of;
-    if (!symbol_of) return 0;
+    if (!symbol_of) return;
     for (int32_t symbol = 0; symbol < a->symbols; symbol++) { /* levels between intervals do not occur */
         int64_t end = symbol + 1 < a->symbols ? a->base[symbol + 1] : last;
         while (k < end - w->first) symbol_of[k++] = (int16_t)symbol;
     }
-    return 1;
 }
 
 /* What lies below each level's symbol; returns the place behind it. */
@@ -177,25 +177,22 @@ int64_t aq_dense_write_planned(const void *values, int32_t bytes, int64_t dimens
     w.words = aq_take(&mine, 2 * (uint64_t)(chunks * w.most_words));
     w.sizes = aq_take(&mine, 8 * (uint64_t)chunks);
     uint8_t *low = w.alphabet.wide ? aq_take(&mine, (uint64_t)dimension * MOST_LOW / 8 + 9) : NULL, *low_end = low;
-    if (!prepare_rows(&w, &mine) || (!mine.lacking && !prepare_symbols(&w, &mine)) || mine.lacking) {
-        if (w.alphabet.wide) mine.taken += 64 + 4 * (uint64_t)dimension; /* what was not taken for the symbols of levels */
-        aq_lacks(&mine, error);
-        return -1;
-    }
+    if (!mine.lacking) prepare_rows(&w, &mine);
+    if (!mine.lacking) prepare_symbols(&w, &mine);
+    if (aq_lacks(&mine, error)) return -1;
     aq_run(each, write_chunks, &w, chunks, 1);
     if (low) low_end = write_low(&w, low);
     uint64_t place = plan->head_size, total = (uint64_t)(low_end - low);
-    for (int64_t chunk = 0; chunk < chunks; chunk++) total += 2 * (uint64_t)w.sizes[chunk] + 4 * (uint64_t)w.lanes;
-    if (place + 3 * (uint64_t)chunks + 3 + total > room) { /* perhaps; rooms are mostly larger than that */
-        uint8_t number[8];
-        for (int64_t chunk = 0; chunk < chunks; chunk++) place += aq_write_varint(number, 0, (uint64_t)w.sizes[chunk]);
-        place = (place + 3) & ~(uint64_t)3;
-        if (place + total > room) {
-            aq_fail(error, AQ_ROOM, (int64_t)(place + total), 0, 0, 0);
-            return -1;
-        }
-        place = plan->head_size;
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        place += aq_varint_size((uint64_t)w.sizes[chunk]);
+        total += 2 * (uint64_t)w.sizes[chunk] + 4 * (uint64_t)w.lanes;
     }
+    total += (place + 3) & ~(uint64_t)3;
+    if (total > room) {
+        aq_fail(error, AQ_ROOM, (int64_t)total, 0, 0, 0);
+        return -1;
+    }
+    place = plan->head_size;
     memcpy(body, plan->head, plan->head_size);
     for (int64_t chunk = 0; chunk < chunks; chunk++) place = aq_write_varint(body, place, (uint64_t)w.sizes[chunk]);
     while (place & 3) body[place++] = 0;
@@ -222,7 +219,8 @@ uint64_t aq_dense_most(int64_t dimension, int64_t top) {
     uint64_t intervals = (uint64_t)aq_least(2 * top + 1, AQ_SLOTS), chunks = ((uint64_t)dimension >> 16) + 1;
     int32_t low = aq_floor_log2(2 * (uint64_t)top + 1) - AQ_MOST_WIDTH;
     uint64_t bits = low < 0 ? 0 : low > MOST_LOW ? MOST_LOW : (uint64_t)low;
-    return 512 + 9 * intervals + chunks * (4 * AQ_LANES + 3) + 2 * (uint64_t)dimension + (uint64_t)dimension * bits / 8 + 1;
+    uint64_t levels = 2 * (uint64_t)dimension + (uint64_t)dimension * bits / 8 + 1;
+    return 512 + 9 * intervals + chunks * (4 * AQ_LANES + 3) + levels;
 }
 
 /* -- reading */
@@ -263,7 +261,10 @@ static uint64_t take_symbols(const reading *r, int64_t start, int64_t size, cons
             for (int64_t i = 0; i < size; i++) values[i] = (type)from[i];                                              \
         else {                                                                                                         \
             int64_t whole = aq_least(size, r->dimension / 2 - start);                                                  \
-            for (int64_t i = 0; i < whole; i++) values[2 * i] = (int8_t)from[i], values[2 * i + 1] = (type)(from[i] >> 8); \
+            for (int64_t i = 0; i < whole; i++) {                                                                      \
+                values[2 * i] = (int8_t)from[i];                                                                       \
+                values[2 * i + 1] = (type)(from[i] >> 8);                                                              \
+            }                                                                                                          \
             if (whole < size) values[2 * whole] = (int8_t)from[whole];                                                 \
         }                                                                                                              \
     }
@@ -313,7 +314,8 @@ static int32_t read_chunk(const reading *r, const aq_dense_kernels *kernels, int
             done = kernels->decode(words, &place, r->slots, states, out + size * at, size, rounds, r->lanes);
             if (r->symbols) bits += low_bits(r, r->symbols + at, done * r->lanes);
         } else {
-            done = kernels->decode(words, &place, r->slots, states, strip, 2, aq_least(rounds, STRIP / r->lanes), r->lanes);
+            rounds = aq_least(rounds, STRIP / r->lanes);
+            done = kernels->decode(words, &place, r->slots, states, strip, 2, rounds, r->lanes);
             bits += take_symbols(r, at, done * r->lanes, strip);
         }
         at += done * r->lanes;
@@ -344,7 +346,8 @@ static void read_chunks(void *context, int64_t first, int64_t last) {
         type *values = r->values;                                                                                      \
         for (int64_t i = first; i < last; i++) {                                                                       \
             int16_t symbol = r->symbols[i];                                                                            \
-            values[i] = (type)(base[symbol] + (int32_t)(aq_look(r->low, r->low_size, position) & aq_ones(extra[symbol]))); \
+            uint64_t low = aq_look(r->low, r->low_size, position) & aq_ones(extra[symbol]);                            \
+            values[i] = (type)(base[symbol] + (int32_t)low);                                                           \
             position += extra[symbol];                                                                                 \
         }                                                                                                              \
     }

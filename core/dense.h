@@ -5,9 +5,9 @@
  *
  *     ((q 2^e + raw) 2^12) + start + r
  *
- * The symbol's interval of 2^e symbols has f of 4096 slots, from `start` on. `raw` is the symbol's place in the interval.
- * Words are written forwards and read backwards. So neither side has to know beforehand how many words a vector of
- * states takes.
+ * The symbol's interval of 2^e symbols has f of 4096 slots, from `start` on. `raw` is the symbol's place in the
+ * interval. Words are written forwards and read backwards. So neither side has to know beforehand how many words a
+ * vector of states takes.
  */
 #ifndef AQ_DENSE_H
 #define AQ_DENSE_H
@@ -85,14 +85,14 @@ typedef struct {
 } aq_dense_kernels;
 AQ_DECLARE(aq_dense_kernels, aq_dense_rounds);
 
-/* What writing takes for a symbol: a float that is a little less than 1 / f, f - 1 (12 bits), start + raw 2^12 (16 bits)
- * and e. */
+/* What writing takes for a symbol: a float that is a little less than 1 / f, f - 1 (12 bits), start + raw 2^12 (16
+ * bits) and e. */
 static inline uint64_t aq_row(int64_t start, int64_t raw, int64_t width, int64_t frequency) {
     float reciprocal = 1.0f / (float)frequency * (float)(1 - 1.0 / (1 << 22));
     uint32_t bits;
     memcpy(&bits, &reciprocal, 4);
-    uint64_t parameters = (uint64_t)(frequency - 1) | (uint64_t)(start + (raw << AQ_SLOT_BITS)) << 12 | (uint64_t)width << 28;
-    return parameters << 32 | bits;
+    uint64_t bias = (uint64_t)(start + (raw << AQ_SLOT_BITS));
+    return ((uint64_t)(frequency - 1) | bias << 12 | (uint64_t)width << 28) << 32 | bits;
 }
 
 static inline uint32_t aq_encode_symbol(uint32_t x, uint64_t row, uint16_t **words) {

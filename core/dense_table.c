@@ -13,7 +13,7 @@
 #define SLACK 1.008         /* of a body's size, over the entropy of its levels; otherwise wider intervals are better */
 #define FEW_BYTES 64.0      /* that pairs or narrow intervals, which are fast, may cost a short vector */
 #define STATE_BYTES 3 /* of a state that carry no levels: it holds from 15 to 31 bits, 8 of them content on average */
-#define MOST_SPAN (AQ_SLOTS << (AQ_MOST_WIDTH - 1)) /* levels from the first to the last whose intervals fit the slots */
+#define MOST_SPAN (AQ_SLOTS << (AQ_MOST_WIDTH - 1)) /* from the first level to the last: intervals that fit the slots */
 
 /* -- counting */
 
@@ -272,7 +272,8 @@ static int32_t intervals(aq_census *census, int32_t widest, double price, const 
         if (found == AQ_SLOTS) return AQ_SLOTS + 1;
         int32_t e = n->best[i];
         int64_t lowest = (((census->level[i] + half) >> e) << e) - half, elements = 0;
-        for (; i < census->levels && census->level[i] < lowest + ((int64_t)1 << e); i++) elements += census->elements[i];
+        for (int64_t end = lowest + ((int64_t)1 << e); i < census->levels && census->level[i] < end; i++)
+            elements += census->elements[i];
         table->lowest[found] = (int32_t)lowest;
         table->width[found] = (uint8_t)e;
         table->elements[found] = elements;
@@ -347,8 +348,10 @@ static uint64_t write_table(const aq_table *table, int64_t top, uint8_t *out, ui
         int32_t run = 0;
         place = aq_write_varint(out, place, (uint64_t)(table->lowest[i] - level));
         level = table->lowest[i];
-        for (; i + run < table->count && table->lowest[i + run] == level && table->width[i + run] == table->width[i]; run++)
+        while (i + run < table->count && table->lowest[i + run] == level && table->width[i + run] == table->width[i]) {
             level += (int64_t)1 << table->width[i];
+            run++;
+        }
         place = aq_write_varint(out, place, table->width[i]);
         place = aq_write_varint(out, place, (uint64_t)run);
         for (; run > 0; run--, i++) place = aq_write_varint(out, place, table->frequency[i]);

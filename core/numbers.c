@@ -22,9 +22,9 @@ uint64_t aq_read_varint(const uint8_t *data, uint64_t place, uint64_t end, uint6
     return 0;
 }
 
-/* Right to less than its last bit, so that it agrees with most C libraries. x = (1 + f) 2^k with 1 + f from sqrt(1/2) to
- * sqrt(2), and ln(1 + f) = 2 artanh t = f - f^2 / 2 + t (f^2 / 2 + 2 t^2 / 3 + 2 t^4 / 5 + ...) with t = f / (2 + f),
- * |t| < 0.172. The first two terms are kept in two parts. */
+/* Right to less than its last bit, so that it agrees with most C libraries. x = (1 + f) 2^k with 1 + f from sqrt(1/2)
+ * to sqrt(2), and ln(1 + f) = 2 artanh t = f - f^2 / 2 + t (f^2 / 2 + 2 t^2 / 3 + 2 t^4 / 5 + ...) with
+ * t = f / (2 + f), |t| < 0.172. The first two terms are kept in two parts. */
 double aq_log2(double x) {
     uint64_t bits, mantissa = 0xFFFFFFFFFFFFFu;
     memcpy(&bits, &x, 8);
@@ -43,7 +43,8 @@ double aq_log2(double x) {
     memcpy(&high, &bits, 8);
     double low = (f - high) - half + rest;
     /* 1 / ln 2, in two parts as well */
-    double product = high * 1.4426950407214463, small = (low + high) * 1.6751713164886512e-10 + low * 1.4426950407214463;
+    double upper_part = 1.4426950407214463, lower_part = 1.6751713164886512e-10;
+    double product = high * upper_part, small = (low + high) * lower_part + low * upper_part;
     double sum = (double)k + product;
     return sum + (small + (((double)k - sum) + product));
 }

@@ -3,6 +3,7 @@
  * Gaps between non-zero elements are geometric where the density is even. The Golomb code is the best prefix code for
  * such gaps (Gallager and van Voorhis 1975). Its divisor follows the running mean of the gaps, because layers differ.
  */
+#include "bits.h"
 #include "sparse.h"
 
 #define GAMMA_BITS 61 /* of a level at most */
@@ -60,7 +61,7 @@ int64_t aq_find_levels(const void *values, int32_t bytes, int64_t dimension, uin
 
 int32_t aq_chunk_shift(int64_t nonzeros, int64_t dimension) {
     int32_t shift = AQ_LEAST_SHIFT;
-    while ((uint64_t)nonzeros << shift < (uint64_t)FILLED * (uint64_t)dimension && (int64_t)1 << shift < dimension) shift++;
+    while (nonzeros << shift < FILLED * dimension && (int64_t)1 << shift < dimension) shift++;
     return shift;
 }
 
@@ -128,25 +129,17 @@ int64_t aq_sparse_write(const uint32_t *index, const int32_t *level, int64_t cou
     edges[chunks] = count;
     writing w = {index, level, edges, places, scratch, sizes, dimension, shift};
     aq_run(each, write_chunks, &w, chunks, 4);
-    uint64_t total = 0, place = 1;
-    int64_t final = -1; /* the last chunk that is not empty */
+    uint64_t total = 1, place = 1;
+    int64_t final = -1; /* the last chunk that is not empty: its size is not written */
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        total += sizes[chunk];
-        if (sizes[chunk]) final = chunk;
+        total += aq_varint_size((uint64_t)(edges[chunk + 1] - edges[chunk])) + sizes[chunk];
+        if (!sizes[chunk]) continue;
+        if (final >= 0) total += aq_varint_size(sizes[final]);
+        final = chunk;
     }
-    /* A directory has ten bytes for a chunk at most: only where that might not fit, its size is looked at. */
-    uint64_t directory = 1 + 10 * (uint64_t)chunks;
-    if (directory + total > room) {
-        uint8_t number[10];
-        directory = 1;
-        for (int64_t chunk = 0; chunk < chunks; chunk++) {
-            directory += aq_write_varint(number, 0, (uint64_t)(edges[chunk + 1] - edges[chunk]));
-            if (sizes[chunk] && chunk != final) directory += aq_write_varint(number, 0, sizes[chunk]);
-        }
-        if (directory + total > room) {
-            aq_fail(error, AQ_ROOM, (int64_t)(directory + total), 0, 0, 0);
-            return -1;
-        }
+    if (total > room) {
+        aq_fail(error, AQ_ROOM, (int64_t)total, 0, 0, 0);
+        return -1;
     }
     body[0] = (uint8_t)shift;
     for (int64_t chunk = 0; chunk < chunks; chunk++)

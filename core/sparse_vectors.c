@@ -1,6 +1,6 @@
 /* The loops of the sparse code: finding non-zeros, adaptive Golomb codes for gaps, Elias gamma for the rest of large
- * levels. The longest code, an escaped gap and its sign, has 53 bits. Nothing here is written for vectors; compilers make
- * some, and use a processor's instructions for bits. */
+ * levels. The longest code, an escaped gap and its sign, has 53 bits. Nothing here is written for vectors; compilers
+ * make some, and use a processor's instructions for bits. */
 #include "bits.h"
 #include "sparse.h"
 
@@ -51,7 +51,8 @@ FINDERS(int16_t)
 FINDERS(int32_t)
 
 static int64_t count(const void *values, int32_t bytes, int64_t size) {
-    return bytes == 1 ? count_int8_t(values, size) : bytes == 2 ? count_int16_t(values, size) : count_int32_t(values, size);
+    if (bytes == 1) return count_int8_t(values, size);
+    return bytes == 2 ? count_int16_t(values, size) : count_int32_t(values, size);
 }
 
 static void list(const void *values, int32_t bytes, int64_t first, int64_t last, uint32_t *index, int32_t *level) {
