@@ -209,11 +209,12 @@ class Checked:
     def _tile(
         self, values: npt.NDArray[Any], steps: npt.NDArray[np.float32], start: int, stop: int
     ) -> npt.NDArray[np.float32]:
-        here = values[start:stop].astype(np.float32)
+        here: npt.NDArray[np.float32] = values[start:stop].astype(np.float32)
         if len(steps) == 1:
-            return here * steps[0]
+            return np.asarray(here * steps[0], dtype=np.float32)
         offsets = Segments.of(self.frame.header.segments, len(values)).offsets
-        return here * np.repeat(steps, np.diff(np.clip(offsets, start, stop)))
+        bounds: npt.NDArray[np.int64] = np.clip(offsets, start, stop)
+        return here * np.repeat(steps, np.diff(bounds))
 
 
 def tiles(frames: Sequence[Checked]) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
