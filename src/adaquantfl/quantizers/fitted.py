@@ -28,7 +28,7 @@ from .choice import levels_within
 from .levels import Levels, level_dtype
 from .segments import Segments
 from .streams import checked_key
-from .vectors import FloatVector, Stretch, float32_vector, inverses, largest, lifted, scaled
+from .vectors import FloatVector, Stretch, float32_vector, inverses, largest, scaled
 
 _TILE = 1 << 16  # elements that are summed at a time
 
@@ -52,8 +52,7 @@ class Nearest(Quantizer):
         """Levels -s to s of the norm; the key is checked and not used."""
         checked_key(key)
         vector, cut, scales = scaled(x, segments, stretch, norm)
-        large, working = lifted(vector, cut, scales)
-        values = core.round_nearest(large, cut.offsets, inverses(working, s), s, level_dtype(s))
+        values = core.round_nearest(vector, cut.offsets, inverses(scales, s), s, level_dtype(s))
         whole = segments is None
         return Levels(values, scales[0] if whole else scales, s, None if whole else cut.lengths, self.name, norm)
 

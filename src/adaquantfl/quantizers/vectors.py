@@ -17,7 +17,6 @@ MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
 
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_TINY, _LIFT = np.float32(2.0**-90), np.float32(2.0**90)
 FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Stretch = float | npt.NDArray[np.float64]  # for all segments, or one for each
 
@@ -114,17 +113,3 @@ def inverses(scales: npt.NDArray[np.float32], s: int) -> npt.NDArray[np.float64]
     """1 / step of each segment, where the step is scale / s; 0 where the scale is 0."""
     with np.errstate(divide="ignore"):
         return np.where(scales > 0, s / scales.astype(np.float64), 0.0)
-
-
-def lifted(
-    x: npt.NDArray[np.float32], segments: Segments, scales: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Vector and scales, segments with tiny scales multiplied by a power of two, which changes no ratio.
-
-    1 / scale would leave the range of float32 there.
-    """
-    tiny = (scales > 0) & (scales < _TINY)
-    if not tiny.any():
-        return x, scales
-    lift = np.where(tiny, _LIFT, np.float32(1))
-    return x * np.repeat(lift, segments.lengths), scales * lift
