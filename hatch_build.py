@@ -78,8 +78,10 @@ def build() -> Path:
     units = objects(folder, [*compiler(), *FLAGS, *COMPILE])
     library = (folder if "AQ_TARGET" in os.environ else ROOT / "src" / "adaquantfl") / NAME
     if not library.exists() or library.stat().st_mtime < max(Path(unit).stat().st_mtime for unit in units):
-        run([*compiler(), "-shared", *LINK, *units, "-o", str(folder / f"new-{NAME}")])
-        (folder / f"new-{NAME}").replace(library)  # a process that has loaded the old one keeps it
+        made = folder / "new" / NAME  # it is moved, so that a process that has loaded the old one keeps that
+        made.parent.mkdir(exist_ok=True)
+        run([*compiler(), "-shared", *LINK, *units, "-o", str(made)])
+        made.replace(library)
     return library
 
 
