@@ -71,11 +71,15 @@ def objects(folder: Path, command: list[str], machine: str = MACHINE) -> list[st
     return units
 
 
-def build() -> Path:
-    """Return the library, up to date; it is in src/adaquantfl if it is for this machine."""
+def library_objects() -> tuple[Path, list[str]]:
     by = "zig" if "ziglang" in compiler() else Path(compiler()[0]).name
     folder = ROOT / "build" / f"{by}-{MACHINE}-{SYSTEM}"
-    units = objects(folder, [*compiler(), *FLAGS, *COMPILE])
+    return folder, objects(folder, [*compiler(), *FLAGS, *COMPILE])
+
+
+def build() -> Path:
+    """Return the library, up to date; it is in src/adaquantfl if it is for this machine."""
+    folder, units = library_objects()
     library = (folder if "AQ_TARGET" in os.environ else ROOT / "src" / "adaquantfl") / NAME
     if not library.exists() or library.stat().st_mtime < max(Path(unit).stat().st_mtime for unit in units):
         made = folder / "new" / NAME  # it is moved, so that a process that has loaded the old one keeps that

@@ -22,15 +22,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from hatch_build import FLAGS, MACHINE, objects, run  # noqa: E402
+from hatch_build import FLAGS, MACHINE, compiler, library_objects, objects, run  # noqa: E402
 
 SANITIZE = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 TARGETS = ("fixed", "sparse", "dense", "whole", "known", "sum", "roundtrip", "naive")  # of core/fuzz/targets.c
 LONGEST = 700  # bytes of an input
+CORE = ROOT / "core"
 GOLDEN = ROOT / "tests" / "codecs" / "golden"
 CORPUS = ROOT / "fuzz" / "corpus"
 FINDINGS = ROOT / "fuzz" / "findings"
-SEEDS = ROOT / "core" / "fuzz" / "seeds.tar.xz"
+SEEDS = CORE / "fuzz" / "seeds.tar.xz"
 RECORD = ROOT / "evidence" / "records" / "fuzz" / "native.json"
 # Leaks are looked for with ptrace, which containers often forbid.
 ENVIRONMENT = os.environ | {"ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=16"}
@@ -44,28 +45,37 @@ def find(*names: str, package: str) -> str:
 def program(name: str, command: list[str], machine: str, source: str, *own: str) -> str:
     """Compile and link a source with the core and naive.c; `own` flags are for the source alone."""
     folder = ROOT / "build" / f"native-{name}"
-    units = objects(folder, [*command, *FLAGS, "-O2"], machine)
+    return link(folder, [*command, *FLAGS, "-O2"], objects(folder, [*command, *FLAGS, "-O2"], machine), source, *own)
+
+
+def link(folder: Path, command: list[str], units: list[str], source: str, *own: str) -> str:
     made = str(folder / "-".join([Path(source).stem, *(flag.partition("=")[2] for flag in own[:1])]))
-    sources = [str(ROOT / "core" / "test" / "naive.c"), str(ROOT / "core" / source)]
-    run([*command, *FLAGS, "-O2", *own, *units, *sources, "-o", made])
+    run([*command, *own, *units, str(CORE / "test" / "naive.c"), str(CORE / source), "-o", made])
     return made
 
 
-def run_tests(name: str, command: list[str], machine: str = MACHINE, under: tuple[str, ...] = ()) -> int:
-    made = program(name, command, machine, "test/test.c")
+def run_tests(name: str, made: str, *under: str) -> int:
     print(f"{name}: ", end="", flush=True)
     return subprocess.run([*under, made, GOLDEN], env=ENVIRONMENT, check=False).returncode
 
 
+def plain() -> int:
+    folder, units = library_objects()
+    return run_tests("plain", link(folder, [*compiler(), *FLAGS], units, "test/test.c"))
+
+
 def sanitized() -> int:
     found = [next(filter(shutil.which, names), None) for names in (("gcc", "cc"), ("clang", "clang-14"))]
-    return max(run_tests(f"sanitized-{name}", [name, *SANITIZE]) for name in found if name)
+    failed = 0
+    for name in filter(None, found) if any(found) else [find("gcc", package="gcc")]:
+        failed += run_tests(name, program(f"sanitized-{name}", [name, *SANITIZE], MACHINE, "test/test.c")) != 0
+    return int(failed > 0)
 
 
 def aarch64() -> int:
-    compiler = find("aarch64-linux-gnu-gcc", package="gcc-aarch64-linux-gnu")
+    cross = find("aarch64-linux-gnu-gcc", package="gcc-aarch64-linux-gnu")
     qemu = find("qemu-aarch64-static", "qemu-aarch64", package="qemu-user-static")
-    return run_tests("aarch64", [compiler, "-static"], "aarch64", (qemu,))
+    return run_tests("aarch64", program("aarch64", [cross, "-static"], "aarch64", "test/test.c"), qemu)
 
 
 def fuzzer(target: str) -> str:
@@ -134,11 +144,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="of all fuzz targets together")
     parser.add_argument("--record", type=Path, default=RECORD, help="where the counts of fuzzing are added")
     options = parser.parse_args()
-    if options.what == "test":
-        return run_tests("plain", [find(os.environ.get("CC", "cc"), "gcc", "clang", package="gcc")])
     if options.what == "fuzz":
         return fuzz(options.minutes, options.record)
-    return {"sanitize": sanitized, "aarch64": aarch64, "seeds": seeds}[options.what]()
+    return {"test": plain, "sanitize": sanitized, "aarch64": aarch64, "seeds": seeds}[options.what]()
 
 
 if __name__ == "__main__":
