@@ -1,7 +1,6 @@
 """AdaQuantFL: adaptive quantization of model updates for communication-efficient federated learning.
 
-The public names, re-exports only. They are imported when first used, so that `import adaquantfl` compiles nothing
-and stays fast.
+The public names, re-exports only. They are imported when first used, so that `import adaquantfl` stays fast.
 """
 
 from __future__ import annotations
