@@ -458,7 +458,7 @@ def test_a_layout_with_an_unknown_type_is_refused() -> None:
         with pytest.raises(aq.FrameError):
             Layout.from_json(json.dumps([False, [["w", name, [3], "q"]]]))
     more_than_an_integer_counts = [["", "float32", [2**32, 2**32], "q"], ["b", "float32", [33], "q"]]
-    with pytest.raises(aq.FrameError, match="no such layout"):
+    with pytest.raises(aq.FrameError, match=r"more than 2\^32 elements"):
         Layout.from_json(json.dumps([False, more_than_an_integer_counts]))
 
 

@@ -16,14 +16,15 @@ import numpy as np
 from ..codecs.accumulator import Accumulator
 from ..codecs.raw import decode_float32, encode_float32
 from ..errors import FrameError
-from ..protocol.arrays import Layout, Model
+from ..protocol.arrays import MOST_LAYOUT_BYTES, Layout, Model
+from ..protocol.limited_json import limited_json
 from ..protocol.messages import Reply
 from ..protocol.uplink import MOST_VALUE
 from .tensors import to_values
 
 NAME = "adaquantfl"  # of the algorithm, in the DXO's meta
 LAYOUT, UPDATE = "layout", "update"
-_MOST_LAYOUT = 2**24  # bytes of JSON
+_MOST_LAYOUT = 2 * MOST_LAYOUT_BYTES  # with the types of tensors
 
 
 def pack(layout: Layout, types: Mapping[str, str], model: Model, frame: bytes, round: int) -> dict[str, bytes]:
@@ -57,8 +58,8 @@ def _read_layout(packed: bytes) -> tuple[Layout, dict[str, str]]:
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(packed, _MOST_LAYOUT)
-        layout, types = json.loads(text)
-    except (zlib.error, ValueError, TypeError, RecursionError) as error:
+        layout, types = limited_json(text, _MOST_LAYOUT)
+    except (zlib.error, ValueError, TypeError) as error:
         raise FrameError(f"The layout of the update cannot be read: {error}.") from None
     if not inflater.eof or not isinstance(types, dict) or not all(isinstance(one, str) for one in types.values()):
         raise FrameError("The layout of the update is not complete, or has types that are not text.")

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, FrameError
 from . import bfloat16
+from .limited_json import limited_json
 
 Vector = npt.NDArray[np.float32]
 AnyArray = npt.NDArray[Any]
@@ -29,6 +30,10 @@ Weights = AnyArray | Mapping[str, AnyArray]
 EXACT_NAMES = ("*running_mean", "*running_var", "*num_batches_tracked", "*moving_mean", "*moving_variance")
 QUANTIZED, EXACT, OTHER = "q", "e", "o"  # kinds of arrays
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+MOST_LAYOUT_BYTES = 2**22  # of its text
+MOST_ARRAYS = 2**16
+MOST_AXES = 32  # of an array
+MOST_ELEMENTS, MOST_OTHER_BYTES = 2**32, 2**40  # quantized elements, and as many in buffers; bytes as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +99,11 @@ class Layout:
         layout = Layout(tuple(entries), not isinstance(weights, Mapping))
         if not layout.lengths or (layout.flat and len(entries[0].shape) != 1):
             raise ConfigError("The weights need at least one array of floats that is not empty; a bare array is 1-D.")
+        if len(entries) > MOST_ARRAYS or len(layout.to_json().encode()) > MOST_LAYOUT_BYTES:
+            raise ConfigError(
+                f"The model has {len(entries):,} arrays; clients take {MOST_ARRAYS:,} at most, and "
+                f"{MOST_LAYOUT_BYTES:,} bytes for their names, types and shapes."
+            )
         return layout
 
     @cached_property
@@ -202,19 +212,28 @@ class Layout:
 
     @staticmethod
     def from_json(text: str | bytes) -> Layout:
-        """The way back; FrameError on anything else."""
+        """Restore from `to_json`; FrameError on anything else."""
         try:
-            flat, rows = json.loads(text)
-            entries = tuple(Entry(str(n), str(t), tuple(int(x) for x in shape), str(k)) for n, t, shape, k in rows)
-            layout = Layout(entries, bool(flat))
-            valid = all(e.kind in (QUANTIZED, EXACT, OTHER) and min(e.shape, default=0) >= 0 for e in entries)
-            for entry in entries:
-                _dtype(entry.dtype)
-            if not valid or not layout.lengths or layout.dimension > 2**32 or layout.other_bytes > 2**40:
-                raise ValueError("no such layout")
+            flat, rows = limited_json(text, MOST_LAYOUT_BYTES)
+            if not isinstance(flat, bool) or len(rows) > MOST_ARRAYS:
+                raise ValueError(f"it has {len(rows):,} arrays; {MOST_ARRAYS:,} is the most")
+            layout = Layout(tuple(_entry(*row) for row in rows), flat)
+            layout._check()
             return layout
         except (ValueError, TypeError, ConfigError) as error:
             raise FrameError(f"The layout of the model cannot be read: {error}.") from None
+
+    def _check(self) -> None:
+        """Refuse a layout that `of` does not make: ValueError."""
+        names = {entry.name for entry in self.entries}
+        if len(names) != len(self.entries) or (self.flat and names != {""}):
+            raise ValueError("two arrays have the same name, or a flat vector has one")
+        if self.flat and len(self.entries[0].shape) != 1:
+            raise ValueError("a flat vector has one dimension")
+        if not self.lengths or self.dimension > MOST_ELEMENTS or self.buffers > MOST_ELEMENTS:
+            raise ValueError(f"it has {self.dimension:,} elements; expected 1 to 2^32")
+        if self.other_bytes > MOST_OTHER_BYTES:
+            raise ValueError("the arrays that travel as they are take more than 2^40 bytes")
 
     def _arrays(self, weights: Weights) -> list[tuple[Entry, AnyArray]]:
         named: Mapping[str, AnyArray] = weights if isinstance(weights, Mapping) else {"": weights}
@@ -236,6 +255,23 @@ class Layout:
             return np.ascontiguousarray(parts[0])
         with np.errstate(over="ignore"):
             return np.concatenate([np.empty(0, np.float32), *(part.astype(np.float32, copy=False) for part in parts)])
+
+
+def _entry(name: str, dtype: str, shape: list[int], kind: str) -> Entry:
+    """An array of a layout that somebody sent: ValueError or ConfigError where `Layout.of` makes none like it."""
+    if not (isinstance(name, str) and isinstance(dtype, str) and isinstance(shape, list)):
+        raise ValueError("an array has a name, a type, a list of lengths and a kind")
+    name.encode()  # half of a pair of surrogates is no text
+    if len(shape) > MOST_AXES or not all(isinstance(n, int) and not isinstance(n, bool) for n in shape):
+        raise ValueError(f"the shape of {name!r} is not a list of at most {MOST_AXES} lengths")
+    if math.prod(max(n, 1) for n in shape) > MOST_ELEMENTS:
+        raise ValueError(f"the array {name!r} has more than 2^32 elements")
+    _dtype(dtype)
+    entry = Entry(name, dtype, tuple(shape), kind)
+    fits = {QUANTIZED: dtype in _FLOATS and entry.size, EXACT: dtype == "float32" and entry.size, OTHER: True}
+    if not (isinstance(kind, str) and fits.get(kind)):
+        raise ValueError(f"the array {name!r} of type {dtype} cannot be of kind {kind!r}")
+    return entry
 
 
 def mean_of_others(layout: Layout, parts: Sequence[bytes], weights: Sequence[float]) -> bytes:

@@ -20,7 +20,7 @@ from .arrays import Layout, Model, Vector, Weights
 from .downlink import Held, open_parcel
 from .feedback import Remainder
 from .messages import Order, Reply, sign
-from .uplink import MOST_UPDATE_NORM, Sent, send
+from .uplink import MOST_UPDATE_NORM, Sent, check_order, send
 
 FORMAT = 1
 Probe = Callable[[Weights], float | None]  # the loss of these weights on some of the client's data; None: not known
@@ -75,13 +75,15 @@ class Client:
         try:
             read = Order.unpack(bytes(order))
             read.check()
+            check_order(read)
             layout = Layout.from_json(read.layout) if read.layout else None
             held = open_parcel(read.parcel, self._models.last, layout)
         except FrameError as error:
             raise Refused(f"The order cannot be read. {error}") from error
+        weights = held.layout.join(held.model, copy)
         self._models.last, self._order = held, replace(read, parcel=b"", layout="")
         self._stream_key = read.key if key is None else key
-        return held.layout.join(held.model, copy)
+        return weights
 
     def reply(
         self,

@@ -23,7 +23,7 @@ from ..errors import ConfigError, FrameError, ModelNeeded, called, place_of
 from ..open_registry import Registry, named_class
 from .arrays import Layout, Model, Vector
 from .ledger import Ledger
-from .steps import Relay, read_untouched, smallest_step, untouched, walk, whole_size
+from .steps import Relay, may_follow, read_untouched, smallest_step, untouched, walk
 
 _PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
 _MAGIC = b"AQP1"
@@ -52,7 +52,7 @@ class Log:
         """One step more. relay: the round's frames, or None where the client cannot add them up."""
         step = smallest_step(old, new, relay)
         steps, starts = ((*self.steps, step), (*self.starts, self.digest)) if step is not None else ((), ())
-        while steps and sum(map(len, steps)) >= whole_size(new):
+        while steps and not may_follow(steps, new):
             steps, starts = steps[1:], starts[1:]
         return replace(self, round=self.round + 1, digest=digest_of(new), steps=steps, starts=starts)
 

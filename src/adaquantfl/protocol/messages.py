@@ -134,6 +134,8 @@ class Order:
             raise FrameError("The order is damaged: its checksum or its length does not match.")
         if codec != 255 and codec >= len(CODECS):
             raise FrameError(f"The order names codec {codec}, which this version does not know.")
+        if flags >= 2 * _EVALUATE:
+            raise FrameError(f"The order has the flags {flags:#04x}, which this version does not know.")
         if target >= len(TARGETS):
             raise FrameError(f"The order names target {target}, which this version does not know.")
         if not np.isfinite([s, eta]).all():

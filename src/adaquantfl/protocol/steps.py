@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ _STEP = struct.Struct("<BxxxfI")  # kind, what the sum is multiplied by, parts
 _FRAMES, _DIFFERENCE = 0, 1
 _PART = struct.Struct("<dQ")  # weight, length
 _WEIGHT = struct.Struct("<d")
+MOST_STEPS, MOST_FRAMES = 256, 2**14  # of a parcel: each may take a client as long as a whole model
+SPARE_BYTES = 4096  # by which a parcel may be larger than the model
 _BYTES_PER_CHANGE = 2.5  # of a coded difference, roughly: decides whether it is worth trying
 
 
@@ -45,10 +47,14 @@ def whole_size(model: Model) -> int:
 
 def add_up(weights: Vector, relay: Relay) -> Vector:
     """w + sum of p_i Q(update_i), on the server and on the client alike: the same calls give the same bits (eq. 3)."""
+    return _added(weights, relay.frames, relay.factor)
+
+
+def _added(weights: Vector, frames: Iterable[tuple[Frame, float]], factor: float) -> Vector:
     total = Accumulator(len(weights))
-    for frame, weight in relay.frames:
+    for frame, weight in frames:
         total.add(Checked.of(frame, weight))
-    return weights + rescaled(total.result(), relay.factor)
+    return weights + rescaled(total.result(), factor)
 
 
 def rescaled(update: Vector, factor: float) -> Vector:
@@ -73,7 +79,7 @@ def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     """The round as bytes; None where the model itself is smaller."""
     exact = untouched(new)
     exact = _PART.pack(0.0, len(exact)) + exact
-    candidates = [] if relay is None else [_frames_step(relay, exact)]
+    candidates = [] if relay is None or len(relay.frames) > MOST_FRAMES else [_frames_step(relay, exact)]
     if not candidates or len(candidates[0]) > _BYTES_PER_CHANGE * np.count_nonzero(old.weights != new.weights):
         part = encode_difference(old.weights, new.weights)
         candidates.append(b"".join((_STEP.pack(_DIFFERENCE, 1.0, 1), exact, _PART.pack(1.0, len(part)), part)))
@@ -92,16 +98,31 @@ def _frames_step(relay: Relay, exact: bytes) -> bytes:
     return b"".join((_STEP.pack(_FRAMES, relay.factor, len(relay.frames)), exact, *pieces))
 
 
+def may_follow(steps: Sequence[bytes], model: Model) -> bool:
+    """Whether a client takes these steps in one parcel: they are smaller than the model, and not too many."""
+    frames = sum(count for kind, _, count in map(_STEP.unpack_from, steps) if kind == _FRAMES)
+    small = sum(map(len, steps)) < whole_size(model)
+    return small and len(steps) <= MOST_STEPS and frames <= MOST_FRAMES
+
+
 def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
     """The model after these steps. FrameError or struct.error on bytes that are none."""
-    read = _Parts(body)
+    read, frames = _Parts(body), 0
+    if steps > MOST_STEPS or len(body) > whole_size(model) + SPARE_BYTES:
+        raise FrameError(
+            f"The parcel has {steps:,} steps in {len(body):,} bytes; expected {MOST_STEPS} steps at most, and not more "
+            f"bytes than the model's {whole_size(model):,}."
+        )
     for _ in range(steps):
         kind, factor, count = read.unpack(_STEP)
         if not 0 < factor < math.inf:
             raise FrameError(f"A step has the factor {factor}, which is not above 0 and finite.")
         exact, _ = read.part()
         if kind == _FRAMES:
-            weights = add_up(model.weights, Relay(read.frames(count, len(model.weights)), factor))
+            frames += count
+            if frames > MOST_FRAMES:
+                raise FrameError(f"The parcel has {frames:,} frames; {MOST_FRAMES:,} is the most.")
+            weights = _added(model.weights, read.frames(count, len(model.weights)), factor)
         elif kind == _DIFFERENCE and count == 1:
             weights = apply_difference(model.weights, read.part()[0])
         else:
@@ -128,16 +149,15 @@ class _Parts:
         weight, size = self.unpack(_PART)
         return self._take(size), weight
 
-    def frames(self, count: int, dimension: int) -> list[tuple[Frame, float]]:
-        """Frames of this dimension and their weights, as `_frames_step` wrote them."""
-        found: list[tuple[Frame, float]] = []
+    def frames(self, count: int, dimension: int) -> Iterator[tuple[Frame, float]]:
+        """Frames of this dimension and their weights, as `_frames_step` wrote them, one at a time."""
         known: Known | None = None
         for _ in range(count):
             (weight,) = self.unpack(_WEIGHT)
             size, self.position = read_varint(self.body, self.position)
-            found.append((read_frame(self._take(size), dimension, known), weight))
-            known = known or Known.like(found[0][0].header)
-        return found
+            frame = read_frame(self._take(size), dimension, known)
+            yield frame, weight
+            known = known or Known.like(frame.header)
 
     def _take(self, size: int) -> bytes:
         start, self.position = self.position, self.position + size

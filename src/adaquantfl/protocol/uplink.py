@@ -138,6 +138,13 @@ def check(frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
     return checked
 
 
+def check_order(order: Order) -> None:
+    """Refuse an order whose quantizer or codec this client does not have: FrameError."""
+    if order.s is not None:
+        quantizers.by_tag(order.quantizer)
+        codecs.find(order.codec)
+
+
 def _check_header(header: Header, order: Order, lengths: tuple[int, ...]) -> None:
     """Before the body is looked at: it may cost much."""
     if order.s is None:

@@ -1,0 +1,202 @@
+"""Orders that no server would send: each is refused with a reason, at once, and the client is as it was before."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.errors import AdaQuantError, FrameError
+from adaquantfl.protocol.arrays import MOST_ARRAYS, MOST_LAYOUT_BYTES, Layout, Model
+from adaquantfl.protocol.downlink import _PARCEL, Held, Log, digest_of, open_parcel
+from adaquantfl.protocol.messages import Order
+from adaquantfl.protocol.steps import _PART, _STEP, MOST_FRAMES, MOST_STEPS
+
+MUTANTS = 8000
+NUMBERS = (0, 1, -1, 2, 7, 2**31, 2**32, 2**40, 2**63, 10**30, 1e300, -0.5, True, None, "x", [], {}, [[]], "float32")
+HOSTILE_LAYOUTS = {
+    "long numbers": f'[true,[["","float32",[{"9" * 4300}],"q"]]]',
+    "many long numbers": "[" + ",".join(["9" * 4000] * 1000) + "]",
+    "deep": "[" * 100_000,
+    "deep and closed": "[" * 100_000 + "]" * 100_000,
+    "infinite": '[true,[["","float32",[Infinity],"q"]]]',
+    "negative": '[true,[["","float32",[-1],"q"]]]',
+    "fraction": '[true,[["","float32",[4.0],"q"]]]',
+    "flat with a name": '[true,[["w","float32",[4],"q"]]]',
+    "flat twice": '[true,[["","float32",[2],"q"],["b","float32",[2],"q"]]]',
+    "flat matrix": '[true,[["","float32",[2,2],"q"]]]',
+    "the same name twice": '[false,[["w","float32",[2],"q"],["w","float32",[2],"q"]]]',
+    "quantized integers": '[false,[["w","int64",[4],"q"]]]',
+    "exact float64": '[false,[["w","float32",[4],"q"],["b","float64",[4],"e"]]]',
+    "unknown kind": '[false,[["w","float32",[4],"z"]]]',
+    "kind that is a list": '[false,[["w","float32",[4],[]]]]',
+    "many axes": f'[false,[["w","float32",[{",".join(["1"] * 40)}],"q"]]]',
+    "empty and enormous": '[false,[["w","float32",[4],"q"],["b","int8",[0,4294967296,4294967296],"o"]]]',
+    "half a character": '[false,[["\\ud800","float32",[4],"q"]]]',
+    "many arrays": json.dumps([False, [[str(i), "float32", [1], "q"] for i in range(MOST_ARRAYS + 1)]]),
+    "many bytes": '[false,[["' + "w" * MOST_LAYOUT_BYTES + '","float32",[4],"q"]]]',
+    "no array": "[false,[]]",
+    "no list": "7",
+}
+
+
+def weights() -> dict[str, Any]:
+    return {
+        "a": np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4),
+        "b": np.zeros(9, np.float64),
+        "x.running_mean": np.ones(2, np.float32),
+        "n": np.zeros(1, np.int64),
+    }
+
+
+def orders(**settings: Any) -> tuple[Held, list[Order]]:
+    """The model that a client holds after a round; its next order, and the one that brings the whole model."""
+    server, client = aq.Server(weights(), seed=3, **settings), aq.Client(0)
+    given: Any = client.open(server.open([0])[0])
+    server.receive(0, client.reply({name: array + 1 for name, array in given.items()}, loss=1.0))
+    server.close()
+    held = client._models.last
+    assert held is not None
+    return held, [Order.unpack(server.open([0])[0]), Order.unpack(server.order(0, holds=None))]
+
+
+def refused(client: aq.Client, data: bytes) -> bool:
+    """Open an order, and train if it is one. Any other exception than the package's own is a failure."""
+    before = client._models.last, client._order
+    try:
+        given: Any = client.open(data)
+    except aq.Refused:
+        assert (client._models.last, client._order) == before
+        return True
+    if not client.order.evaluate:
+        try:
+            client.reply(given, loss=1.0, probe=lambda _: 1.0)
+        except AdaQuantError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", HOSTILE_LAYOUTS)
+def test_a_hostile_layout_is_refused_at_once_and_the_held_model_stays(name: str) -> None:
+    held, (_, whole) = orders()
+    client = aq.Client(0)
+    client._models.last = replace(held, digest=bytes(16))
+    begun = time.process_time()
+    assert refused(client, replace(whole, layout=HOSTILE_LAYOUTS[name]).pack())
+    assert time.process_time() - begun < 2
+    with pytest.raises(FrameError, match="layout of the model cannot be read"):
+        Layout.from_json(HOSTILE_LAYOUTS[name])
+
+
+def test_a_layout_whose_model_cannot_be_joined_replaces_nothing() -> None:
+    """The parcel fits, and its digest is right: only the names do not go with a flat vector."""
+    server, client = aq.Server(np.zeros(4, np.float32)), aq.Client(0)
+    whole = Order.unpack(server.open([0])[0])
+    assert refused(client, replace(whole, layout='[true,[["","float32",[2],"q"],["b","float32",[2],"q"]]]').pack())
+    assert client.holds == b""
+
+
+def test_a_server_refuses_a_model_that_no_client_would_take() -> None:
+    many = {str(i): np.zeros(1, np.float32) for i in range(MOST_ARRAYS + 1)}
+    with pytest.raises(aq.ConfigError, match="65,537 arrays"):
+        aq.Server(many)
+
+
+def test_the_steps_of_a_parcel_are_limited_before_they_are_walked() -> None:
+    held, _ = orders()
+    empty = _STEP.pack(0, 1.0, 0) + _PART.pack(0.0, 48) + bytes(48)
+    bodies = {
+        "steps": (MOST_STEPS + 1, empty),
+        "frames": (1, _STEP.pack(0, 1.0, MOST_FRAMES + 1) + empty[_STEP.size :]),
+        "bytes than the model": (1, bytes(5000)),
+    }
+    for words, (steps, body) in bodies.items():
+        client = aq.Client(0)
+        client._models.last = held
+        parcel = _PARCEL.pack(b"AQP1", 1, held.round, held.round + 1, steps, bytes(16)) + body
+        with pytest.raises(aq.Refused, match=words):
+            client.open(Order(1, 3, 0.1, 0, parcel=parcel).pack())
+
+
+def test_a_log_forgets_steps_that_no_client_would_take() -> None:
+    """Else the order of a client that was away for long would be refused."""
+    layout = Layout.of(np.zeros(20_000, np.float32))
+    models = [Model(np.full(20_000, 0, np.float32), np.empty(0, np.float32))]
+    log = Log(0, digest_of(models[0]))
+    for _ in range(MOST_STEPS + 2):
+        models.append(replace(models[-1], weights=models[-1].weights + np.eye(1, 20_000, dtype=np.float32)[0]))
+        log = log.after_round(models[-2], models[-1], None)
+    assert len(log.steps) == MOST_STEPS
+    held = Held(2, models[2], digest_of(models[2]), layout)
+    found = open_parcel(log.parcel(2, models[-1]), held, None)
+    np.testing.assert_array_equal(found.model.weights, models[-1].weights)
+
+
+@pytest.mark.parametrize("rule", ["adaquant", "auto", "cost-aware", "fp32"])
+def test_mutants_of_orders_are_refused_or_opened_and_nothing_else_happens(rule: str) -> None:
+    chance, (held, seeds), opened = Random(rule), orders(rule=rule), 0
+    for _ in range(MUTANTS // 4):
+        order, client = chance.choice(seeds), aq.Client(0)
+        client._models.last = held if chance.random() < 0.7 else None
+        opened += not refused(client, _mutant(order, held, chance))
+    assert 0 < opened < MUTANTS / 4
+
+
+def _mutant(order: Order, held: Held, chance: Random) -> bytes:
+    kind = chance.randrange(6)
+    if kind == 0 and order.layout:
+        return replace(order, layout=json.dumps(_changed(json.loads(order.layout), chance))).pack()
+    if kind == 1 and order.layout:
+        return replace(order, layout=_raw(order.layout.encode(), chance).decode(errors="replace")).pack()
+    if kind == 2:
+        return replace(order, parcel=_raw(bytes(order.parcel), chance)).pack()
+    if kind == 3:  # the layout is another one, and the parcel right for it
+        model = replace(held.model, weights=held.model.weights[: chance.randint(1, 33)])
+        head = _PARCEL.pack(b"AQP1", 0, 0, 1, 0, digest_of(model))
+        return replace(order, parcel=head + _raw(bytes(order.parcel)[_PARCEL.size :], chance)).pack()
+    data = order.pack()
+    head = len(data) - len(order.parcel)
+    changed = _raw(data[: head - 4], chance)
+    return changed + zlib.crc32(changed).to_bytes(4, "little") + bytes(order.parcel)
+
+
+def _changed(tree: Any, chance: Random) -> Any:
+    """The tree with one value somewhere in it replaced, repeated or left out."""
+    if not isinstance(tree, list) or not tree or chance.random() < 0.2:
+        return chance.choice(NUMBERS)
+    place, out = chance.randrange(len(tree)), list(tree)
+    match chance.randrange(6):
+        case 0:
+            del out[place]
+        case 1:
+            out.insert(place, out[place])
+        case _:
+            out[place] = _changed(out[place], chance)
+    return out
+
+
+def _raw(data: bytes, chance: Random) -> bytes:
+    """Some bytes of the data changed, cut out or repeated."""
+    out = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        place = chance.randrange(len(out)) if out else 0
+        match chance.randrange(5):
+            case 0:
+                del out[place : place + chance.choice((1, 4, 8))]
+            case 1:
+                out[place:place] = out[place : place + chance.choice((1, 4, 8))]
+            case 2:
+                out[place : place + 4] = chance.choice(
+                    (b"\xff" * 4, bytes(4), b"\x00\x00\x80\x7f", b"\x00\x00\xc0\x7f")
+                )
+            case _:
+                if out:
+                    out[place] = chance.randrange(256)
+    return bytes(out)
