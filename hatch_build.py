@@ -50,7 +50,7 @@ def run(command: list[str]) -> None:
     try:
         subprocess.run(command, check=True)
     except (OSError, subprocess.CalledProcessError):
-        advice = "Set CC to a C compiler (gcc 9, clang 9 or newer), or unset it and `pip install ziglang`."
+        advice = "Set CC to a C compiler: gcc, clang, or 'python -m ziglang cc' after `pip install ziglang`."
         raise SystemExit(f"The core was not built: {command[0]} failed, see above. {advice}") from None
 
 
