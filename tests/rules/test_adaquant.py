@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.rules import State
+from adaquantfl.rules import Seen, State
 
 D = 1000
 
@@ -165,3 +165,31 @@ def test_fixed_levels_never_change_and_need_no_loss() -> None:
 def test_settings_that_make_no_sense_are_refused(make: object) -> None:
     with pytest.raises(aq.RuleError):
         make()
+
+
+def losses_played(rule: aq.AdaQuant, losses: list[float]) -> list[float]:
+    """The levels of rounds, each an interval long, with these losses."""
+    state, found = rule.init(), []
+    for k, loss in enumerate(losses):
+        state, plan = rule.plan(state, Seen(bits=1600.0 * k, dimension=100, loss=loss, eta=0.1))
+        found.append(plan.levels)
+    return found
+
+
+def test_a_loss_that_does_not_fall_takes_one_more_bit_and_keeps_it() -> None:
+    stuck = [2.0, *[0.5 + 0.01 * (-1) ** k for k in range(11)]]
+    assert losses_played(aq.AdaQuant(), stuck) == [3, *[7] * 11]
+    played = losses_played(aq.AdaQuant(stall=2), stuck)
+    assert played == [3, *[7] * 3, *[15] * 4, *[31] * 4]  # every two intervals that are no better than the two before
+    assert losses_played(aq.AdaQuant(stall=2), [*stuck[:8], 0.01, 0.5])[-1] == 31, "it is kept"
+
+
+def test_a_loss_that_falls_is_not_stalled() -> None:
+    falling = [2.0 * 0.97**k for k in range(40)]
+    assert losses_played(aq.AdaQuant(stall=4), falling) == losses_played(aq.AdaQuant(), falling)
+
+
+@pytest.mark.parametrize("stall", [1, -1, 2.5, True])
+def test_a_stall_that_is_no_number_of_intervals_is_refused(stall: object) -> None:
+    with pytest.raises(aq.RuleError, match="stall"):
+        aq.AdaQuant(stall=stall)

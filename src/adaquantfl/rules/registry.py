@@ -92,7 +92,7 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Rule:
     """Return the rule of this name with these settings, which are the fields of its class.
 
     >>> make("adaquant", {"s0": 4})
-    AdaQuant(s0=4, interval=16.0, guard=True, rounding='power')
+    AdaQuant(s0=4, interval=16.0, guard=True, rounding='power', stall=0)
     >>> make("4bit")
     Fixed(bits=4, s=None)
     """
@@ -132,7 +132,7 @@ def describe(rule: Rule) -> dict[str, Any]:
     """Return a rule as plain values: its name and its settings.
 
     >>> describe(AdaQuant(s0=4))
-    {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'power'}}
+    {'name': 'adaquant', 'settings': {'s0': 4, 'interval': 16.0, 'guard': True, 'rounding': 'power', 'stall': 0}}
     """
     return open_registry.describe(RULES, rule)
 
