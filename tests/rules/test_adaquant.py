@@ -181,7 +181,7 @@ def test_a_loss_that_does_not_fall_takes_one_more_bit_and_keeps_it() -> None:
     assert losses_played(aq.AdaQuant(), stuck) == [3, *[7] * 11]
     played = losses_played(aq.AdaQuant(stall=2), stuck)
     assert played == [3, *[7] * 3, *[15] * 4, *[31] * 4]  # every two intervals that are no better than the two before
-    assert losses_played(aq.AdaQuant(stall=2), [*stuck[:8], 0.01, 0.5])[-1] == 31, "it is kept"
+    assert losses_played(aq.AdaQuant(stall=2), [*stuck[:6], 0.45, 0.4, 0.35, 0.3])[-1] == 15, "it is kept"
 
 
 def test_a_loss_that_falls_is_not_stalled() -> None:
