@@ -45,7 +45,7 @@ MISTAKES = [
     ("run demo --out taken", 1, "already holds a run"),
     ("run demo --out /dev/null", 1, "is a file"),
     ("run --resume nowhere", 1, "holds no run"),
-    ("run --resume taken", 1, "has no checkpoint"),
+    ("run --resume taken", 1, "is incomplete"),
     ("run --resume taken --set eta=0.2", 1, "rounds that are done"),
     ("compare demo --methods adaquant,3bits", 1, "Did you mean '3bit'"),
     ("compare demo --methods adaquant[rule.s0=0]", 1, "s0"),

@@ -7,7 +7,6 @@ an npz file. The rest is JSON that names them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +16,7 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 
+from . import durable
 from .errors import CheckpointError
 
 FORMAT = 3
@@ -26,14 +26,14 @@ _ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entrie
 
 def save(tree: Mapping[str, Any], folder: Path) -> Path:
     """Write a tree to the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, temporary = folder / FILE, folder / f"{FILE}.tmp"
-    with temporary.open("wb") as file:
-        _write_tree(tree, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    return path
+    durable.make_folder(folder)
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            _write_tree(tree, file)
+
+    durable.write(folder / FILE, write)
+    return folder / FILE
 
 
 def load(folder: Path) -> dict[str, Any] | None:
@@ -43,8 +43,10 @@ def load(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         return _read_tree(path, str(path))
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}.") from error
     except Exception as error:  # a damaged zip raises almost anything
         raise CheckpointError(
             f"{path} is damaged ({error}). Restore it from a copy, or remove the folder and start the run again."

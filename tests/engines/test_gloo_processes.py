@@ -331,3 +331,47 @@ def test_processes_started_by_hand_go_on_without_one_and_take_it_back(tmp_path: 
     for client in (first, again):
         client.wait(SECONDS)
     assert "its connection is lost" in next(line["missing"]["1"] for line in lines_of(out) if "missing" in line)
+
+
+ENDLESS = """
+import os
+import time
+from pathlib import Path
+import torch
+import adaquantfl as aq
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        if os.environ["RANK"] != "0":
+            Path(os.environ["WORKING"]).touch()
+            time.sleep(1_000_000)
+        return torch.zeros(2), 0
+
+def task(clients, seed):
+    return aq.OwnTask(model=lambda: torch.nn.Linear(2, 2), loss=torch.nn.CrossEntropyLoss(), test=None,
+                      train=[Rows() for _ in range(clients)])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("phase", ["working", "joining"])
+def test_a_client_ends_with_its_server_whatever_it_is_doing(tmp_path: Path, launched: Launched, phase: str) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    clients = 1 if phase == "working" else 2  # the second one never comes, so that the first one waits for its call
+    command = (sys.executable, "-m", "adaquantfl", "run", str(tmp_path / "endless.py:task"), "--engine", "gloo")
+    settings = (f"--set=clients={clients}", "--set=round_timeout=1000000", "--out", str(tmp_path / "run"))
+    world = {"WORLD_SIZE": str(clients + 1), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    world["WORKING"] = str(tmp_path / "working")
+    server, client = (launched.start(*command, *settings, RANK=str(rank), **world) for rank in (0, 1))
+    if phase == "working":
+        wait_until((tmp_path / "working").exists, SECONDS, "the client is in the middle of a call")
+    else:
+        wait_until((tmp_path / "run" / "config.toml").exists, SECONDS, "the server waits for its clients")
+    server.kill()
+    said, _ = client.communicate(timeout=SECONDS)
+    assert client.returncode == 1
+    assert re.search(r"lient 0 (ends: the server|could not join)|store at 127.0.0.1:\d+ was not reached", said), said
+    assert "Traceback" not in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from adaquantfl.engines.base import Engine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.directory import RunDirectory
+from adaquantfl.runs.preflight import check_resumed
 from adaquantfl.training.trainer import Trainer
 from support import late
 from support.small_runs import history, interrupt_after, without_times
@@ -87,6 +89,25 @@ def test_every_rule_and_downlink_resumes_to_the_same_model(
         runner.run(config, tmp_path / "cut", interrupt_after(2))
     assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
     assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+
+
+def test_damage_after_the_checkpoint_s_round_is_played_again(small: Config, finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(small, tmp_path / "cut", interrupt_after(4))
+    with (tmp_path / "cut" / "history.jsonl").open("ab") as lines:
+        lines.write(b"null\n\xff\xfe\n" + bytes(512))
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == summary_of(finished)["model_sha256"]
+    assert without_times(tmp_path / "cut") == without_times(finished)
+
+
+def test_a_run_without_a_checkpoint_starts_again_and_says_so(finished: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole, before = summary_of(finished), without_times(finished)
+    (finished / "checkpoint" / "state.npz").unlink()
+    (finished / "summary.json").unlink()
+    check_resumed(finished, {})
+    assert runner.resume(finished)["model_sha256"] == whole["model_sha256"]
+    assert without_times(finished) == before
+    assert "has no checkpoint yet: the run starts again, with its configuration" in caplog.text
 
 
 # Error feedback: what clients keep from round to round is part of a run.
@@ -205,8 +226,12 @@ def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
         ("summary.json", b"[]", "not an object"),
         ("history.jsonl", b"\xff\xfe\n", "Line 1 of .* is damaged"),
         ("history.jsonl", b"", "lines were removed"),
+        ("history.jsonl", b"null\n" * 6, "Line 1 of .* is damaged"),
+        ("history.jsonl", b'{"round": null, "wire_bytes_up": 1}\n' * 6, "Line 1 of .* is damaged"),
+        ("history.jsonl", b"[" * 100_000 + b"\n", "Line 1 of .* is damaged"),
         ("config.toml", b"\xff\xfe", "UTF-8"),
         ("config.toml", b"tau = ", "not valid TOML"),
+        ("config.toml", b"", "incomplete: .* is missing"),
         ("checkpoint/state.npz", b"PK\3\4 and then something else", "damaged"),
     ],
 )
@@ -227,13 +252,22 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_work_on_one_run(finished: Path) -> None:
-    held = RunDirectory(finished)
-    held.resume({})
-    try:
-        with pytest.raises(aq.CheckpointError, match="Another process"):
-            runner.resume(finished)
-    finally:
-        held.close()
+    command = f"""
+from pathlib import Path
+from adaquantfl.runs.directory import RunDirectory
+held = RunDirectory(Path({str(finished)!r}))
+held.resume({{}})
+print(flush=True)
+input()
+"""
+    with subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        for _ in range(2):  # asking does not take away what the sentence says
+            with pytest.raises(aq.CheckpointError, match=rf"Another process \(pid {other.pid} on .*\) is working on"):
+                runner.resume(finished)
+        other.kill()
+    assert runner.resume(finished) == summary_of(finished), "the lock went with its process"
 
 
 def test_missing_data_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,5 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f": {error.filename}" if error.filename else ""
         print(f"adaquantfl: {error.strerror or error}{where}. Nothing that was saved before is lost.", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        said = f" ({error})" if str(error) else ""
+        print(f"adaquantfl: There is not enough memory{said}. Nothing that was saved before is lost.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130

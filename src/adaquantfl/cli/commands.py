@@ -245,7 +245,7 @@ def _repeatable() -> Iterator[None]:
 
 @contextmanager
 def _resumable(out: Path, engine: str) -> Iterator[None]:
-    """Says how to resume a run that is stopped or fails, where resuming helps: there is a checkpoint to start from."""
+    """Says how to resume a run that is stopped or fails, where resuming helps."""
     from ..runs.preflight import has_checkpoint
 
     command = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
@@ -255,12 +255,12 @@ def _resumable(out: Path, engine: str) -> Iterator[None]:
         if has_checkpoint(out):
             print(f"Stopped. Resume with: {command}", file=sys.stderr)
         elif (out / "config.toml").is_file():
-            print(f"Stopped before the first checkpoint. Remove {out} and start again.", file=sys.stderr)
+            print(f"Stopped before the first checkpoint. Start again with: {command}", file=sys.stderr)
         raise
     except Diverged:  # the same seed gives the same rounds
         print(f"The finished rounds are in {out}. Resuming would end in the same way.", file=sys.stderr)
         raise
-    except (EngineError, OSError):
+    except (EngineError, OSError, MemoryError):
         if has_checkpoint(out):
             print(f"The finished rounds are kept. Resume with: {command}", file=sys.stderr)
         raise

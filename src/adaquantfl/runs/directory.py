@@ -6,22 +6,26 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import tomli_w
 
-from .. import checkpoint
+from .. import checkpoint, durable
 from ..errors import CheckpointError
 from ..training.own_files import as_written, named, without_folder
 from . import model_file
 from .config import RESUMABLE, Config
 from .history import read_history, read_summary
-from .preflight import check_free, run_config
+from .preflight import check_complete, check_free, run_config
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+HISTORY = "history.jsonl"
 
 
 class RunDirectory:
@@ -36,24 +40,28 @@ class RunDirectory:
     def is_run(self) -> bool:
         return (self.path / "config.toml").is_file()
 
-    def create(self, config: Config) -> None:
-        """Begin a new run here."""
+    def create(self, config: Config, write_others: Callable[[], None] = lambda: None) -> None:
+        """Begin a new run here. write_others: writes what else belongs to it."""
         check_free(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(self.path)
         self._acquire()
         for left_over in ("summary.json", model_file.FILE, "checkpoint/state.npz"):  # of a run without a configuration
             (self.path / left_over).unlink(missing_ok=True)
-        self._write_config(config)
         for file in named(config.to_dict()).values():  # a copy for the record: what was run, should the file change
             (self.path / file.key).mkdir(exist_ok=True)
             (self.path / file.key / file.path.name).write_bytes(file.read())
-        self._history = (self.path / "history.jsonl").open("w", encoding="utf-8")
+        (self.path / HISTORY).write_bytes(b"")
+        write_others()
+        self._write_config(config)  # last: a folder with a configuration holds a run that can be resumed
+        self._history = (self.path / HISTORY).open("a", encoding="utf-8")
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
         """Read an interrupted run: its configuration, and its state unless it must start over. Nothing is changed."""
-        before, config = run_config(self.path), run_config(self.path, changes)
+        run_config(self.path)
         self._acquire()
         saved = checkpoint.load(self.path / "checkpoint")
+        check_complete(self.path, saved["config"] if saved else None)
+        before, config = run_config(self.path), run_config(self.path, changes)
         done = int(saved["run"]["round"]) if saved else 0
         if saved:
             self._check_unedited(before, saved["config"])
@@ -62,7 +70,7 @@ class RunDirectory:
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
-        if config.rounds != before.rounds and config.eta_schedule == "cosine":
+        if done and config.rounds != before.rounds and config.eta_schedule == "cosine":
             raise CheckpointError(
                 "eta_schedule = 'cosine' goes over all rounds: another number of them changes those that are done."
             )
@@ -81,10 +89,10 @@ class RunDirectory:
     def reopen(self, config: Config, rounds: int) -> None:
         """Resume the run here, after `rounds` rounds: what was said of its end no longer holds."""
         self._write_config(config)
-        path = self.path / "history.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        if len(lines) > rounds:  # later rounds, and a torn last line, are played again
-            self._write("history.jsonl", "".join(lines[:rounds]))
+        path = self.path / HISTORY
+        kept = b"".join(json.dumps(line).encode() + b"\n" for line in self._first_rounds(rounds))
+        if not path.exists() or path.read_bytes() != kept:  # later rounds, and a torn last line, are played again
+            durable.write(path, kept)
         for name in ("summary.json", model_file.FILE):
             (self.path / name).unlink(missing_ok=True)
         self._history = path.open("a", encoding="utf-8")
@@ -97,7 +105,7 @@ class RunDirectory:
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of all rounds so far."""
-        return read_history(self.path / "history.jsonl")
+        return read_history(self.path / HISTORY)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint. The history is on disk before it, so that it never lacks a round of the checkpoint."""
@@ -108,7 +116,7 @@ class RunDirectory:
     def finish(self, summary: Mapping[str, Any], model: Mapping[str, Tensor]) -> None:
         """Write the model and then the summary: the run is complete."""
         model_file.write(model, self.path / model_file.FILE)
-        self._write("summary.json", json.dumps(_plain(summary), indent=2) + "\n")
+        durable.write(self.path / "summary.json", json.dumps(_plain(summary), indent=2).encode() + b"\n")
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run."""
@@ -121,32 +129,38 @@ class RunDirectory:
         self._history = self._lock = None
 
     def _acquire(self) -> None:
-        self._lock = (self.path / ".lock").open("w")
+        """Take the run for this process. The kernel frees the lock of a process that is gone."""
+        self._lock = (self.path / ".lock").open("a+", encoding="utf-8")  # what the other one wrote is not cut off
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
+            self._lock.seek(0)
+            other = self._lock.read().strip()
             self._lock.close()
             self._lock = None
             raise CheckpointError(
-                f"Another process is working on {self.path}. Wait for it, or stop it first."
+                f"Another process{other and f' ({other})'} is working on {self.path}. Wait for it, or stop it first."
             ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"pid {os.getpid()} on {platform.node()}")
+        self._lock.flush()
 
     def _check_history(self, rounds: int) -> None:
-        path = self.path / "history.jsonl"
-        there = len(read_history(path)) if path.exists() else 0
+        path = self.path / HISTORY
+        there = len(self._first_rounds(rounds))
         if there < rounds:
             raise CheckpointError(
                 f"{path} has {there} rounds, but the checkpoint is at round {rounds}: lines were removed. "
                 "Put the history back, or remove the folder and run again."
             )
 
-    def _write_config(self, config: Config) -> None:
-        self._write("config.toml", tomli_w.dumps(as_written(config.to_dict(), self.path)))
+    def _first_rounds(self, rounds: int) -> list[dict[str, Any]]:
+        path = self.path / HISTORY
+        return read_history(path, rounds) if path.exists() else []
 
-    def _write(self, name: str, text: str) -> None:
-        temporary = self.path / f"{name}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, self.path / name)
+    def _write_config(self, config: Config) -> None:
+        text = tomli_w.dumps(as_written(config.to_dict(), self.path))
+        durable.write(self.path / "config.toml", text.encode())
 
 
 def described(config: Config) -> dict[str, Any]:

@@ -9,21 +9,23 @@ from typing import Any
 from ..errors import DataError
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """The lines of a history, one per finished round."""
+def read_history(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
+    """The lines of a history, one per finished round. rounds: only so many; damage after them does not matter."""
     # A process killed while writing leaves a last line without its line feed; that round did not finish.
     # The same damage anywhere else is not explained by a kill, so it is an error.
     *complete, rest = path.read_bytes().split(b"\n")
     history: list[dict[str, Any]] = []
     for number, raw in enumerate([*complete, rest], start=1):
+        if rounds is not None and len(history) == rounds:
+            break
         last = number > len(complete)
         if not raw.strip():
             continue
         try:
             line = json.loads(raw)
-            if not (isinstance(line, dict) and {"round", "wire_bytes_up"} <= line.keys()):
+            if not (isinstance(line, dict) and all(type(line.get(key)) is int for key in ("round", "wire_bytes_up"))):
                 raise ValueError("it is not an object with round and wire_bytes_up")
-        except ValueError as error:  # covers damaged UTF-8 and damaged JSON
+        except (ValueError, RecursionError) as error:  # covers damaged UTF-8 and damaged JSON
             if last:
                 break
             raise DataError(

@@ -188,8 +188,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     check_free(out)
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
-        directory.create(config)
-        partitions.write(engine.task.holdings(), engine.task.classes, out)
+        directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
@@ -202,7 +201,7 @@ def resume(
     observer: Observer | None = None,
     connect: Connect | None = None,
 ) -> dict[str, Any]:
-    """Resume the run in `out` from its last checkpoint; a finished run gives its summary."""
+    """Resume the run in `out` from its last checkpoint, or from its start; a finished run gives its summary."""
     changes = changes or {}
     check_changes(changes)
     directory = RunDirectory(out)
@@ -213,6 +212,8 @@ def resume(
         if done is not None and state is not None and finished(state, config):
             return done
         tracking.check(config)
+        if saved is None:
+            _log.warning("%s has no checkpoint yet: the run starts again, with its configuration.", out)
         _check_feedback(saved)
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:

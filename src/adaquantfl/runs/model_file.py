@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import checkpoint
+from .. import checkpoint, durable
 from ..errors import CheckpointError, ConfigError
 from ..protocol.state import ServerState
 from .preflight import run_config
@@ -23,14 +22,16 @@ _SUFFIXES = (".safetensors", ".pt")
 def write(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a state dict: safetensors, or what `torch.save` writes where the name ends in .pt."""
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    temporary = path.with_name(f"{path.name}.tmp")
     if path.suffix == ".pt":
-        torch.save(dict(tensors), temporary)
-    else:
-        save_file(dict(tensors), temporary, metadata={"format": "pt"})
-    os.replace(temporary, path)
+        durable.write(path, lambda temporary: torch.save(dict(tensors), temporary))
+        return
+    try:
+        durable.write(path, lambda temporary: save_file(dict(tensors), temporary, metadata={"format": "pt"}))
+    except SafetensorError as error:  # its words for a full disk, too
+        raise OSError(f"{path} cannot be written ({error})") from error
 
 
 def read(run: Path) -> dict[str, Tensor]:

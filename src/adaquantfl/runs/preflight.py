@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import checkpoint
 from ..errors import CheckpointError, ConfigError
 from .config import RESUMABLE, Config, load_config
+from .config_checks import OWN
+from .presets import read_toml
 
 
 def check_free(out: Path) -> None:
@@ -16,8 +18,10 @@ def check_free(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file; --out names the folder that a run is written to.")
     if (out / "config.toml").is_file():
-        remedy = f"Resume it with: adaquantfl run --resume {out}" if has_checkpoint(out) else "Remove it"
-        raise CheckpointError(f"{out} already holds a run. {remedy}, or choose another folder with --out.")
+        raise CheckpointError(
+            f"{out} already holds a run. Resume it with: adaquantfl run --resume {out}, or choose another folder with "
+            "--out."
+        )
 
 
 def run_config(out: Path, changes: Mapping[str, Any] | None = None) -> Config:
@@ -28,13 +32,26 @@ def run_config(out: Path, changes: Mapping[str, Any] | None = None) -> Config:
 
 
 def check_resumed(out: Path, changes: Mapping[str, Any]) -> None:
-    """Refuse to resume what holds no run, has no checkpoint, or would no longer be the same run."""
+    """Refuse to resume what holds no run, or would no longer be the same run."""
     check_changes(changes)
-    config = run_config(out, changes)
-    if not has_checkpoint(out):
+    run_config(out, changes)
+    if not has_checkpoint(out):  # the run starts again
+        check_complete(out)
+
+
+def check_complete(out: Path, keys: Collection[str] | None = None) -> None:
+    """Refuse a config.toml that was cut short: the defaults would take the place of what is missing.
+
+    keys: those that the checkpoint knows, where there is one; an earlier version may have had fewer.
+    """
+    there = read_toml(out / "config.toml")
+    missing = [key for key in (Config().to_dict() if keys is None else keys) if key not in there]
+    if there.get("task"):
+        missing = [key for key in missing if key not in OWN]
+    if missing:
         raise CheckpointError(
-            f"{out} has no checkpoint, so there is nothing to resume: the run stopped before its first one "
-            f"(checkpoint_every = {config.checkpoint_every}). Remove the folder and start the run again."
+            f"{out / 'config.toml'} is incomplete: {missing[0]!r} is missing, and a run writes every key. "
+            "Put it back from a copy, or start the run again in another folder."
         )
 
 

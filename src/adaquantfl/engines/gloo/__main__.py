@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from typing import NoReturn
 
 from ...errors import AdaQuantError
 from .client import play, show_log
+from .ending import ends_with_stdin
 from .rendezvous import open_store
 
 _STORE_SECONDS = 60.0
@@ -23,7 +22,7 @@ LOG_VARIABLE = (
 def main() -> int:
     """Returns the process's exit code."""
     port, client = map(int, sys.argv[1:3])
-    threading.Thread(target=_end_with_the_server, args=(client,), daemon=True).start()
+    ends_with_stdin(client)
     if os.environ.get(LOG_VARIABLE):
         show_log()
     try:
@@ -32,13 +31,6 @@ def main() -> int:
         print(f"adaquantfl: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _end_with_the_server(client: int) -> NoReturn:
-    """End this process at once, also in the middle of a call."""
-    os.read(0, 1)  # not sys.stdin: its lock would block the interpreter's normal exit
-    print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from torch.distributed import Store
+from torch.distributed import TCPStore
 
 from ... import checkpoint
 from ...errors import CheckpointError
@@ -20,7 +20,7 @@ from ..base import Engine
 from ..calls import SHARED, Call, Failure
 from .processes import ClientProcesses
 from .remote import JOINED, ClientLost, Listener, RemoteClient
-from .rendezvous import JOIN_SECONDS, announce_run, server_part
+from .rendezvous import JOIN_SECONDS, announce_run
 from .secrets import server_secrets
 from .wire import RESTORE, STATE
 
@@ -44,7 +44,7 @@ class GlooEngine(Engine):
     states_at_hand: ClassVar[bool] = False
 
     def __init__(
-        self, config: Settings, store: Store, processes: ClientProcesses | None = None, at_once: int | None = None
+        self, config: Settings, store: TCPStore, processes: ClientProcesses | None = None, at_once: int | None = None
     ) -> None:
         super().__init__(config)
         self.secrets = server_secrets(config.clients)
@@ -59,9 +59,7 @@ class GlooEngine(Engine):
         model_bytes = sum(array.nbytes for array in self.player.trainer.weights().values())
         most_bytes = _REPLY_BYTES_BESIDES + _REPLY_BYTES_PER_MODEL_BYTE * model_bytes
         server = uuid4().hex
-        self._listener: Listener | None = Listener(
-            server_part(store, server), server, config.clients, most_bytes, self._note, self.secrets
-        )
+        self._listener: Listener | None = Listener(store, server, config.clients, most_bytes, self._note, self.secrets)
         announce_run(store, server, config, signed=bool(self.secrets))
 
     def carry(self, server: Server | None, calls: list[Call]) -> Iterator[Finished]:

@@ -11,16 +11,28 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from torch.distributed import Store
+from torch.distributed import TCPStore
 
 from ..calls import Call, Failure
-from .connection import SERVER, Connection
-from .rendezvous import ADMITTED, ARRIVAL, CONNECTION, POLL_SECONDS, REFUSED, address_facing
+from .connection import CONNECT_SECONDS, SERVER, Connection
+from .rendezvous import (
+    ADMITTED,
+    ARRIVAL,
+    ARRIVALS,
+    CONNECTION,
+    POLL_SECONDS,
+    REFUSED,
+    address_facing,
+    open_store,
+    server_part,
+)
 from .secrets import SEAL_BYTES, Seal, join_proof, same
 from .wire import ANSWER_BYTES, END, PING, AnswerError, pack_call, unpack_answer
 
 PING_SECONDS = 60.0  # the server sends an idle client something at least this often
 _SHORT_MESSAGE_SECONDS = 10.0  # to send a header to a client that is listening
+_ANNOUNCE_SECONDS = 30.0  # for an arrival that has taken a number to say who it is
+_MOST_UNANNOUNCED = 1_000  # numbers that are looked at in one go
 _EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; the engine's deadline is the one that matters
 _log = logging.getLogger("adaquantfl")
 _PING, _END = Call(PING, -1, b""), Call(END, -1, b"")
@@ -117,13 +129,14 @@ class RemoteClient:
 class Listener:
     """A thread that connects to clients whenever they arrive: at the start, or again after they were lost.
 
-    store: the server's part of it. secrets: client -> its secret; without any, every client is who it says it is.
+    server: its name in the store. secrets: client -> its secret; without any, every client is who it says it is.
     """
 
     def __init__(
-        self, store: Store, server: str, clients: int, most_bytes: int, report: Report, secrets: Mapping[int, bytes]
+        self, store: TCPStore, server: str, clients: int, most_bytes: int, report: Report, secrets: Mapping[int, bytes]
     ) -> None:
-        self._store, self._server, self._clients = store, server, clients
+        self._address = store.host, store.port
+        self._part, self._server, self._clients = server_part(store, server), server, clients
         self._most_bytes, self._report, self._secrets = most_bytes, report, secrets
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="adaquantfl-listener", daemon=True)
@@ -134,20 +147,26 @@ class Listener:
         self._thread.join(10 * POLL_SECONDS)  # it takes longer only where a client is lost while it connects
 
     def _run(self) -> None:
-        number = 1
+        seen, unannounced = 0, dict[int, float]()  # number of an arrival -> until when it may say who it is
         while not self._closed.wait(POLL_SECONDS):
             try:
-                while self._store.check([ARRIVAL(number)]):  # the store's `wait` logs each timeout
-                    # A dead arrival is given up after 30 s. A store that waits for it lets nobody else ask, so that
-                    # each arrival has a copy of its own, where PyTorch has them.
-                    copied = getattr(self._store, "clone", lambda: self._store)()
-                    threading.Thread(target=self._admit, args=(number, copied), daemon=True).start()
-                    number += 1
+                numbers = range(seen + 1, min(self._part.add(ARRIVALS, 0), seen + _MOST_UNANNOUNCED) + 1)
+                seen += len(numbers)
+                unannounced |= dict.fromkeys(numbers, time.monotonic() + _ANNOUNCE_SECONDS)
+                for number, deadline in list(unannounced.items()):
+                    if self._part.check([ARRIVAL(number)]):  # the store's `wait` logs each timeout
+                        threading.Thread(target=self._admit, args=(number,), daemon=True).start()
+                    elif time.monotonic() < deadline:
+                        continue  # it may have died: the others do not wait for it
+                    del unannounced[number]
             except RuntimeError:  # the launcher's store is gone: no client can join any more
                 return
 
-    def _admit(self, number: int, store: Store) -> None:
+    def _admit(self, number: int) -> None:
         try:
+            # A dead arrival is given up after 30 s. A connection to the store that waits for it lets nobody else ask,
+            # so that each arrival has one of its own.
+            store = server_part(open_store(*self._address, CONNECT_SECONDS), self._server)
             client, address, proof = json.loads(store.get(ARRIVAL(number)))
             if not self._proven(number, client, address, proof):
                 store.set(ADMITTED(number), REFUSED)
