@@ -16,7 +16,8 @@ def columns() -> str:
     return "\n".join(["| column | meaning | unit | only with | summary |", "| --- | --- | --- | --- | --- |", *rows])
 
 
-NO_NUMBERS = ("round", "missing", "clipped", "left_out", "refused_losses")  # and what a tracker counts by itself
+# And what a tracker counts by itself.
+NO_NUMBERS = ("round", "missing", "clipped", "left_out", "bounded", "refused_losses")
 
 
 def scalars() -> str:

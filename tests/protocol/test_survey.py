@@ -120,7 +120,7 @@ def test_every_survey_of_the_right_length_has_numbers_above_0(entries: bytes) ->
 def test_errors_are_weighted_like_updates() -> None:
     one, two = ((np.array([error]), np.array([size])) for error, size in ((1.0, 100.0), (4.0, 300.0)))
     seen = {0: survey.ClientSurvey(1.0, 0.1, *one), 5: survey.ClientSurvey(4.0, 0.4, *two)}
-    merged = survey.merge((2.0,), seen, {0: 0.2, 5: 0.1})
+    merged, _ = survey.merge((2.0,), seen, {0: 0.2, 5: 0.1})
     assert merged.errors == pytest.approx((2.0,))
     assert merged.costs == (200.0,)
     assert (merged.loss, merged.harm) == pytest.approx((2.0, 0.2))

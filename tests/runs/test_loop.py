@@ -288,3 +288,22 @@ def test_a_run_goes_on_without_the_losses_that_it_refuses(
     evaluated = [line for line in history(tmp_path / "run") if "loss" in line or "rule_loss" in line]
     assert evaluated
     assert all(list(line["refused_losses"]) == ["2"] for line in evaluated)
+
+
+def test_one_client_cannot_move_the_rule_with_its_first_loss(
+    small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of 1e300 as f(w_0) would make AdaQuant take 65,535 levels for the rest of the run."""
+    honest, told = Trainer.loss, []
+
+    def lying(self: Trainer, client: int, w: Any) -> float:
+        told.append(client)
+        return 1e300 if client == 2 and told.count(2) <= 2 else honest(self, client, w)
+
+    plain = runner.run(replace(small, evaluate_every=2), tmp_path / "plain")
+    monkeypatch.setattr(Trainer, "loss", lying)
+    found = runner.run(replace(small, evaluate_every=2), tmp_path / "run")
+    assert found["wire_bytes_up"] < 2 * plain["wire_bytes_up"]
+    lines = history(tmp_path / "run")
+    assert [line["bounded"] for line in lines if "bounded" in line] == [[2]]
+    assert max(line.get("loss", line.get("rule_loss", 0.0)) for line in lines) > 1e290  # what clients said

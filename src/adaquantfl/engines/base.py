@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from ..errors import CheckpointError, Diverged
 from ..protocol.cohort import who_is_missing
+from ..protocol.limits import bounded
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..training.settings import Settings
@@ -73,12 +74,11 @@ class Engine(ABC):
             if isinstance(answers[place], Failure):
                 self.player.hold(server.held)
                 answers[place] = self.player.answer(calls[place].ordered(server, server.digest))
-        refused: dict[str, str] = {}
-        loss = sum(answers[:shared]) / pooled if pooled else self._mean_loss(server, answers[:shared], refused)
+        found = Evaluation(sum(answers[:shared]) / pooled, None) if pooled else self._losses(server, answers[:shared])
         mean = sum(answers[shared:tested]) / tests if tests else None
         accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
         validation = sum(answers[tested:]) / held_out if held_out else None
-        return Evaluation(loss, accuracy, test_loss, refused, validation)
+        return replace(found, accuracy=accuracy, test_loss=test_loss, validation_loss=validation)
 
     def client_states(self) -> dict[str, Any]:
         """What clients keep from round to round, by their numbers; None for one that cannot be asked.
@@ -108,26 +108,30 @@ class Engine(ABC):
             for place, answer in self.carry(server, list(again.values())):
                 yield places[place], answer
 
-    def _mean_loss(self, server: Server, answers: list[Any], refused: dict[str, str]) -> float:
-        """The mean over the clients whose loss can be used. refused: takes the others whose loss came, and why not."""
+    def _losses(self, server: Server, answers: list[Any]) -> Evaluation:
+        """The mean over the clients whose loss can be used, with the others and why not."""
         missing = {client: answer.reason for client, answer in enumerate(answers) if isinstance(answer, Failure)}
         stages, cohort = server.stages, server.stages.cohort
         cohort.check(missing, len(answers), "Evaluation")
         losses = {client: answer for client, answer in enumerate(answers) if client not in missing}
         reasons = {client: reason for client, loss in losses.items() if (reason := self._unusable(loss, stages))}
-        p, used = cohort.p, losses.keys() - reasons
+        p, used = cohort.p, sorted(losses.keys() - reasons)
+        refused = {str(client): reason for client, reason in reasons.items()}
         if reasons:
-            refused |= {str(client): reason for client, reason in reasons.items()}
             _log.warning("Evaluation: losses were refused: %s", who_is_missing(reasons))
         if not used:
             if server.stages.rolls_back and not any(map(math.isfinite, losses.values())):
-                return math.nan  # all say that the model is ruined, which the rule will take back
+                return Evaluation(math.nan, None, refused=refused)  # the model is ruined: the rule will take it back
             raise Diverged(
                 f"Evaluation: no client sent a loss that can be used: {who_is_missing(reasons)} If the training has "
                 "diverged, lower the learning rate, or take more levels."
             )
-        total: float = sum(p[client] * losses[client] for client in sorted(used))
-        return total if len(used) == len(answers) else total / sum(p[client] for client in sorted(used))
+        told = {client: losses[client] for client in used}
+        counted = bounded(told, dict(enumerate(p)), stages.negative_loss)
+        far_off = tuple(client for client in used if counted[client] != told[client])
+        share = 1.0 if len(used) == len(answers) else sum(p[client] for client in used)
+        loss, rule_loss = (sum(p[client] * one[client] for client in used) / share for one in (told, counted))
+        return Evaluation(loss, None, refused=refused, bounded_loss=rule_loss if far_off else None, bounded=far_off)
 
     def _unusable(self, loss: float, stages: Stages) -> str:
         """Why a client's loss is left out; empty where it is not."""

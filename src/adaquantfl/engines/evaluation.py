@@ -12,6 +12,7 @@ class Evaluation:
 
     A task without an accuracy has the loss on the test set instead. refused: clients whose loss cannot be used, which
     are left out of the mean, with the reason. validation_loss: on the examples that are held out, where some are.
+    bounded_loss: f(w) for the rule, where the losses of the clients in `bounded` are beyond `protocol.limits.bounded`.
     """
 
     loss: float
@@ -19,6 +20,13 @@ class Evaluation:
     test_loss: float | None = None
     refused: dict[str, str] = field(default_factory=dict)
     validation_loss: float | None = None
+    bounded_loss: float | None = None
+    bounded: tuple[int, ...] = ()
+
+    @property
+    def rule_loss(self) -> float:
+        """f(w) as a rule sees it."""
+        return self.loss if self.bounded_loss is None else self.bounded_loss
 
     @property
     def test(self) -> dict[str, float | None]:

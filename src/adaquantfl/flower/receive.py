@@ -15,7 +15,7 @@ from flwr.app import Message
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import QUANTIZED, AnyArray
 from ..protocol.bfloat16 import widened
-from ..protocol.limits import ExamplesLimit
+from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
 from .form import Form
 from .losses import loss_in, numbers_in
@@ -40,6 +40,7 @@ class Received:
         errors: of the quantizers, as the clients measured them.
         refused, failed: node -> why; failed ones sent an error.
         capped: node -> its weight, which was above `max_examples`.
+        bounded: nodes whose loss is far from the others'.
         unmeasured: how many clients were to measure harm and have no probe.
     """
 
@@ -50,6 +51,7 @@ class Received:
     refused: dict[int, str] = field(default_factory=dict)
     capped: dict[int, float] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    bounded: list[int] = field(default_factory=list)
     unmeasured: int = 0
     _places: list[tuple[float, int, Message]] = field(default_factory=list)
 
@@ -75,19 +77,24 @@ class Received:
             "aq_refused_frame": len(self.refused) - norms,
             "aq_refused_norm": norms,
             "aq_capped": len(self.capped),
+            "aq_bounded": len(self.bounded),
             **({"aq_error": fmean(self.errors)} if self.errors else {}),
         }
 
     def loss(self, loss_keys: Sequence[str], weight_key: str) -> float | None:
         """f(w_k): the clients' training losses, weighted as the wrapped strategy weighs them. A loss that no rule can
-        use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it."""
-        pairs = []
+        use (NaN, infinite, not above 0) is left out, so that one client cannot stop the run with it. Losses that are
+        far from the others' count as `limits.bounded` says, and their nodes are in `bounded` then."""
+        losses, weights = dict[int, float](), dict[int, float]()
         for message in self.messages:
-            numbers = numbers_in(message.content)
+            numbers, node = numbers_in(message.content), message.metadata.src_node_id
             loss, weight = positive(loss_in(numbers, loss_keys)), positive(numbers.get(weight_key, 1))
             if loss and weight:
-                pairs.append((weight, loss))
-        return positive(sum(w * loss for w, loss in pairs) / sum(w for w, _ in pairs)) if pairs else None
+                losses[node], weights[node] = loss, weight
+        counted = bounded(losses, weights)
+        self.bounded = [node for node, loss in losses.items() if counted[node] != loss]
+        total = sum(weights[node] * loss for node, loss in counted.items())
+        return positive(total / sum(weights.values())) if losses else None
 
     def take(self, message: Message, partition: object = None) -> None:
         """A reply for the wrapped strategy."""

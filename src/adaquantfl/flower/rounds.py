@@ -111,6 +111,8 @@ class Rounds:
             server.return_to(before)
         check_usable(server_round, asked, received.usable, {**received.failed, **received.refused})
         loss = received.loss(self._loss_keys, self._weight_key)  # first: strategies may empty the replies
+        for node in received.bounded:
+            self.fleet.once(f"bounded {node}", "Node %d reports a loss far from that of the others.", node)
         if loss is None and needs_loss(self._stages.rule):
             self.fleet.once("loss", "%s", advice(self._loss_keys))
         self._seconds += perf_counter() - began - sent.waited

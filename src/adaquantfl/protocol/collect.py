@@ -18,7 +18,7 @@ from ..theory import MAX_LEVELS
 from . import survey, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
-from .limits import NormLimit
+from .limits import NormLimit, bounded
 from .messages import Order, Reply, signed
 from .stages import Stages
 from .survey import ClientSurvey
@@ -36,6 +36,11 @@ class Heard:
     frame: Checked
     buffers: Checked | None
     survey: ClientSurvey | None
+
+    @property
+    def loss(self) -> float:
+        """The mean loss that the client saw in training, as it said."""
+        return self.reply.loss
 
     @property
     def payload_bytes(self) -> int:
@@ -220,23 +225,41 @@ class OpenRound:
 
 @dataclass(frozen=True)
 class Said:
-    """What a round's clients said next to their updates: their mean loss, weighted as they are, and their surveys."""
+    """What a round's clients said next to their updates.
+
+    Attributes:
+        loss: their mean loss, weighted as they are.
+        rule_loss: the same with losses within `limits.bounded`, for rules.
+        survey: of all of them, likewise bounded.
+        bounded: the clients with a figure beyond the bounds.
+    """
 
     loss: float
+    rule_loss: float
     survey: Survey | None
+    bounded: tuple[int, ...] = ()
 
 
-def what_was_said(opened: OpenRound, shares: Shares) -> Said:
-    """In client order, over those who answered, p renormalised."""
+def what_was_said(opened: OpenRound, shares: Shares, signed: bool) -> Said:
+    """In client order, over those who answered, p renormalised. signed: whether a loss below 0 makes sense."""
     p, clients = shares.weights, sorted(opened.heard)
-    weight = loss = 0.0
-    for client in clients:
-        weight += p[client]
-        loss += p[client] * opened.heard[client].reply.loss
-    if clients and not (shares.complete and not opened.missing_clients):
-        loss /= weight
+    told = {client: opened.heard[client].loss for client in clients}
+    counted = bounded(told, p, signed)
+    whole = not clients or (shares.complete and not opened.missing_clients)
+    loss, rule_loss = (_mean(losses, p, whole) for losses in (told, counted))
     surveys = {client: seen for client in clients if (seen := opened.heard[client].survey) is not None}
-    return Said(loss, survey.merge(opened.candidates, surveys, p) if surveys else None)
+    merged, far_off = survey.merge(opened.candidates, surveys, p) if surveys else (None, set[int]())
+    far_off |= {client for client in clients if counted[client] != told[client]}
+    return Said(loss, rule_loss, merged, tuple(sorted(far_off)))
+
+
+def _mean(losses: Mapping[int, float], p: Mapping[int, float], whole: bool) -> float:
+    """The weighted mean in client order. whole: the weights add up to 1 already."""
+    weight = total = 0.0
+    for client, loss in losses.items():
+        weight += p[client]
+        total += p[client] * loss
+    return total if whole else total / weight
 
 
 def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:

@@ -122,5 +122,6 @@ def of_round(
         **({"missing": dict(missing)} if missing else {}),
         **({"clipped": clipped} if (clipped := opened.clip_factors(stages.limit)) else {}),
         **({"capped": capped} if capped else {}),
+        **({"bounded": list(said.bounded)} if said.bounded else {}),
         **({"left_out": list(left_out)} if left_out else {}),
     }

@@ -97,7 +97,7 @@ def end(
     missing, asked = opened.missing_clients, len(opened.orders)
     examples = stages.examples_limit.capped(opened.told_examples)
     shares = opened.shares or by_examples(examples)
-    said = what_was_said(opened, shares)
+    said = what_was_said(opened, shares, stages.negative_loss)
     lost = opened.diverged and not stages.cohort.enough(len(missing), asked)
     if not lost:  # the losses of too few clients say nothing about the model
         stages.cohort.check(missing, asked, f"Round {state.round + 1}")
@@ -105,7 +105,7 @@ def end(
     updates = opened.updates(shares, state.layout, now.model, stages.limit)
     energies = updates.energies() if stages.wants_energies(opened.plan, opened.orders) and not lost else None
     survey = None if lost else facts.priced(said.survey, opened, stages, state.examples)
-    report = Report(math.inf if lost else said.loss, survey, energies)
+    report = Report(math.inf if lost else said.rule_loss, survey, energies)
     watch, undone = watched(state.watch, report.loss, stages.undo) if stages.undo else (state.watch, False)
     rule, verdict = (state.rule, Verdict.ROLL_BACK) if undone else judged(stages.rule, state.rule, report)
     if lost and verdict is Verdict.KEEP:
@@ -122,6 +122,7 @@ def end(
         earlier = state.trajectory if stages.rolls_back else None
     elif verdict is Verdict.ROLL_BACK and earlier is not None:
         now = earlier
+    loss = smoothed(state.loss, said.rule_loss, stages.loss_smoothing)
     log = called(stages.downlink_words, stages.downlink.log, state.log, state.trajectory.model, now.model, relay)
     log = log.sent_to(opened.orders, missing)
     after = replace(
@@ -133,7 +134,7 @@ def end(
         watch=watch,
         log=log,
         ledger=ledger,
-        loss=state.loss if verdict is Verdict.ROLL_BACK else smoothed(state.loss, said.loss, stages.loss_smoothing),
+        loss=state.loss if verdict is Verdict.ROLL_BACK else loss,
         survey=None if verdict is Verdict.ROLL_BACK else survey,
         **facts.remembered(state, opened, examples, verdict),
     )

@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from ..quantizers.levels import quantize
 from ..quantizers.registry import by_tag
 from ..rules import Survey
 from .arrays import Layout, Vector
+from .limits import bounded
 from .messages import Order
 from .uplink import levels_for
 
@@ -29,6 +31,7 @@ _ENTRY = np.dtype([("error", "<i2"), ("size", "<i2")])
 _STEPS = 1024  # of a binary logarithm
 MOST = 2.0**31  # that an entry says
 MOST_LOSS = 1e38  # that fits float32
+SMALL_HARM = 0.01  # of the loss: where the others' harm is close to 0 by chance, this much is no lie
 _MEASURED = struct.Struct("<ff")
 
 
@@ -84,11 +87,27 @@ def read(data: bytes, candidates: int) -> ClientSurvey:
     return ClientSurvey(loss, harm if measured else math.inf, errors, sizes)
 
 
-def merge(candidates: Sequence[float], surveys: Mapping[int, ClientSurvey], weights: Mapping[int, float]) -> Survey:
-    """The clients' errors, losses and harm, weighted as their updates are, and the mean bytes per client."""
+def merge(
+    candidates: Sequence[float], surveys: Mapping[int, ClientSurvey], weights: Mapping[int, float]
+) -> tuple[Survey, set[int]]:
+    """The clients' errors, losses and harm, weighted as their updates are, and the mean bytes per client.
+
+    Every figure counts within the bounds of `limits.bounded`. Also returns the clients with one beyond them.
+    """
     share = np.array([weights[client] for client in surveys])
     share /= share.sum()
-    errors = share @ np.array([one.errors for one in surveys.values()])
-    sizes = np.mean([one.sizes for one in surveys.values()], axis=0)
-    loss, harm = (float(share @ [getattr(one, name) for one in surveys.values()]) for name in ("loss", "harm"))
-    return Survey(tuple(candidates), tuple(map(float, errors)), tuple(map(float, sizes)), loss, harm)
+    told = {client: (*one.errors.tolist(), *one.sizes.tolist(), one.loss) for client, one in surveys.items()}
+    columns = [bounded(dict(zip(told, column, strict=True)), weights) for column in zip(*told.values(), strict=True)]
+    typical = median_low(columns[-1].values())  # of the losses
+    harms = {client: one.harm for client, one in surveys.items()}
+    harms_counted = bounded(harms, weights, signed=True, spare=SMALL_HARM * typical)
+    rows, count = np.array([list(column.values()) for column in columns]).T, len(candidates)
+    errors = share @ np.ascontiguousarray(rows[:, :count])
+    sizes = np.mean(np.ascontiguousarray(rows[:, count:-1]), axis=0)
+    loss, harm = (float(share @ list(one.values())) for one in (columns[-1], harms_counted))
+    far_off = {
+        client
+        for client in surveys
+        if told[client] != tuple(column[client] for column in columns) or harms[client] != harms_counted[client]
+    }
+    return Survey(tuple(candidates), tuple(map(float, errors)), tuple(map(float, sizes)), loss, harm), far_off

@@ -94,6 +94,8 @@ _ALL = (
            section='`norm_action = "clip"`'),
     Column("capped", "The clients that said they have more than `max_examples`, each with the number.",
            section="`aq.Server(max_examples=...)`"),
+    Column("bounded", "The clients with a loss, or a figure of a survey, that is above 10 times the round's median or "
+           "below a tenth of it. The rule saw that bound.", section="a round with such a client"),
     Column("left_out", "The clients whose update the server step did not use.", section='`step = "krum"`'),
     Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
            section="an evaluation that refuses a loss"),

@@ -42,7 +42,7 @@ class Run:
             self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
             first = engine.evaluate(self.server)
             took = time.perf_counter() - began
-            self.state = RunState(0, None, Ledger(), first, first, 0, first.loss, took).validated(first)
+            self.state = RunState(0, None, Ledger(), first, first, 0, first.rule_loss, took).validated(first)
         else:
             self.server = Server.restore(saved["server"], stages=stages, secrets=engine.secrets)
             self.state = RunState.of(saved["run"])
@@ -130,15 +130,17 @@ class Run:
         if state.round % config.evaluate_every == 0 or state.round >= config.rounds:
             found = self.engine.evaluate(self.server)
             targets = reached(state, found, config)
-            state = replace(state, latest=found, latest_round=state.round, rule_loss=found.loss, targets=targets)
+            state = replace(state, latest=found, latest_round=state.round, rule_loss=found.rule_loss, targets=targets)
             state = state.validated(found)
             line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
             found = self.engine.evaluate(self.server, test=False)
-            state = replace(state, rule_loss=found.loss)
+            state = replace(state, rule_loss=found.rule_loss)
             line = {**line, "rule_loss": found.loss, **found.refusals}
         else:
             return line
+        if found.bounded:
+            line = {**line, "bounded": sorted({*line.get("bounded", ()), *found.bounded})}
         took = time.perf_counter() - began
         self.state = replace(state, seconds=state.seconds + took)
         return {**line, "seconds": {**line["seconds"], "evaluate": took}}

@@ -1,0 +1,110 @@
+"""One client that lies about its loss or its survey moves no rule far; honest rounds stay as they are."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adaquantfl as aq
+from adaquantfl.protocol import collect, survey
+from adaquantfl.protocol.limits import bounded
+from adaquantfl.protocol.messages import Reply
+from adaquantfl.rules.registry import BASELINES, make, methods
+
+CLIENTS, DIMENSION, ROUNDS, LIAR = 8, 400, 16, 5
+RULES = [name for name in methods() if name not in BASELINES or name == "4bit"]
+TARGET = np.random.default_rng(0).normal(size=DIMENSION).astype(np.float32)
+
+
+def _survey(reply: Reply, loss: float, harm: float, errors: int = 0, sizes: int = 0) -> Reply:
+    """The reply with another survey, where it has one. errors, sizes: what every entry says instead, if not 0."""
+    if not reply.survey:
+        return reply
+    entries = np.frombuffer(reply.survey[8:], "<i2").copy()
+    entries[::2], entries[1::2] = errors or entries[::2], sizes or entries[1::2]
+    return replace(reply, survey=struct.pack("<ff", loss, harm) + entries.tobytes())
+
+
+LIES: dict[str, Callable[[Reply], Reply]] = {
+    "no number": lambda reply: _survey(reply, math.nan, math.nan),
+    "infinite harm": lambda reply: _survey(reply, 1.0, math.inf),
+    "large": lambda reply: _survey(replace(reply, loss=1e300), 1e37, 1e37, 32767, 32767),
+    "small": lambda reply: _survey(replace(reply, loss=1e-300), 1e-37, -1e37, -32767, -32767),
+    "zero": lambda reply: _survey(replace(reply, loss=0.0), 0.0, 0.0),
+    "large in the first round": lambda reply: replace(reply, loss=1e300) if reply.round == 0 else reply,
+}
+
+
+def run(rule: str, lie: Callable[[Reply], Reply] = lambda reply: reply, **settings: Any) -> tuple[Any, list[Any]]:
+    """The distance to the target after some rounds, and the facts of the rounds. A client trains by a noisy step."""
+    server = aq.Server(np.zeros(DIMENSION, np.float32), rule=make(rule), seed=1, **settings)
+    ends, lines = [aq.Client(number) for number in range(CLIENTS)], []
+    for round in range(ROUNDS):
+        orders = server.open(range(CLIENTS), eta=0.1)
+        for number, end in enumerate(ends):
+            weights: Any = end.open(orders[number])
+            noise = np.random.default_rng([round, number]).normal(size=DIMENSION) * 0.05
+
+            def loss(at: Any) -> float:
+                return float(np.mean((at - TARGET) ** 2)) + 0.05
+
+            trained = weights + 0.3 * (TARGET - weights + noise.astype(np.float32))
+            reply = Reply.unpack(end.reply(trained, loss(weights), 100, probe=loss))
+            server.receive(number, (lie(reply) if number == LIAR else reply).pack())
+        lines.append(server.close().facts)
+    return float(np.linalg.norm(server.weights - TARGET)), lines
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("rule", RULES)
+def test_one_liar_moves_no_rule_far_and_is_named(rule: str, lie: str) -> None:
+    honest, plain = run(rule)
+    found, lines = run(rule, LIES[lie])
+    assert found <= 1.5 * honest + 0.5
+    assert lines[-1]["wire_bytes_up"] <= 2 * plain[-1]["wire_bytes_up"]
+    undone = [sum("undone" in line for line in one) for one in (plain, lines)]  # `cost-aware` may reject its first one
+    assert undone[1] <= undone[0] + 1
+    named = [line.get("bounded", []) for line in lines]
+    assert all(one in ([], [LIAR]) for one in named)
+    if lie in ("large", "large in the first round"):
+        assert named[0] == [LIAR]
+        assert lines[0]["round_loss"] > 1e290  # what clients said
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_honest_rounds_are_as_without_bounds(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = run(rule)
+    for module in (collect, survey):
+        monkeypatch.setattr(module, "bounded", lambda figures, *_, **__: dict(figures))
+    assert run(rule) == now
+    assert not any("bounded" in line for line in now[1])
+
+
+def test_a_liar_cannot_have_rounds_rolled_back() -> None:
+    _, lines = run("adaquant", LIES["large"], undo=3.0)
+    assert not any("undone" in line for line in lines)
+
+
+def test_bounds_are_those_of_the_weighted_median() -> None:
+    p = {0: 0.1, 1: 0.1, 2: 0.5, 3: 0.3}
+    assert bounded({0: 1.0, 1: 2.0, 2: 3.0, 3: 31.0}, p) == {0: 1.0, 1: 2.0, 2: 3.0, 3: 30.0}
+    assert bounded({0: 0.1, 1: 0.0, 2: 3.0, 3: math.nan}, p) == {0: 0.3, 1: 0.3, 2: 3.0, 3: 30.0}
+
+
+def test_figures_of_either_sign_are_bounded_by_their_size() -> None:
+    p = dict.fromkeys(range(4), 0.25)
+    assert bounded({0: -1.0, 1: 0.5, 2: -1e30, 3: 1.0}, p, signed=True) == {0: -1.0, 1: 0.5, 2: -10.0, 3: 1.0}
+    assert bounded({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.2}, p, signed=True, spare=0.3)[3] == 0.2
+
+
+def test_nothing_is_bounded_where_most_clients_have_no_number() -> None:
+    told = {0: 1.0, 1: math.inf, 2: math.inf}
+    assert bounded(told, dict.fromkeys(told, 1 / 3)) == told
+    assert bounded({}, {}) == {}
+    assert bounded({0: 0.0}, {0: 1.0}) == {0: 0.0}
