@@ -120,8 +120,9 @@ class MessageOracle:
             return str(error)
         heard = opened.heard.pop(number)
         opened.norms.pop(number, None)
-        moved = heard.decoded(at.server.model)
-        if not at.server.current.layout.is_finite(moved) or heard.frame.largest > MOST_VALUE:
+        layout = at.server.current.layout
+        moved = heard.decoded(layout, at.server.model)
+        if not layout.is_finite(moved) or heard.largest[0] > MOST_VALUE:
             raise Finding("an accepted reply has a value that is not finite, or too large")
         if self.chance.random() < CLOSED:
             self._closed(at, number, data)

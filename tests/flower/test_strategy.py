@@ -760,6 +760,18 @@ def test_a_weight_above_max_examples_counts_as_that(kind: type, mods: Any) -> No
     assert result.train_metrics_clientapp[1]["aq_capped"] == 1
 
 
+@pytest.mark.parametrize("mods", [(quantize_mod,), ()], ids=["quantized", "plain"])
+def test_a_false_loss_counts_as_ten_times_the_median(mods: Any) -> None:
+    """Else 1e300 as f(w_0) would make the paper's rule take 65,535 levels for the rest of the run."""
+    strategy, grid = paper_strategy(FedAvg(), rule=aq.AdaQuant(s0=2)), FakeGrid(clients(mods=(quantize_mod,)))
+    grid.clients[0] = clients(mods=mods)[0]
+    grid.tamper[0] = metrics_changed(train_loss=1e300)
+    result = run(strategy, grid, 1)
+    assert strategy.server is not None
+    assert strategy.server.current.loss == pytest.approx((10 * 10 + 11 + 12 + 13) / 46)
+    assert result.train_metrics_clientapp[1]["aq_bounded"] == 1
+
+
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 def test_of_two_kinds_of_metrics_that_of_the_lowest_client_counts_whoever_is_first(order: list[int]) -> None:
     """Defect 4: the model was +1 or -1, by who came first."""

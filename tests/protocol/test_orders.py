@@ -63,4 +63,4 @@ def test_an_order_to_evaluate_needs_no_round_and_no_client_of_it() -> None:
 def test_orders_share_the_models_bytes_until_they_are_read() -> None:
     server = aq.Server(np.zeros(1_000_000, np.float32))
     orders = server.open(range(50))
-    assert len({id(parcel) for _, parcel in orders._parts.values()}) == 1
+    assert len({id(parcel) for parcel in orders._parcels.values()}) == 1

@@ -19,7 +19,7 @@ from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import Diverged
 from adaquantfl.protocol.arrays import Layout, Model, Vector
 from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.updates import Update, Updates
+from adaquantfl.protocol.updates import Parts, Update, Updates
 from adaquantfl.runs.config import Config
 from adaquantfl.runs.loop import Run
 from adaquantfl.training.task import Task
@@ -126,7 +126,8 @@ def shapes(task: Task, layout: Layout) -> tuple[Shape, ...]:
 
 def _update(client: int, weight: float, values: Vector, trained: Model) -> Update:
     buffers = Checked.of(read_frame(encode_float32(trained.buffers)), weight) if len(trained.buffers) else None
-    return Update(client, weight, 1.0, Checked.of(read_frame(encode_float32(values)), weight), buffers, trained.others)
+    parts = Parts(Checked.of(read_frame(encode_float32(values)), weight), buffers, trained.others)
+    return Update(client, weight, 1.0, lambda: parts, parts.frame.frame.size)
 
 
 def _tested(trainer: Trainer, task: Task, weights: Any) -> float:

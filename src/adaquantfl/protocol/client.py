@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codecs.frame import TILE
 from ..codecs.raw import encode_float32
 from ..errors import CheckpointError, EngineError, FrameError, Refused
 from . import survey
@@ -110,7 +111,7 @@ class Client:
         after = held.layout.split(trained)
         with np.errstate(over="ignore", invalid="ignore"):
             update = after.weights - self._given(held).weights
-            too_large = not float(np.linalg.norm(update.astype(np.float64))) <= MOST_UPDATE_NORM
+            too_large = not _norm(update) <= MOST_UPDATE_NORM
         if too_large or not math.isfinite(loss) or not held.layout.is_finite(after):
             return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
@@ -194,6 +195,12 @@ class Client:
     @staticmethod
     def _moved(held: Held, by: Vector) -> Weights:
         return held.layout.join(replace(held.model, weights=held.model.weights + by), copy=False)
+
+
+def _norm(update: Vector) -> float:
+    """The l2 norm, a tile at a time."""
+    tiles = (update[start : start + TILE].astype(np.float64) for start in range(0, len(update), TILE))
+    return math.hypot(*(float(np.linalg.norm(tile)) for tile in tiles))
 
 
 def _error(update: Vector, sent: Sent) -> float:

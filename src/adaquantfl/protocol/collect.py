@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, check_frame
+from ..codecs.frame import read_frame
 from ..errors import FrameError, Refused
 from ..rules import Plan, Survey
 from ..theory import MAX_LEVELS
@@ -19,41 +21,71 @@ from . import survey, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
 from .limits import NormLimit, bounded
-from .messages import Order, Reply, signed
+from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
 from .survey import ClientSurvey
-from .updates import Update, Updates
+from .updates import Parts, Update, Updates
 
 _BY_CLIENT = ("missing", "norms", "order_bytes", "parcel_bytes")  # what is noted of each client
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Heard:
-    """A reply that can be used."""
+    """A reply that can be used. Until the round closes it is kept as its bytes, because there may be many.
 
-    data: bytes  # as it came
-    reply: Reply
-    frame: Checked
-    buffers: Checked | None
+    Attributes:
+        data: as it came.
+        signed: whether a signature is behind it.
+        order: that it answers.
+        largest: what no element of its frame, and of its buffers, can exceed in size.
+        loss: the mean loss that the client saw in training, as it says.
+        examples: that the client has, as it says.
+        s: the levels of its frame; None is float32.
+        survey: the client's, where it was asked for one.
+        frame_bytes: of its frame as it came.
+        payload_bytes: the frames without their headers and checksums, and what travels as it is.
+        priced_bytes: `Reply.priced_bytes`.
+    """
+
+    data: bytes
+    signed: bool
+    order: Order
+    largest: tuple[float, float]
+    loss: float
+    examples: int
+    s: int | None
     survey: ClientSurvey | None
+    frame_bytes: int
+    payload_bytes: int
+    priced_bytes: int
 
-    @property
-    def loss(self) -> float:
-        """The mean loss that the client saw in training, as it said."""
-        return self.reply.loss
+    @staticmethod
+    def of(data: bytes, signed: bool, order: Order, reply: Reply, parts: Parts, seen: ClientSurvey | None) -> Heard:
+        """What is kept of a reply that was checked."""
+        frame, buffers = parts.frame, parts.buffers
+        frames = [frame.frame] if buffers is None else [frame.frame, buffers.frame]
+        payload = sum(len(one.body) for one in frames) + len(parts.others)
+        largest = frame.largest, 0.0 if buffers is None else buffers.largest
+        return Heard(
+            data, signed, order, largest, reply.loss, reply.examples, frame.s, seen, frame.frame.size, payload,
+            reply.priced_bytes,
+        )  # fmt: skip
 
-    @property
-    def payload_bytes(self) -> int:
-        """The frames without their headers and checksums, and what travels as it is."""
-        buffers = 0 if self.buffers is None else len(self.buffers.frame.body)
-        return len(self.frame.frame.body) + buffers + len(self.reply.others)
+    def parts(self, layout: Layout) -> Parts:
+        """The parts of the reply, read again."""
+        reply = Reply.unpack(self.data[:-SIGNATURE_SIZE] if self.signed else self.data)
+        frame = read_frame(reply.frame, layout.dimension, self.order.known(layout.lengths))
+        buffers = read_frame(reply.buffers, layout.buffers) if layout.buffers else None
+        exact = None if buffers is None else Checked(buffers, self.largest[1], 1.0)
+        return Parts(Checked(frame, self.largest[0], 1.0), exact, reply.others)
 
-    def decoded(self, model: Model, factor: float = 1.0) -> Model:
+    def decoded(self, layout: Layout, model: Model, factor: float = 1.0) -> Model:
         """The client's model as the server knows it. factor: below 1 where the update is clipped."""
-        total = Accumulator(len(model.weights))
-        total.add(self.frame.weighted(1.0))
-        buffers = model.buffers if self.buffers is None else raw.values(self.buffers.frame)
-        sent = Model(model.weights + total.result(), buffers, self.reply.others)
+        parts, total = self.parts(layout), Accumulator(len(model.weights))
+        total.add(parts.frame)
+        buffers = model.buffers if parts.buffers is None else raw.values(parts.buffers.frame)
+        update = total.take()
+        sent = Model(np.add(model.weights, update, out=update), buffers, parts.others)
         return sent if factor == 1.0 else sent.towards(model, factor)
 
 
@@ -122,7 +154,7 @@ class OpenRound:
     @property
     def told_examples(self) -> dict[int, int]:
         """How many examples each client says it has, of those whose replies count."""
-        return {client: one.reply.examples for client, one in self.heard.items()}
+        return {client: one.examples for client, one in self.heard.items()}
 
     @property
     def missing_clients(self) -> dict[int, str]:
@@ -130,10 +162,9 @@ class OpenRound:
         silent = {client: "no answer." for client in self.orders if client not in self.heard}
         return {client: self.missing.get(client, reason) for client, reason in silent.items()}
 
-    @property
-    def not_finite(self) -> str:
+    def not_finite(self, layout: Layout) -> str:
         """What to say of a new model that is not finite, with who sent the largest updates."""
-        norms = {client: one.frame.norm for client, one in self.heard.items()}
+        norms = {client: one.parts(layout).frame.norm for client, one in self.heard.items()}
         largest = sorted(norms, key=lambda client: -norms[client])[:3]
         names = ", ".join(f"client {client} (norm {norms[client]:g})" for client in largest)
         return (
@@ -169,6 +200,7 @@ class OpenRound:
             weight = 1.0 if self.shares is None else self.shares.weights[client]
             frame = uplink.check(reply.frame, weight, order, layout)
             buffers = _exact_parts(reply, weight, layout)
+            parts = Parts(frame, buffers, reply.others)
             if reply.survey and not order.candidates:
                 raise FrameError("It has a survey that the round's plan does not ask for.")
             seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
@@ -182,7 +214,7 @@ class OpenRound:
             raise Refused(_refusal(client, str(error))) from error
         if limit.is_set:
             self.norms[client] = norm
-        return Heard(data, reply, frame, buffers, seen)
+        return Heard.of(data, secret is not None, order, reply, parts, seen)
 
     def refuse(self, client: int, data: bytes, reason: str) -> None:
         """Note a reply that was refused: it was sent all the same."""
@@ -212,9 +244,8 @@ class OpenRound:
                 client,
                 shares.weights[client],
                 factors.get(client, 1.0),
-                one.frame,
-                one.buffers,
-                one.reply.others,
+                partial(one.parts, layout),
+                one.frame_bytes,
                 self.plan.max_error or 0.0,
             )
             for client, one in sorted(self.heard.items())

@@ -26,7 +26,7 @@ def levels_sent(opened: OpenRound) -> list[int | None]:
     """The levels of each reply that counts, as the paper's formula counts them; None is float32."""
     planned, differ = opened.planned_levels, opened.plan.clients_differ
     return [
-        one.frame.s if differ else None if planned is None else counted_levels(planned)
+        one.s if differ else None if planned is None else counted_levels(planned)
         for _, one in sorted(opened.heard.items())
     ]
 
@@ -49,7 +49,7 @@ def priced(survey: Survey | None, opened: OpenRound, stages: Stages, known: Mapp
     """
     if survey is None:
         return None
-    rest = fmean(one.reply.priced_bytes for one in opened.heard.values())  # the reply's own head, buffers
+    rest = fmean(one.priced_bytes for one in opened.heard.values())  # the reply's own head, buffers
     down = fmean(size + PRICED_PLAN_BYTES for size in opened.parcel_bytes.values())
     return replace(
         survey,

@@ -54,5 +54,6 @@ class Late(Exact):
         relay = Relay([(frame, 1.0)])
         weights = add_up(old.weights, relay)
         sent = weights - old.weights
-        after = {"remainder": total - sent, **gain.after(state, change.update, state["remainder"], sent)}
+        total -= sent
+        after = {"remainder": total, **gain.after(state, change.update, state["remainder"], sent)}
         return Published(replace(wanted, weights=weights), relay, after, ledger)

@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .messages import Order
 from .state import ServerState
 
 
+@dataclass(frozen=True)
+class Parcel:
+    """The end of an order. layout: of the model, where a client may not know it. data: what leads to the model."""
+
+    layout: str
+    data: bytes
+
+    def packed(self, order: Order) -> bytes:
+        """The whole order."""
+        return replace(order, layout=self.layout, parcel=self.data).pack()
+
+    def size(self, order: Order) -> int:
+        """Bytes of the whole order."""
+        return len(replace(order, layout=self.layout).head(len(self.data))) + len(self.data)
+
+
 class Orders(Mapping[int, bytes]):
     """A round's orders by client. Each is put together when it is asked for, from one copy of the model's bytes."""
 
-    def __init__(self, parts: Mapping[int, tuple[Order, bytes]]) -> None:
-        self._parts = parts
+    def __init__(self, orders: Mapping[int, Order], parcels: Mapping[int, Parcel]) -> None:
+        self._orders, self._parcels = orders, parcels
 
     def __getitem__(self, client: int) -> bytes:
-        order, parcel = self._parts[client]
-        return replace(order, parcel=parcel).pack()
+        return self._parcels[client].packed(self._orders[client])
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._parts)
+        return iter(self._parcels)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._parcels)
 
 
 class Parcels:
     """The parcels that lead to the present model, each made once for all clients that hold the same one."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[int, int | None], bytes] = {}
+        self._made: dict[tuple[int, int | None], Parcel] = {}
 
-    def add(self, order: Order, state: ServerState, held: int | None) -> tuple[Order, bytes]:
-        """Return the order with the layout that it needs, and its parcel. held: the round of the client's model."""
+    def clear(self) -> None:
+        """Let go of them: the round is over."""
+        self._made.clear()
+
+    def of(self, state: ServerState, held: int | None) -> Parcel:
+        """held: the round of the client's model."""
         key = state.log.round, held
         if key not in self._made:
             if self._made and next(iter(self._made))[0] != state.log.round:
                 self._made.clear()
-            self._made[key] = state.log.parcel(held, state.trajectory.model)
-        return replace(order, layout=state.layout.to_json() if held is None else ""), self._made[key]
+            layout = state.layout.to_json() if held is None else ""
+            self._made[key] = Parcel(layout, state.log.parcel(held, state.trajectory.model))
+        return self._made[key]

@@ -154,7 +154,7 @@ def _step(
     else:
         update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
     if not state.layout.is_finite(wanted):
-        raise Diverged(f"Round {state.round + 1}: {opened.not_finite}")
+        raise Diverged(f"Round {state.round + 1}: {opened.not_finite(state.layout)}")
     change = Change(update, relay, state.layout.lengths, state.round, opened.plan.downlink_error)
     return published(stages.downlink, state.layout, now.model, wanted, change, now.downlink, ledger), step
 

@@ -30,7 +30,7 @@ from .collect import OpenRound
 from .downlink import Held, Log, Whole, digest_of
 from .limits import REFUSE
 from .messages import Order
-from .orders import Orders, Parcels
+from .orders import Orders, Parcel, Parcels
 from .stages import Price, Stages
 from .state import ServerState, Trajectory
 from .step import ServerStep
@@ -207,12 +207,13 @@ class Server:
         opened.secrets = self._secrets
         self._state, self._round = after, opened
         try:
-            orders = {client: self._parts(client, self._held_by(client)) for client in opened.orders}
+            for client in opened.orders:
+                self._count(client, self._held_by(client))
         except BaseException:  # nothing was sent, so that the round is not open
             self._state, self._round = before, None
             raise
         self._asked = {"before": before, "clients": asked, "eta": eta, "loss": loss}
-        return Orders(orders)
+        return Orders(opened.orders, {client: self._parcel(self._held_by(client)) for client in opened.orders})
 
     def order(self, client: int, holds: bytes | EllipsisType | None = ..., evaluate: bool = False) -> bytes:
         """Return one client's order, for a carrier that knows which model the client holds.
@@ -232,14 +233,12 @@ class Server:
         elif holds:
             held = self._state.log.round_of(holds)
         if evaluate:
-            order, parcel = self._parcels.add(_EVALUATION, self._state, held)
-        elif client not in self._opened().orders:
+            return self._parcel(held).packed(_EVALUATION)
+        if client not in self._opened().orders:
             raise EngineError(f"Client {client} was not asked in this round.")
-        elif held is None and known is not None:
-            order, parcel = self._parts(client, None)
-        else:
-            order, parcel = self._parcels.add(self._opened().orders[client], self._state, held)
-        return replace(order, parcel=parcel).pack()
+        if held is None and known is not None:
+            self._count(client, None)
+        return self._parcel(held).packed(self._opened().orders[client])
 
     def holding(self, clients: Collection[int]) -> None:
         """Note that these clients hold the present model, so that the next order starts from it."""
@@ -279,7 +278,7 @@ class Server:
         opened.apply_limit(self.stages.limit)
         factors = opened.clip_factors(self.stages.limit)
         return {
-            client: layout.join(one.decoded(model, factors.get(client, 1.0)), wide=wide)
+            client: layout.join(one.decoded(layout, model, factors.get(client, 1.0)), wide=wide)
             for client, one in sorted(opened.heard.items())
         }
 
@@ -301,9 +300,10 @@ class Server:
         """
         opened, layout = self._opened(), self._state.layout
         opened.apply_limit(self.stages.limit)
+        self._parcels.clear()
         aggregated = None if weights is None else _finite(layout, layout.split(weights, copy=True))
         after, facts = rounds.end(self.stages, self._state, opened, aggregated)
-        self._state, self._round = after, None
+        self._state, self._round, self._asked = after, None, {}
         return Round(after.layout, after.trajectory.model, facts)
 
     def adopt(self, weights: Weights) -> None:
@@ -329,7 +329,7 @@ class Server:
 
     def return_to(self, earlier: ServerState) -> None:
         """Forget what came after this state, an open round included."""
-        self._state, self._round = earlier, None
+        self._state, self._round, self._asked = earlier, None, {}
 
     def state(self) -> dict[str, Any]:
         """All of it as a plain tree of arrays, numbers, bytes and text, also in the middle of a round.
@@ -392,14 +392,16 @@ class Server:
         held = log.holds.get(client)
         return held if held is not None and log.leads_from(held) else None
 
-    def _parts(self, client: int, held: int | None) -> tuple[Order, bytes]:
-        """A client's order and the parcel that goes with it, counted."""
-        opened = self._opened()
-        order, parcel = self._parcels.add(opened.orders[client], self._state, held)
-        size = len(order.head(len(parcel))) + len(parcel)
+    def _parcel(self, held: int | None) -> Parcel:
+        """What brings a client to the present model. held: the round of the model that it has."""
+        return self._parcels.of(self._state, held)
+
+    def _count(self, client: int, held: int | None) -> None:
+        """Count the bytes of a client's order."""
+        opened, parcel = self._opened(), self._parcel(held)
+        size = parcel.size(opened.orders[client])
         opened.order_bytes[client] = opened.order_bytes.get(client, 0) + size
-        opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + len(parcel)
-        return order, parcel
+        opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + len(parcel.data)
 
 
 def _numbers(clients: Sequence[int]) -> list[int]:

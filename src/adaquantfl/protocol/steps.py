@@ -54,12 +54,13 @@ def _added(weights: Vector, frames: Iterable[tuple[Frame, float]], factor: float
     total = Accumulator(len(weights))
     for frame, weight in frames:
         total.add(Checked.of(frame, weight))
-    return weights + rescaled(total.result(), factor)
+    update = rescaled(total.take(), factor)
+    return np.add(weights, update, out=update)
 
 
 def rescaled(update: Vector, factor: float) -> Vector:
-    """A sum over those who answered instead of the sum over all: one function, so that both sides round alike."""
-    return update if factor == 1.0 else update * np.float32(factor)
+    """Turn the sum over those who answered, in place, into that over all. One function, so both sides round alike."""
+    return update if factor == 1.0 else np.multiply(update, np.float32(factor), out=update)
 
 
 def untouched(model: Model) -> bytes:

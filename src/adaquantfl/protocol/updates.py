@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, tiles
+from ..codecs.frame import Frame
 from ..quantizers.choice import CLOSE
 from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
@@ -25,19 +26,32 @@ Statistic = Callable[[AnyArray], AnyArray]
 
 
 @dataclass(frozen=True, eq=False)
+class Parts:
+    """The parts of a reply: the update's frame, float32 buffers where the model has some, arrays as they are."""
+
+    frame: Checked
+    buffers: Checked | None
+    others: bytes
+
+
+@dataclass(frozen=True, eq=False)
 class Update:
     """One client's update that counts.
 
-    weight: p_i. factor: what the update is multiplied by, below 1 where `norm_action = "clip"` made it shorter. error:
-    the share of its energy that its noise may be, where the client was told that.
+    Attributes:
+        client: its number.
+        weight: p_i.
+        factor: what the update is multiplied by, below 1 where `norm_action = "clip"` made it shorter.
+        read: returns the parts of the reply, which waits as its bytes: read them once, and let go of them.
+        frame_bytes: of its frame.
+        error: the share of its energy that its noise may be, where the client was told that.
     """
 
     client: int
     weight: float
     factor: float
-    frame: Checked
-    buffers: Checked | None
-    others: bytes
+    read: Callable[[], Parts]
+    frame_bytes: int
     error: float = 0.0
 
 
@@ -81,27 +95,30 @@ class Updates:
         """
         layout, model = self.layout, self.model
         update, buffers = Accumulator(layout.dimension), Accumulator(max(1, layout.buffers))
+        relayed = sum(one.frame_bytes for one in self.each) < 4 * layout.dimension
+        frames, others = list[tuple[Frame, float]](), list[bytes]()
         weight = kept = 0.0  # kept: of the model's own buffers
         for one in self.each:
-            update.add(one.frame.weighted(one.weight * one.factor))
-            if one.buffers is not None:
-                buffers.add(one.buffers.weighted(one.weight * one.factor))
+            parts, p = one.read(), one.weight * one.factor
+            update.add(parts.frame.weighted(p))
+            if parts.buffers is not None:
+                buffers.add(parts.buffers.weighted(p))
+            frames += [(parts.frame.frame, p)] if relayed else []
+            others += [parts.others] if layout.other_bytes else []
             weight += one.weight
             kept += one.weight * (1.0 - one.factor)
-        factor, statistics = 1.0, buffers.result()[: layout.buffers]
+        factor, statistics = 1.0, buffers.take()[: layout.buffers]
         if kept:
             statistics += np.float32(kept) * model.buffers
         if self.each and self.scaled:
             factor = float(np.float32(self.total / weight))
             statistics = rescaled(statistics, 1 / weight)
         weights = [one.weight * one.factor for one in self.each]
-        frames = [(one.frame.frame, p) for one, p in zip(self.each, weights, strict=True)]
-        relay = Relay(frames, factor) if sum(frame.size for frame, _ in frames) < 4 * layout.dimension else None
-        others = [one.others for one in self.each] if layout.other_bytes else []
         if others and kept:
             others, weights = [*others, model.others], [*weights, kept]
         merged = mean_of_others(layout, others, weights) if others else b""
-        return Combined(rescaled(update.result(), factor), statistics, merged, relay)
+        relay = Relay(frames, factor) if relayed else None
+        return Combined(rescaled(update.take(), factor), statistics, merged, relay)
 
     def energies(self) -> Energies:
         """The squared norms of the updates and of their mean, for rules that tell clients their largest error."""
@@ -109,11 +126,12 @@ class Updates:
         weights /= weights.sum()
         total, mean, noise = Accumulator(self.layout.dimension), 0.0, 0.0
         for one, p in zip(self.each, weights.tolist(), strict=True):
-            total.add(one.frame.weighted(p))
-            decoded, share = one.frame.decoded_norm**2, _USUAL_SHARE * one.error
+            frame = one.read().frame
+            total.add(frame.weighted(p))
+            decoded, share = frame.decoded_norm**2, _USUAL_SHARE * one.error
             mean += p * decoded / (1 + share)
             noise += p * p * decoded * share / (1 + share)
-        step = float(np.sum(np.square(total.result(), dtype=np.float64)))
+        step = float(np.sum(np.square(total.take(), dtype=np.float64)))
         return Energies(step, mean, noise, float(np.sum(weights**2)))
 
     def only(self, places: Sequence[int]) -> Updates:
@@ -128,7 +146,7 @@ class Updates:
         for here, rows in self.tiles():
             update[here] = statistic(rows)
         buffers = statistic(self._buffers()).astype(np.float32) if self.layout.buffers else self.model.buffers
-        others = [one.others for one in self.each] if self.layout.other_bytes else []
+        others = [one.read().others for one in self.each] if self.layout.other_bytes else []
         return Combined(update, buffers, merged_others(self.layout, others, statistic) if others else b"")
 
     def tiles(self) -> Iterator[tuple[slice, npt.NDArray[np.float32]]]:
@@ -136,7 +154,7 @@ class Updates:
 
         Memory is a level, mostly a byte, for each element of each client; a float where a quantizer rotates.
         """
-        return tiles([one.frame.weighted(one.factor) for one in self.each])
+        return tiles([one.read().frame.weighted(one.factor) for one in self.each])
 
     def squared_distances(self) -> npt.NDArray[np.float64]:
         """The squared l2 distance of every two updates, float32 buffers included. O(dimension x clients^2) time."""
@@ -150,8 +168,9 @@ class Updates:
         old = self.model.buffers
         rows = []
         for one in self.each:
-            assert one.buffers is not None
-            new = raw.values(one.buffers.frame)
+            buffers = one.read().buffers
+            assert buffers is not None
+            new = raw.values(buffers.frame)
             rows.append(new if one.factor == 1.0 else old + np.float32(one.factor) * (new - old))
         return np.stack(rows)
 
