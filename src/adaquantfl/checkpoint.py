@@ -7,7 +7,7 @@ an npz file. The rest is JSON that names them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,7 @@ from .errors import CheckpointError
 
 FORMAT = 3
 FILE = "state.npz"
+Keep = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 _ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entries
 
 
@@ -36,13 +37,16 @@ def save(tree: Mapping[str, Any], folder: Path) -> Path:
     return folder / FILE
 
 
-def load(folder: Path) -> dict[str, Any] | None:
-    """The tree in a folder; None where no checkpoint was written yet."""
+def load(folder: Path, keep: Keep | None = None) -> dict[str, Any] | None:
+    """The tree in a folder; None where no checkpoint was written yet.
+
+    keep: is given each array with its name, as it is read, and returns it; it may put it elsewhere than into memory.
+    """
     path = folder / FILE
     if not path.exists():
         return None
     try:
-        return _read_tree(path, str(path))
+        return _read_tree(path, str(path), keep)
     except (CheckpointError, MemoryError):
         raise
     except OSError as error:
@@ -83,7 +87,7 @@ def _write_tree(tree: Mapping[str, Any], file: IO[bytes]) -> None:
     np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
 
 
-def _read_tree(source: Path | IO[bytes], name: str) -> dict[str, Any]:
+def _read_tree(source: Path | IO[bytes], name: str, keep: Keep | None = None) -> dict[str, Any]:
     with np.load(source, allow_pickle=False) as file:
         meta = json.loads(str(file["meta"]))
         if meta["format"] != FORMAT:
@@ -91,7 +95,7 @@ def _read_tree(source: Path | IO[bytes], name: str) -> dict[str, Any]:
                 f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
                 "adaquantfl that wrote it; reports read its history with any version."
             )
-        tree: dict[str, Any] = _read(meta["tree"], file)
+        tree: dict[str, Any] = _read(meta["tree"], file, keep or (lambda name, array: array))
         return tree
 
 
@@ -108,9 +112,9 @@ def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _read(value: Any, file: Mapping[str, npt.NDArray[Any]]) -> Any:
+def _read(value: Any, file: Mapping[str, npt.NDArray[Any]], keep: Keep) -> Any:
     if isinstance(value, dict):
         if _ARRAY in value:
-            return file[value[_ARRAY]]
-        return file[value[_BYTES]].tobytes() if _BYTES in value else {k: _read(v, file) for k, v in value.items()}
-    return [_read(item, file) for item in value] if isinstance(value, list) else value
+            return keep(value[_ARRAY], file[value[_ARRAY]])
+        return file[value[_BYTES]].tobytes() if _BYTES in value else {k: _read(v, file, keep) for k, v in value.items()}
+    return [_read(item, file, keep) for item in value] if isinstance(value, list) else value

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import CheckpointError, Diverged
@@ -33,7 +34,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str] = ""
-    states_at_hand: ClassVar[bool] = True
+    states_at_hand: bool = True
 
     def __init__(self, config: Settings) -> None:
         self.config = config
@@ -79,6 +80,9 @@ class Engine(ABC):
         accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
         validation = sum(answers[tested:]) / held_out if held_out else None
         return replace(found, accuracy=accuracy, test_loss=test_loss, validation_loss=validation)
+
+    def keep_in(self, folder: Path) -> None:  # noqa: B027 # most engines have nothing to put there
+        """Put what does not fit into memory into this folder, the run's."""
 
     def client_states(self) -> dict[str, Any]:
         """What clients keep from round to round, by their numbers; None for one that cannot be asked.

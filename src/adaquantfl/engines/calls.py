@@ -18,6 +18,7 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held
 from ..protocol.server import Server
 from ..training.trainer import Trainer
+from .kept import Kept
 
 SHARED = ("losses", "correct", "test_losses", "validation_losses")
 
@@ -74,6 +75,7 @@ class Player:
         self._secret = secret
         self.models = ModelCache()
         self.clients: dict[int, Client] = {}
+        self.kept = Kept()
 
     def answer(self, call: Call) -> Any:
         """Carry out a call: a number, `Trained`, or a `Failure`. Whatever a user's code raises concerns that call."""
@@ -105,7 +107,8 @@ class Player:
 
     def restore(self, number: int, state: Mapping[str, Any]) -> None:
         """Give it back to the client."""
-        self.clients[number] = Client.restore({**state, "number": number}, self.models, self._secret)
+        state = self.kept.put(number, {**state, "number": number})
+        self.clients[number] = Client.restore(state, self.models, self._secret)
 
     def _client(self, number: int) -> Client:
         if number not in self.clients:
@@ -118,4 +121,6 @@ class Player:
         done = time.perf_counter()
         probe = self.trainer.probe(client.number, order.round) if order.candidates else None
         reply = client.reply(trained, loss, self.trainer.examples[client.number], probe)
+        if client.keeps:
+            self.restore(client.number, self.state(client.number))
         return Trained(reply, done - began, time.perf_counter() - done)

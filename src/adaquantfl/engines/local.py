@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..protocol.server import Server
@@ -11,6 +12,7 @@ from ..training.own_files import IN_MEMORY
 from ..training.settings import Settings
 from .base import Engine
 from .calls import Call
+from .kept import IN_MEMORY_BYTES, VECTORS_PER_CLIENT, Kept
 from .pool import Crew
 
 
@@ -31,6 +33,9 @@ class LocalEngine(Engine):
         self._crew = crew or Crew()
         self._stays = crew is not None
         self._pool = self._crew.pool(config, self.workers) if self.workers > 1 else None
+        dimension = sum(array.size for array in self.player.trainer.weights().values())
+        most = 4 * dimension * VECTORS_PER_CLIENT * config.clients
+        self.states_at_hand = self._pool is None or most <= IN_MEMORY_BYTES  # workers would send them every round
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         if self._pool is not None:
@@ -40,9 +45,16 @@ class LocalEngine(Engine):
         for place, call in enumerate(calls):
             yield place, self.player.answer(call.ordered(server, server.digest))
 
+    def keep_in(self, folder: Path) -> None:
+        self.player.kept.folder = folder
+        if self._pool is not None:
+            self._pool.keep_in(folder)
+
     def client_states(self) -> dict[str, Any]:
-        states = self.player.states() if self._pool is None else self._pool.states()
-        return {str(number): state for number, state in states.items()}
+        if self._pool is None:
+            return {str(number): state for number, state in self.player.states().items()}
+        kept = Kept(self.player.kept.folder)
+        return {str(number): kept.put(number, state) for number, state in self._pool.states()}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
         if self._pool is not None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class Pool:
     def __init__(self, config: Settings, workers: int) -> None:
         self._memory: SharedMemory | None = None
         self._config = config
+        self._folder: Path | None = None  # for what does not fit into memory
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Connection, BaseProcess] = {}
@@ -63,22 +65,35 @@ class Pool:
             with suppress(OSError):  # a dead worker: receiving from it says so
                 connection.send(config)
 
-    def states(self) -> dict[int, dict[str, Any]]:
-        """What the clients keep from round to round, from the workers that play them."""
-        found = [(place, self._ask(connection, {})) for connection, place in list(self._places.items())]
-        return {number: state for place, states in found for number, state in states if number % self.size == place}
+    def keep_in(self, folder: Path) -> None:
+        """Where workers put what does not fit into memory."""
+        self._folder = folder
+        for connection in self._workers:
+            with suppress(OSError):
+                connection.send(folder)
+
+    def states(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What the clients keep from round to round, one by one, from the workers that play them."""
+        for connection, place in list(self._places.items()):
+            for number in self._ask(connection, None) or ():
+                state = self._ask(connection, number) if number % self.size == place else None
+                if state is not None:
+                    yield number, state
 
     def restore(self, states: Mapping[int, Mapping[str, Any]]) -> None:
         """Give it back to them."""
-        for connection, place in list(self._places.items()):
-            self._ask(connection, {n: state for n, state in states.items() if n % self.size == place})
+        workers = {place: connection for connection, place in self._places.items()}
+        for number, state in states.items():
+            self._ask(workers[number % self.size], number, state)
 
-    def _ask(self, connection: Connection, restored: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, Any]]:
-        """Have a worker's clients restored, and return the states of its clients; nothing if the worker is dead."""
+    def _ask(self, connection: Connection, number: int | None, restored: Mapping[str, Any] | None = None) -> Any:
+        """A client's state; without a number, or after it was restored, the worker's clients. None: it is dead."""
+        if connection not in self._workers:  # it died, and another one plays these clients from now on
+            return None
         with suppress(OSError):
-            connection.send(("states", restored))
+            connection.send(("state", number, restored))
         answer = self._receive(connection)
-        return [] if isinstance(answer, Failure) else list(answer.items())
+        return None if isinstance(answer, Failure) else answer
 
     def map(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         """The answers to all calls, which are about the server's model, as they come: (place in calls, answer)."""
@@ -154,6 +169,8 @@ class Pool:
         process.start()
         theirs.close()  # so that a worker's death ends the pipe
         self._workers[ours], self._places[ours] = process, place
+        if self._folder is not None:
+            self.keep_in(self._folder)
 
     def _replace(self, connection: Connection) -> None:
         process = self._workers.pop(connection)
@@ -217,6 +234,7 @@ def _serve(connection: Connection, config: Settings) -> None:
     set_threads(1)
     player: Player | None = None
     memory: SharedMemory | None = None
+    folder: Path | None = None
     with suppress(EOFError, OSError):
         while True:
             message = connection.recv()
@@ -226,17 +244,23 @@ def _serve(connection: Connection, config: Settings) -> None:
                     memory.close()
                 config, player, memory = message, None, None
                 continue
+            if isinstance(message, Path):
+                folder = message
+                if player is not None:
+                    player.kept.folder = folder
+                continue
             answer: Any
             try:
-                if message[0] == "states":
-                    player = player or _player(config)
-                    for number, state in message[1].items():
-                        player.restore(number, state)
-                    connection.send(player.states())
+                player = player or _player(config, folder)
+                if message[0] == "state":
+                    _, number, restored = message
+                    if restored is not None:
+                        player.restore(number, restored)
+                    played = [client for client in player.clients if client >= 0]
+                    connection.send(played if number is None or restored is not None else player.state(number))
                     continue
                 name, light, call = message
                 memory = memory or SharedMemory(name=name)
-                player = player or _player(config)
                 vectors = _view(memory, light.layout.dimension, light.layout.buffers)
                 player.hold(replace(light, model=Model(*vectors, light.model.others)))
                 answer = player.answer(call)
@@ -246,9 +270,11 @@ def _serve(connection: Connection, config: Settings) -> None:
             connection.send(answer)
 
 
-def _player(config: Settings) -> Player:
+def _player(config: Settings, folder: Path | None) -> Player:
     config.make_known()
-    return Player(Trainer(config, Task.of(config)))
+    player = Player(Trainer(config, Task.of(config)))
+    player.kept.folder = folder
+    return player
 
 
 def _view(memory: SharedMemory, weights: int, buffers: int) -> tuple[Vector, Vector]:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import tomli_w
 
 from .. import checkpoint, durable
+from ..engines.kept import Kept
 from ..errors import CheckpointError
 from ..training.own_files import as_written, named, without_folder
 from . import model_file
@@ -59,7 +60,7 @@ class RunDirectory:
         """Read an interrupted run: its configuration, and its state unless it must start over. Nothing is changed."""
         run_config(self.path)
         self._acquire()
-        saved = checkpoint.load(self.path / "checkpoint")
+        saved = checkpoint.load(self.path / "checkpoint", Kept(self.path).put)
         check_complete(self.path, saved["config"] if saved else None)
         before, config = run_config(self.path), run_config(self.path, changes)
         done = int(saved["run"]["round"]) if saved else 0

@@ -191,6 +191,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
+        engine.keep_in(out)
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
@@ -219,6 +220,7 @@ def resume(
         _check_feedback(saved)
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:
+            engine.keep_in(out)
             run = Run(config, engine, saved)
             directory.reopen(config, run.state.round)
             return _play(run, directory, observer, saved=state.round if state else -1)

@@ -41,7 +41,7 @@ class GlooEngine(Engine):
     """
 
     name: ClassVar[str] = "gloo"
-    states_at_hand: ClassVar[bool] = False
+    states_at_hand: bool = False
 
     def __init__(
         self, config: Settings, store: TCPStore, processes: ClientProcesses | None = None, at_once: int | None = None
