@@ -15,6 +15,7 @@ from flwr.app import Message
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import QUANTIZED, AnyArray
 from ..protocol.bfloat16 import widened
+from ..protocol.exact_arrays import Changes, changes_of, far_off, float_changes
 from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
 from .form import Form
@@ -210,6 +211,7 @@ def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> di
     of the others are replaced by clipped ones."""
     layout, model, limit = server.current.layout, server.model, server.stages.limit
     reasons, norms, models = dict[int, str](), dict[int, float](), dict[int, Any]()
+    changes = dict[int, Changes]()
     for node, reply in plain.items():
         try:
             if len(reply.content.array_records) != 1:
@@ -221,7 +223,9 @@ def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> di
             if not layout.is_finite(sent):
                 raise ConfigError("An array has a value that is NaN or infinite.")
             moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
-            norms[node], models[node] = float(np.linalg.norm(moved.astype(np.float64))), sent
+            changes[node], models[node] = changes_of(layout, model, sent), sent
+            others = float_changes(layout, changes[node])
+            norms[node] = math.hypot(float(np.linalg.norm(moved.astype(np.float64))), *others)
             if layout.has_bfloat16:  # nobody can compute with it
                 put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
         except (AdaQuantError, ValueError, TypeError) as error:
@@ -230,7 +234,8 @@ def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> di
     for node, factor in limit.factors(norms, middle).items():
         shorter = layout.join(models[node].towards(model, factor), wide=True)
         put(plain[node], next(iter(plain[node].content.array_records)), array_record(form.whole(shorter)))
-    return reasons | limit.refused(norms, middle)
+    apart = far_off(layout, changes, server.changes.values()) if limit.is_set else {}
+    return reasons | apart | limit.refused(norms, middle)
 
 
 def _differing(replies: Mapping[int, Message], weight_key: str) -> dict[int, str]:

@@ -129,7 +129,8 @@ class Cohort:
         needed = f"min_clients = {self._needed(asked)}" if self.least else "all of them are needed (min_clients = 0)"
         raise error(
             f"{when}: {asked - len(missing)} of {asked} clients answered, but {needed}. "
-            f"Missing: {who_is_missing(missing)}"
+            f"Missing: {who_is_missing(missing)} To continue without such clients, set min_clients to how many must "
+            "answer."
         )
 
     def _needed(self, asked: int) -> int:

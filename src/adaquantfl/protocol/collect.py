@@ -20,13 +20,14 @@ from ..theory import MAX_LEVELS
 from . import survey, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
+from .exact_arrays import Changes, changes_of, far_off, float_changes
 from .limits import NormLimit, bounded
 from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
 from .survey import ClientSurvey
 from .updates import Parts, Update, Updates
 
-_BY_CLIENT = ("missing", "norms", "order_bytes", "parcel_bytes")  # what is noted of each client
+_BY_CLIENT = ("missing", "norms", "changes", "order_bytes", "parcel_bytes")  # what is noted of each client
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class OpenRound:
         order_bytes: of each client's order as it was sent.
         parcel_bytes: of the part of it that leads to the model.
         norms: of every usable update, including those over the limit, where there is a limit.
+        changes: likewise, of each array that is not quantized.
     """
 
     eta: float
@@ -118,6 +120,7 @@ class OpenRound:
     heard: dict[int, Heard] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
     norms: dict[int, float] = field(default_factory=dict)
+    changes: dict[int, Changes] = field(default_factory=dict)
     refused_bytes: int = 0
     diverged: int = 0
 
@@ -133,7 +136,7 @@ class OpenRound:
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Take over what `tree` counted, once the replies were received again."""
         for name in _BY_CLIENT:
-            now = getattr(self, name) if name == "norms" else {}  # there may have been no limit before
+            now = getattr(self, name) if name in ("norms", "changes") else {}  # there may have been no limit before
             setattr(self, name, {**now, **{int(client): value for client, value in tree[name].items()}})
         self.refused_bytes, self.diverged = tree["refused_bytes"], tree["diverged"]
 
@@ -204,16 +207,18 @@ class OpenRound:
             if reply.survey and not order.candidates:
                 raise FrameError("It has a survey that the round's plan does not ask for.")
             seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
-            norm = 0.0
+            norm, changes = 0.0, list[float]()
             if limit.is_set:
                 moved = 0.0 if buffers is None else np.linalg.norm(raw.values(buffers.frame) - model.buffers)
-                norm = math.hypot(frame.decoded_norm, float(moved))
+                exact = model.buffers if buffers is None else raw.values(buffers.frame)
+                changes = changes_of(layout, model, Model(model.weights, exact, reply.others))
+                norm = math.hypot(frame.decoded_norm, float(moved), *float_changes(layout, changes))
             if reasons := limit.refused({0: norm}, median=math.inf):
                 raise FrameError(reasons[0])
         except FrameError as error:
             raise Refused(_refusal(client, str(error))) from error
         if limit.is_set:
-            self.norms[client] = norm
+            self.norms[client], self.changes[client] = norm, changes
         return Heard.of(data, secret is not None, order, reply, parts, seen)
 
     def refuse(self, client: int, data: bytes, reason: str) -> None:
@@ -222,11 +227,12 @@ class OpenRound:
         if client in self.orders and client not in self.heard:
             self.missing[client] = reason
 
-    def apply_limit(self, limit: NormLimit) -> None:
+    def apply_limit(self, limit: NormLimit, layout: Layout) -> None:
         """Refuse what is too large compared with the round's median; for that every norm must be known."""
-        if not limit.needs_all or not self.norms:
+        if not self.norms:
             return
-        for client, reason in limit.refused(self.norms, median(self.norms.values())).items():
+        reasons = limit.refused(self.norms, median(self.norms.values())) if limit.needs_all else {}
+        for client, reason in {**far_off(layout, self.changes), **reasons}.items():
             if client in self.heard:
                 self.refused_bytes += len(self.heard.pop(client).data)
                 self.missing[client] = reason

@@ -90,9 +90,15 @@ class Krum(ServerStep):
                 f"step = 'krum' with hostile = {self.hostile} takes {self.needed} updates; there are {n}."
             )
         # The nearest is the update itself, at distance 0.
-        nearest = np.sort(updates.squared_distances(), axis=1)[:, 1 : n - self.hostile - 1]
+        far_off, distances = updates.far_off(), updates.squared_distances()
+        for place in far_off:
+            distances[place, :] = distances[:, place] = np.inf
+            distances[place, place] = 0.0
+        nearest = np.sort(distances, axis=1)[:, 1 : n - self.hostile - 1]
         order = np.argsort(nearest.sum(axis=1), kind="stable").tolist()  # of equal scores, the lower client first
-        kept = sorted(order[: n - self.hostile])
+        kept = sorted([place for place in order if place not in far_off][: n - self.hostile])
+        if not kept:
+            raise EngineError("step = 'krum': every update moves an array that is not quantized too far.")
         left_out = tuple(one.client for place, one in enumerate(updates.each) if place not in kept)
         return replace(updates.only(kept).sum(), left_out=left_out)
 

@@ -28,6 +28,7 @@ from .arrays import EXACT_NAMES, Layout, Model, Weights
 from .cohort import Cohort
 from .collect import OpenRound
 from .downlink import Held, Log, Whole, digest_of
+from .exact_arrays import Changes
 from .limits import REFUSE
 from .messages import Order
 from .orders import Orders, Parcel, Parcels
@@ -275,7 +276,7 @@ class Server:
         bfloat16 arrays come as float32.
         """
         opened, layout, model = self._opened(), self._state.layout, self.model
-        opened.apply_limit(self.stages.limit)
+        opened.apply_limit(self.stages.limit, self._state.layout)
         factors = opened.clip_factors(self.stages.limit)
         return {
             client: layout.join(one.decoded(layout, model, factors.get(client, 1.0)), wide=wide)
@@ -286,6 +287,11 @@ class Server:
     def norms(self) -> dict[int, float]:
         """The norms of the updates of the open round, where there is a limit."""
         return dict(self._opened().norms)
+
+    @property
+    def changes(self) -> dict[int, Changes]:
+        """How far each update of the open round moves the arrays that are not quantized, where there is a limit."""
+        return dict(self._opened().changes)
 
     @property
     def missing(self) -> dict[int, str]:
@@ -299,7 +305,7 @@ class Server:
         model to continue with is the returned round's.
         """
         opened, layout = self._opened(), self._state.layout
-        opened.apply_limit(self.stages.limit)
+        opened.apply_limit(self.stages.limit, self._state.layout)
         self._parcels.clear()
         aggregated = None if weights is None else _finite(layout, layout.split(weights, copy=True))
         after, facts = rounds.end(self.stages, self._state, opened, aggregated)

@@ -18,6 +18,7 @@ from ..codecs.frame import Frame
 from ..quantizers.choice import CLOSE
 from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
+from .exact_arrays import Changes, changes_of, far_off
 from .steps import Relay, rescaled
 
 _USUAL_SHARE = (1 + CLOSE) / 2  # what an error is of the one that is allowed
@@ -155,6 +156,16 @@ class Updates:
         Memory is a level, mostly a byte, for each element of each client; a float where a quantizer rotates.
         """
         return tiles([one.read().frame.weighted(one.factor) for one in self.each])
+
+    def far_off(self) -> set[int]:
+        """Places of the updates that move an array that is not quantized too far (`exact_arrays.far_off`)."""
+        changes = dict[int, Changes]()
+        for place, one in enumerate(self.each):
+            parts = one.read()
+            buffers = self.model.buffers if parts.buffers is None else raw.values(parts.buffers.frame)
+            new = Model(self.model.weights, buffers, parts.others)
+            changes[place] = changes_of(self.layout, self.model, new)
+        return set(far_off(self.layout, changes))
 
     def squared_distances(self) -> npt.NDArray[np.float64]:
         """The squared l2 distance of every two updates, float32 buffers included. O(dimension x clients^2) time."""
