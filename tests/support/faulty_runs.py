@@ -190,6 +190,7 @@ class Machine:
 
     def cases(self, numbers: list[int]) -> Iterator[dict[str, Any]]:
         """How each fault ends; the first case has none."""
+        shutil.rmtree(self.out, ignore_errors=True)
         code, said, calls = self.play(0)
         yield {"fault": "none", "code": code, "said": said, "calls": calls, "model": self.model()}
         yield from self.faults(numbers, calls)
