@@ -373,7 +373,7 @@ def _written(
     d = int(plan.dimension)
     most = int(_fixed_frame(_here.plan_at))
     exact = plan.codec == FIXED and most > _KEPT and out is None
-    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else 24 * d), most
+    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else 8 * d), most
     if not exact:
         room += most // 16 + 1024
     while True:
@@ -460,7 +460,7 @@ def sizes(values: Values, top: int) -> tuple[int, int, int]:
     """About how many bytes the bodies of fixed, sparse and dense would have."""
     found = (c_double * 3)()
     at, bytes_, out, error_at = _at(values), values.itemsize, ctypes.addressof(found), _here.error_at
-    _with_memory(lambda memory: _sizes(at, bytes_, len(values), top, memory, out, error_at), 65_536 + 24 * len(values))
+    _with_memory(lambda memory: _sizes(at, bytes_, len(values), top, memory, out, error_at), 65_536 + 8 * len(values))
     return round(found[0]), round(found[1]), round(found[2])
 
 

@@ -383,7 +383,7 @@ class Server:
             raise CheckpointError(
                 f"A reply of the open round cannot be taken again. {error} Pass the same secrets."
             ) from error
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
         return server
 

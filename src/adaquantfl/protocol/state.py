@@ -116,7 +116,7 @@ class ServerState:
                 taken_back=tuple(tree["taken_back"]),
                 examples=_numbered(tree["examples"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
 
 
