@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { NONE, WRITE, SYNC, RENAME, ALLOCATION };
+/* NumPy 2.4 crashes where the buffer of 64 KiB that it casts in (int8 * float64) cannot be allocated. */
 static const size_t LARGE = 1 << 16;
 
 static char folder[PATH_MAX];
@@ -77,18 +78,18 @@ int rename(const char *from, const char *to) {
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 
-void *malloc(size_t size) { return size >= LARGE && fails(ALLOCATION) ? NULL : __libc_malloc(size); }
+void *malloc(size_t size) { return size > LARGE && fails(ALLOCATION) ? NULL : __libc_malloc(size); }
 
 void *calloc(size_t count, size_t size) {
-    return count * size >= LARGE && fails(ALLOCATION) ? NULL : __libc_calloc(count, size);
+    return count * size > LARGE && fails(ALLOCATION) ? NULL : __libc_calloc(count, size);
 }
 
 void *realloc(void *old, size_t size) {
-    return size >= LARGE && fails(ALLOCATION) ? NULL : __libc_realloc(old, size);
+    return size > LARGE && fails(ALLOCATION) ? NULL : __libc_realloc(old, size);
 }
 
 int posix_memalign(void **result, size_t alignment, size_t size) {
-    if (size >= LARGE && fails(ALLOCATION)) return ENOMEM;
+    if (size > LARGE && fails(ALLOCATION)) return ENOMEM;
     *result = __libc_memalign(alignment, size);
     return *result ? 0 : ENOMEM;
 }
