@@ -99,19 +99,16 @@ static double least_estimate(const uint16_t *blocks, const magnitudes *m) {
 }
 
 /* How many elements with a magnitude below 3 have a larger one behind them. */
-#define RISES(type)                                                                                                    \
-    static int64_t rises_##type(const type *values, int64_t dimension) {                                               \
-        int32_t rises = 0;                                                                                             \
-        for (int64_t i = 0; i + 1 < dimension; i++) {                                                                  \
-            int32_t left = values[i] < 0 ? -values[i] : values[i];                                                     \
-            int32_t right = values[i + 1] < 0 ? -values[i + 1] : values[i + 1];                                        \
-            rises += (left < 3) & (right > left);                                                                      \
-        }                                                                                                              \
-        return rises;                                                                                                  \
+AQ_INLINE int64_t rises_of(int32_t bytes, const void *values, int64_t dimension) {
+    int32_t rises = 0;
+    for (int64_t i = 0; i + 1 < dimension; i++) {
+        int32_t left = aq_level_at(values, bytes, i), right = aq_level_at(values, bytes, i + 1);
+        left = left < 0 ? -left : left;
+        right = right < 0 ? -right : right;
+        rises += (left < 3) & (right > left);
     }
-RISES(int8_t)
-RISES(int16_t)
-RISES(int32_t)
+    return rises;
+}
 
 /* Bytes that the body of a vector of one chunk has at the very least. A gap takes one bit at least, and two where it
  * is not 0. Take an element with a magnitude below 3 and a larger one behind it. The next step leaves the first one
@@ -119,7 +116,7 @@ RISES(int32_t)
 static double least_size(const void *values, int32_t bytes, const magnitudes *m) {
     int64_t d = m->dimension, large = d - m->zeros - m->ones - m->twos;
     int64_t bits = 2 * m->ones + 3 * m->twos + 4 * large + m->gamma;
-    bits += bytes == 1 ? rises_int8_t(values, d) : bytes == 2 ? rises_int16_t(values, d) : rises_int32_t(values, d);
+    bits += AQ_BY_SIZE(bytes, rises_of, values, d);
     return (double)(2 + (bits + 7) / 8);
 }
 
@@ -130,7 +127,7 @@ static double least_dense(double entropy) { return 0.999 * (entropy / 8) + 2 * 4
 
 /* The same for a long vector, about. */
 static double least_tiles(double entropy, int64_t dimension) {
-    return entropy / 8 + (double)(TILE_OVERHEAD * ((dimension + AQ_TILE - 1) / AQ_TILE));
+    return entropy / 8 + (double)(TILE_OVERHEAD * aq_tiles(dimension));
 }
 
 static int32_t sparse_enough(const magnitudes *m) {
@@ -166,16 +163,13 @@ typedef struct {
 
 static int64_t write_fixed(const job *j) {
     uint64_t size = aq_fixed_size(j->dimension, j->top);
-    if (size > j->room) {
-        aq_fail(j->error, AQ_ROOM, (int64_t)size, 0, 0, 0);
-        return -1;
-    }
+    if (size > j->room) return -aq_fail(j->error, AQ_ROOM, (int64_t)size, 0, 0, 0);
     aq_fixed_write(j->values, j->bytes, j->dimension, j->top, j->body, j->each);
     return (int64_t)size;
 }
 
 static int64_t write_sparse(const job *j, int64_t count, uint8_t *body, uint64_t room, aq_arena mine) {
-    int64_t *counts = aq_take(&mine, 8 * (uint64_t)((j->dimension + AQ_TILE - 1) / AQ_TILE));
+    int64_t *counts = aq_take(&mine, 8 * (uint64_t)aq_tiles(j->dimension));
     uint32_t *index = aq_take(&mine, 4 * (uint64_t)count);
     int32_t *level = aq_take(&mine, 4 * (uint64_t)count);
     if (mine.lacking) {
@@ -209,10 +203,7 @@ static int64_t write_shortest(const job *j, int64_t sparse, int32_t *codec, aq_a
             *codec = best;
             if (best == AQ_FIXED) return write_fixed(j);
             uint64_t size = (uint64_t)sizes[best];
-            if (size > room) {
-                aq_fail(j->error, AQ_ROOM, (int64_t)size, 0, 0, 0);
-                return -1;
-            }
+            if (size > room) return -aq_fail(j->error, AQ_ROOM, (int64_t)size, 0, 0, 0);
             if (bodies[best] != j->body) memcpy(j->body, bodies[best], size);
             return (int64_t)size;
         }
@@ -303,7 +294,7 @@ int64_t aq_auto_compress(const aq_floats *floats, uint8_t *body, uint64_t room, 
                          aq_each each, aq_error *error) {
     int64_t d = floats->dimension, top = floats->s, sparse = 0;
     aq_arena mine = *arena;
-    int32_t bytes = top <= 127 ? 1 : top <= 32767 ? 2 : 4;
+    int32_t bytes = aq_level_bytes(top);
     job j = {NULL, bytes, d, top, body, room, each, error};
     if (many_nonzeros(floats)) {
         void *values = aq_take(&mine, (uint64_t)d * (uint64_t)bytes);
@@ -311,7 +302,7 @@ int64_t aq_auto_compress(const aq_floats *floats, uint8_t *body, uint64_t room, 
         aq_levels_of(floats, values, bytes, each);
         return aq_auto_write(values, bytes, d, top, body, room, codec, &mine, each, error);
     }
-    int64_t *counts = aq_take(&mine, 8 * (uint64_t)((d + AQ_TILE - 1) / AQ_TILE));
+    int64_t *counts = aq_take(&mine, 8 * (uint64_t)aq_tiles(d));
     int64_t most = aq_least(d, (int64_t)(mine.left / AQ_BYTES_LISTED));
     uint32_t *index = aq_take(&mine, 4 * (uint64_t)most);
     int32_t *level = aq_take(&mine, 4 * (uint64_t)most);
@@ -336,11 +327,7 @@ int64_t aq_auto_compress(const aq_floats *floats, uint8_t *body, uint64_t room, 
     void *values = aq_take(&mine, (uint64_t)d * (uint64_t)bytes);
     if (aq_lacks(&mine, error)) return -1;
     memset(values, 0, (size_t)d * (size_t)bytes);
-    for (int64_t i = 0; i < count; i++) {
-        if (bytes == 1) ((int8_t *)values)[index[i]] = (int8_t)level[i];
-        if (bytes == 2) ((int16_t *)values)[index[i]] = (int16_t)level[i];
-        if (bytes == 4) ((int32_t *)values)[index[i]] = level[i];
-    }
+    for (int64_t i = 0; i < count; i++) aq_put_level(values, bytes, index[i], level[i]);
     j.values = values;
     return d <= SHORT ? write_shortest(&j, sparse > 0 ? sparse : 0, codec, mine) : write_long(&j, codec, mine);
 }

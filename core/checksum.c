@@ -2,8 +2,6 @@
  * onto bytes further on, which have the same remainder (Gopal et al. 2009); what is left goes through tables. */
 #include "vectors.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie in memory");
-
 /* Table t: the remainder of each byte with t bytes of zeros behind it, from those of its bits. */
 #define BIT(i, b, c) ((i) >> b & 1 ? c : 0)
 #define ENTRY(i, a, b, c, d, e, f, g, h)                                                                               \

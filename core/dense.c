@@ -188,10 +188,7 @@ int64_t aq_dense_write_planned(const void *values, int32_t bytes, int64_t dimens
         total += 2 * (uint64_t)w.sizes[chunk] + 4 * (uint64_t)w.lanes;
     }
     total += (place + 3) & ~(uint64_t)3;
-    if (total > room) {
-        aq_fail(error, AQ_ROOM, (int64_t)total, 0, 0, 0);
-        return -1;
-    }
+    if (total > room) return -aq_fail(error, AQ_ROOM, (int64_t)total, 0, 0, 0);
     place = plan->head_size;
     memcpy(body, plan->head, plan->head_size);
     for (int64_t chunk = 0; chunk < chunks; chunk++) place = aq_write_varint(body, place, (uint64_t)w.sizes[chunk]);
@@ -213,14 +210,6 @@ int64_t aq_dense_write(const void *values, int32_t bytes, int64_t dimension, int
     if (aq_count(values, bytes, dimension, top, dimension >= AQ_LONG, &census, &mine, each, error)) return -1;
     if (aq_dense_choose(&census, aq_entropy(&census), &plan, &mine, error)) return -1;
     return aq_dense_write_planned(values, bytes, dimension, &plan, body, room, &mine, each, error);
-}
-
-uint64_t aq_dense_most(int64_t dimension, int64_t top) {
-    uint64_t intervals = (uint64_t)aq_least(2 * top + 1, AQ_SLOTS), chunks = ((uint64_t)dimension >> 16) + 1;
-    int32_t low = aq_floor_log2(2 * (uint64_t)top + 1) - AQ_MOST_WIDTH;
-    uint64_t bits = low < 0 ? 0 : low > MOST_LOW ? MOST_LOW : (uint64_t)low;
-    uint64_t levels = 2 * (uint64_t)dimension + (uint64_t)dimension * bits / 8 + 1;
-    return 512 + 9 * intervals + chunks * (4 * AQ_LANES + 3) + levels;
 }
 
 /* -- reading */
@@ -339,26 +328,21 @@ static void read_chunks(void *context, int64_t first, int64_t last) {
 }
 
 /* values = what the symbols begin with, and their low bits. */
-#define JOIN(type)                                                                                                     \
-    static void join_##type(const reading *r, int64_t first, int64_t last, uint64_t position) {                        \
-        const int32_t *base = r->alphabet.base;                                                                        \
-        const uint8_t *extra = r->alphabet.extra;                                                                      \
-        type *values = r->values;                                                                                      \
-        for (int64_t i = first; i < last; i++) {                                                                       \
-            int16_t symbol = r->symbols[i];                                                                            \
-            uint64_t low = aq_look(r->low, r->low_size, position) & aq_ones(extra[symbol]);                            \
-            values[i] = (type)(base[symbol] + (int32_t)low);                                                           \
-            position += extra[symbol];                                                                                 \
-        }                                                                                                              \
+AQ_INLINE void join(int32_t bytes, const reading *r, int64_t first, int64_t last, uint64_t position) {
+    const int32_t *base = r->alphabet.base;
+    const uint8_t *extra = r->alphabet.extra;
+    void *values = r->values;
+    for (int64_t i = first; i < last; i++) {
+        int16_t symbol = r->symbols[i];
+        uint64_t low = aq_look(r->low, r->low_size, position) & aq_ones(extra[symbol]);
+        aq_put_level(values, bytes, i, base[symbol] + (int32_t)low);
+        position += extra[symbol];
     }
-JOIN(int8_t)
-JOIN(int16_t)
-JOIN(int32_t)
+}
 
 static void join_chunks(void *context, int64_t first, int64_t last) {
     const reading *r = context;
-    (r->bytes == 1 ? join_int8_t : r->bytes == 2 ? join_int16_t : join_int32_t)(
-        r, first * r->chunk, aq_least(r->count, last * r->chunk), r->bits[first]);
+    AQ_BY_SIZE(r->bytes, join, r, first * r->chunk, aq_least(r->count, last * r->chunk), r->bits[first]);
 }
 
 static void prepare_slots(const alphabet *a, uint64_t *slots) {

@@ -5,7 +5,12 @@
 
 #define SMALLEST 64 /* blocks that a thread takes at least */
 
-static void write_tail(const uint32_t *codes, int64_t count, int32_t bits, uint8_t *tail) {
+static void write_block(const aq_fixed_kernels *kernels, const uint32_t *codes, int64_t count, int32_t bits,
+                        uint8_t *tail) {
+    if (count == AQ_BLOCK) {
+        kernels->pack(codes, bits, tail);
+        return;
+    }
     uint64_t pending = 0;
     int32_t filled = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -18,7 +23,12 @@ static void write_tail(const uint32_t *codes, int64_t count, int32_t bits, uint8
     for (; filled > 0; filled -= 8, pending >>= 8) *tail++ = (uint8_t)pending;
 }
 
-static void read_tail(const uint8_t *tail, int64_t count, int32_t bits, uint32_t *codes) {
+static void read_block(const aq_fixed_kernels *kernels, const uint8_t *tail, int64_t count, int32_t bits,
+                       uint32_t *codes) {
+    if (count == AQ_BLOCK) {
+        kernels->unpack(tail, bits, codes);
+        return;
+    }
     int64_t i = 0, bit = 0, size = (count * bits + 7) / 8;
     uint64_t mask = (1u << bits) - 1, word;
     for (; bit / 8 + 8 <= size; i++, bit += bits) {
@@ -36,49 +46,14 @@ static void read_tail(const uint8_t *tail, int64_t count, int32_t bits, uint32_t
 
 static int64_t blocks_of(int64_t dimension) { return (dimension + AQ_BLOCK - 1) / AQ_BLOCK; }
 
-/* What differs between segments is kept for each element of a block: then one loop does for any segments. */
-typedef struct {
-    const int64_t *offsets;
-    int64_t segments, dimension, segment, until; /* until: how far the numbers of this block are right */
-    int32_t same;                                /* one segment holds the whole block */
-} spreading;
-
-static void spread_words(const float *numbers, const double *wide, int64_t segment, int64_t from, int64_t to,
-                         float *each, double *wide_each) {
-    if (numbers)
-        for (int64_t j = from; j < to; j++) each[j] = numbers[segment];
-    if (wide)
-        for (int64_t j = from; j < to; j++) wide_each[j] = wide[segment];
-}
-
-/* each[j] = the number of the segment of element j of the block; from the last block they may be there already. */
-static void spread(spreading *at, int64_t block, const float *numbers, const double *wide, float *each,
-                   double *wide_each) {
-    int64_t start = block * AQ_BLOCK, end = aq_least(start + AQ_BLOCK, at->dimension), position = start;
-    if (at->until >= end) return;
-    if (at->until < 0) at->segment = aq_segment_at(at->offsets, at->segments, start);
-    while (position < end) {
-        while (at->offsets[at->segment + 1] <= position) at->segment++;
-        int64_t stop = aq_least(at->offsets[at->segment + 1], end);
-        /* A segment that goes on beyond this block fills all of it, for the next ones. */
-        int64_t to = position == start && stop == end ? AQ_BLOCK : stop - start;
-        spread_words(numbers, wide, at->segment, position - start, to, each, wide_each);
-        position = stop;
-    }
-    at->same = at->offsets[at->segment] <= start;
-    at->until = at->same ? at->offsets[at->segment + 1] : end;
-}
-
 typedef struct {
     const void *values;
     void *out;
     const uint8_t *body;
     uint8_t *target;
     const aq_floats *floats;
-    const int64_t *offsets;
-    const float *steps;
-    float *total;
-    int64_t segments, dimension, top;
+    const aq_sum *sum;
+    int64_t dimension, top;
     int32_t bytes, bits;
     uint32_t largest;
 } job;
@@ -95,8 +70,7 @@ static void write_blocks(void *context, int64_t first, int64_t last) {
         int64_t count = aq_least(AQ_BLOCK, work->dimension - block * AQ_BLOCK);
         const char *values = (const char *)work->values + block * AQ_BLOCK * work->bytes;
         kernels->to_codes(values, work->bytes, count, work->bits, codes);
-        if (count == AQ_BLOCK) kernels->pack(codes, work->bits, work->target + place_of(work, block));
-        else write_tail(codes, count, work->bits, work->target + place_of(work, block));
+        write_block(kernels, codes, count, work->bits, work->target + place_of(work, block));
     }
 }
 
@@ -111,31 +85,17 @@ static void compress_blocks(void *context, int64_t first, int64_t last) {
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
     const aq_quantize_kernels *quantize = AQ_PICK(aq_quantize_kernels);
     AQ_ALIGNED uint32_t codes[AQ_BLOCK];
-    AQ_ALIGNED float inverse[AQ_BLOCK], lift[AQ_BLOCK], rest[AQ_BLOCK];
-    AQ_ALIGNED double wide[AQ_BLOCK];
-    spreading at = {floats->offsets, floats->segments, floats->dimension, 0, -1, 0}, lifted = at;
+    float room[AQ_BLOCK];
+    int64_t segment = aq_segment_at(floats->offsets, floats->segments, first * AQ_BLOCK);
     for (int64_t block = first; block < last; block++) {
-        const float *x = floats->x + block * AQ_BLOCK;
-        int64_t count = aq_least(AQ_BLOCK, floats->dimension - block * AQ_BLOCK);
-        aq_stream stream = {0, (float)floats->s, 0, floats->s, (uint32_t)(block * AQ_BLOCK) * AQ_WEYL + floats->low,
-                            floats->high};
-        spread(&at, block, floats->inverse, floats->wide, inverse, wide);
-        if (floats->lift) {
-            spread(&lifted, block, floats->lift, NULL, lift, NULL);
-            for (int64_t j = 0; j < count; j++) rest[j] = x[j] * lift[j];
-            x = rest;
+        int64_t begin = block * AQ_BLOCK, count = aq_least(AQ_BLOCK, floats->dimension - begin);
+        for (int64_t done = 0, size; done < count; done += size) {
+            const float *x;
+            aq_stream stream;
+            size = aq_next_run(floats, begin + done, begin + count, &segment, room, &x, &stream);
+            quantize->codes(x, size, &stream, work->bits, codes + done);
         }
-        uint8_t *target = work->target + place_of(work, block);
-        if (count < AQ_BLOCK) {
-            if (x != rest) memcpy(rest, x, 4 * (size_t)count);
-            int64_t padded = (count + AQ_ROW - 1) / AQ_ROW * AQ_ROW;
-            for (int64_t j = count; j < padded; j++) rest[j] = inverse[j] = 0, wide[j] = 0;
-            quantize->codes(rest, padded, inverse, wide, &stream, work->bits, codes);
-            write_tail(codes, count, work->bits, target);
-        } else {
-            quantize->codes(x, AQ_BLOCK, inverse, wide, &stream, work->bits, codes);
-            kernels->pack(codes, work->bits, target);
-        }
+        write_block(kernels, codes, count, work->bits, work->target + place_of(work, block));
     }
 }
 
@@ -175,8 +135,8 @@ int32_t aq_fixed_check(const uint8_t *body, uint64_t size, int64_t dimension, in
     if (used && body[size - 1] >> used) return aq_fail(error, AQ_FIXED_BITS, 0, 0, 0, 0);
     if (top + 1 == (int64_t)1 << (work.bits - 1)) return AQ_FINE; /* every code is a level */
     if (rest) {
-        AQ_ALIGNED uint32_t codes[AQ_BLOCK];
-        read_tail(body + place_of(&work, whole), rest, work.bits, codes);
+        uint32_t codes[AQ_BLOCK];
+        read_block(NULL, body + place_of(&work, whole), rest, work.bits, codes);
         work.largest = largest_of(codes, rest, work.bits);
     }
     aq_run(each, check_blocks, &work, whole, SMALLEST);
@@ -190,8 +150,7 @@ static void read_blocks(void *context, int64_t first, int64_t last) {
     for (int64_t block = first; block < last; block++) {
         int64_t count = aq_least(AQ_BLOCK, work->dimension - block * AQ_BLOCK);
         const uint8_t *body = work->body + place_of(work, block);
-        if (count == AQ_BLOCK) kernels->unpack(body, work->bits, codes);
-        else read_tail(body, count, work->bits, codes);
+        read_block(kernels, body, count, work->bits, codes);
         kernels->to_levels(codes, work->bits, count, (char *)work->out + block * AQ_BLOCK * work->bytes, work->bytes);
     }
 }
@@ -203,29 +162,26 @@ void aq_fixed_read(const uint8_t *body, int64_t dimension, int64_t top, void *va
 
 static void add_blocks(void *context, int64_t first, int64_t last) {
     const job *work = context;
+    const aq_sum *sum = work->sum;
     const aq_fixed_kernels *kernels = AQ_PICK(aq_fixed_kernels);
-    spreading at = {work->offsets, work->segments, work->dimension, 0, -1, 0};
-    AQ_ALIGNED float each[AQ_BLOCK];
+    AQ_ALIGNED uint32_t codes[AQ_BLOCK];
+    int32_t levels[AQ_BLOCK];
+    int64_t segment = aq_segment_at(sum->offsets, sum->segments, first * AQ_BLOCK);
     for (int64_t block = first; block < last; block++) {
-        int64_t count = aq_least(AQ_BLOCK, work->dimension - block * AQ_BLOCK);
+        int64_t begin = block * AQ_BLOCK, end = aq_least(begin + AQ_BLOCK, work->dimension);
         const uint8_t *body = work->body + place_of(work, block);
-        float *total = work->total + block * AQ_BLOCK;
-        spread(&at, block, work->steps, NULL, each, NULL);
-        if (count == AQ_BLOCK) {
-            kernels->add(body, work->bits, at.same ? NULL : each, *each, total);
+        while (sum->offsets[segment + 1] <= begin) segment++;
+        if (sum->offsets[segment + 1] >= begin + AQ_BLOCK) { /* one segment holds the whole block */
+            kernels->add(body, work->bits, sum->steps[segment], sum->total + begin);
         } else {
-            AQ_ALIGNED uint32_t codes[AQ_BLOCK];
-            int32_t levels[AQ_BLOCK];
-            read_tail(body, count, work->bits, codes);
-            kernels->to_levels(codes, work->bits, count, levels, 4);
-            for (int64_t j = 0; j < count; j++) total[j] += each[j] * (float)levels[j];
+            read_block(kernels, body, end - begin, work->bits, codes);
+            kernels->to_levels(codes, work->bits, end - begin, levels, 4);
+            aq_add_range(sum, levels, 4, begin, end);
         }
     }
 }
 
-void aq_fixed_add(const uint8_t *body, int64_t dimension, int64_t top, const int64_t *offsets, int64_t segments,
-                  const float *steps, float *total, aq_each each) {
-    job work = {.body = body, .dimension = dimension, .bits = aq_code_bits(top), .offsets = offsets,
-                .segments = segments, .steps = steps, .total = total};
+void aq_fixed_add(const aq_sum *sum, const uint8_t *body, int64_t dimension, int64_t top, aq_each each) {
+    job work = {.body = body, .dimension = dimension, .bits = aq_code_bits(top), .sum = sum};
     aq_run(each, add_blocks, &work, blocks_of(dimension), SMALLEST);
 }

@@ -57,21 +57,18 @@ static void unpack(const uint8_t *words, int32_t bits, uint32_t *codes) {
     })
 }
 
-/* each: the step of every element; or NULL, where all have the same. */
-static void add(const uint8_t *restrict words, int32_t bits, const float *restrict each, float same,
-                float *restrict total) {
+static void add(const uint8_t *restrict words, int32_t bits, float step, float *restrict total) {
     uint32_t ones = (1u << (bits - 1)) - 1;
     int32_t up = 32 - bits;
-    aq_reals level, sum, step = (aq_reals){0} + same;
-#define ADD                                                                                                            \
-    level = __builtin_convertvector((aq_ints)(code & ones), aq_reals);                                                 \
-    level = (aq_reals)((aq_words)level ^ (code << up & 0x80000000u));                                                  \
-    __builtin_prefetch(total + place + 2 * AQ_AHEAD);                                                                  \
-    AQ_LOAD(sum, total + place);                                                                                       \
-    sum += step * level;                                                                                               \
-    AQ_STORE(total + place, sum);
-    if (each) FOR_ROWS(AQ_LOAD(step, each + place); ADD)
-    else FOR_ROWS(ADD)
+    aq_reals level, sum;
+    FOR_ROWS({
+        level = __builtin_convertvector((aq_ints)(code & ones), aq_reals);
+        level = (aq_reals)((aq_words)level ^ (code << up & 0x80000000u));
+        __builtin_prefetch(total + place + 2 * AQ_AHEAD);
+        AQ_LOAD(sum, total + place);
+        sum += step * level;
+        AQ_STORE(total + place, sum);
+    })
 }
 
 static int32_t above(const uint8_t *words, int32_t bits, int32_t top) {
@@ -84,79 +81,70 @@ static int32_t above(const uint8_t *words, int32_t bits, int32_t top) {
     return any < 0;
 }
 
-#define FOR_TYPE(bytes, loop)                                                                                          \
-    if (bytes == 1) loop(int8_t)                                                                                       \
-    else if (bytes == 2) loop(int16_t)                                                                                 \
-    else loop(int32_t)
-
-/* A vector of levels as words: one instruction, of which GCC 12 makes several. */
+/* A vector of levels: one instruction, of which GCC 12 makes several. */
+AQ_INLINE aq_ints load_levels(int32_t bytes, const void *from) {
 #if AQ_VECTORS == 2
-#define LEVELS_int8_t(from) _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(from)))
-#define LEVELS_int16_t(from) _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)(from)))
-#define LEVELS_int32_t(from) _mm512_loadu_si512(from)
+    return (aq_ints)(bytes == 1   ? _mm512_cvtepi8_epi32(_mm_loadu_si128(from))
+                     : bytes == 2 ? _mm512_cvtepi16_epi32(_mm256_loadu_si256(from))
+                                  : _mm512_loadu_si512(from));
 #elif AQ_VECTORS == 1
-#define LEVELS_int8_t(from) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(from)))
-#define LEVELS_int16_t(from) _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)(from)))
-#define LEVELS_int32_t(from) _mm256_loadu_si256((const void *)(from))
+    return (aq_ints)(bytes == 1   ? _mm256_cvtepi8_epi32(_mm_loadl_epi64(from))
+                     : bytes == 2 ? _mm256_cvtepi16_epi32(_mm_loadu_si128(from))
+                                  : _mm256_loadu_si256(from));
+#else
+    aq_ints levels;
+    for (int32_t lane = 0; lane < AQ_WIDTH; lane++) levels[lane] = aq_level_at(from, bytes, lane);
+    return levels;
 #endif
+}
 
-static void to_codes(const void *restrict values, int32_t bytes, int64_t count, int32_t bits,
-                     uint32_t *restrict codes) {
+AQ_INLINE void levels_to_codes(int32_t bytes, const void *values, int64_t count, int32_t bits, uint32_t *codes) {
     uint32_t sign = 1u << (bits - 1);
     int64_t i = 0;
-#if AQ_VECTORS > 0
-#define VECTOR(type)                                                                                                   \
-    for (; i + AQ_WIDTH <= count; i += AQ_WIDTH) {                                                                     \
-        __builtin_prefetch((const type *)values + i + AQ_AHEAD);                                                       \
-        aq_ints value = (aq_ints)LEVELS_##type((const type *)values + i), negative = value >> 31;                      \
-        aq_words code = (aq_words)((value ^ negative) - negative) | ((aq_words)negative & sign);                       \
-        AQ_STORE(codes + i, code);                                                                                     \
+    for (; i + AQ_WIDTH <= count; i += AQ_WIDTH) {
+        const char *from = (const char *)values + i * bytes;
+        __builtin_prefetch(from + AQ_AHEAD * bytes);
+        aq_ints value = load_levels(bytes, from), negative = value >> 31;
+        aq_words code = (aq_words)((value ^ negative) - negative) | ((aq_words)negative & sign);
+        AQ_STORE(codes + i, code);
     }
-    FOR_TYPE(bytes, VECTOR)
-#undef VECTOR
-#endif
-#define LOOP(type)                                                                                                     \
-    for (; i < count; i++) {                                                                                           \
-        int32_t value = ((const type *)values)[i];                                                                     \
-        codes[i] = value < 0 ? (0u - (uint32_t)value) | sign : (uint32_t)value;                                        \
+    for (; i < count; i++) {
+        int32_t value = aq_level_at(values, bytes, i);
+        codes[i] = value < 0 ? (0u - (uint32_t)value) | sign : (uint32_t)value;
     }
-    FOR_TYPE(bytes, LOOP)
-#undef LOOP
 }
 
-static void to_levels(const uint32_t *restrict codes, int32_t bits, int64_t count, void *restrict values,
-                      int32_t bytes) {
+static void to_codes(const void *values, int32_t bytes, int64_t count, int32_t bits, uint32_t *codes) {
+    AQ_BY_SIZE(bytes, levels_to_codes, values, count, bits, codes);
+}
+
+AQ_INLINE void codes_to_levels(int32_t bytes, const uint32_t *restrict codes, int32_t bits, int64_t count,
+                               void *restrict values) {
     uint32_t ones = (1u << (bits - 1)) - 1;
-#define LOOP(type)                                                                                                     \
-    for (int64_t start = 0; start < count; start += AQ_ROW) {                                                          \
-        int64_t end = aq_least(start + AQ_ROW, count);                                                                 \
-        for (int64_t i = start; i < end; i += 64 / bytes) __builtin_prefetch((type *)values + i + AQ_AHEAD, 1);        \
-        for (int64_t i = start; i < end; i++) {                                                                        \
-            int32_t level = (int32_t)(codes[i] & ones);                                                                \
-            ((type *)values)[i] = (type)(codes[i] > ones ? -level : level);                                            \
-        }                                                                                                              \
+    for (int64_t i = 0; i < count; i++) {
+        int32_t level = (int32_t)(codes[i] & ones);
+        aq_put_level(values, bytes, i, codes[i] > ones ? -level : level);
     }
-    FOR_TYPE(bytes, LOOP)
-#undef LOOP
 }
 
-static void add_levels(const void *restrict values, int32_t bytes, int64_t count, float step, float *restrict total) {
+static void to_levels(const uint32_t *codes, int32_t bits, int64_t count, void *values, int32_t bytes) {
+    AQ_BY_SIZE(bytes, codes_to_levels, codes, bits, count, values);
+}
+
+AQ_INLINE void add_all(int32_t bytes, const void *values, int64_t count, float step, float *total) {
     int64_t i = 0;
-#if AQ_VECTORS > 0
-#define VECTOR(type)                                                                                                   \
-    for (; i + AQ_WIDTH <= count; i += AQ_WIDTH) {                                                                     \
-        aq_reals sum;                                                                                                  \
-        __builtin_prefetch(total + i + AQ_AHEAD);                                                                      \
-        AQ_LOAD(sum, total + i);                                                                                       \
-        sum += step * __builtin_convertvector((aq_ints)LEVELS_##type((const type *)values + i), aq_reals);             \
-        AQ_STORE(total + i, sum);                                                                                      \
+    for (; i + AQ_WIDTH <= count; i += AQ_WIDTH) {
+        aq_reals sum;
+        __builtin_prefetch(total + i + AQ_AHEAD);
+        AQ_LOAD(sum, total + i);
+        sum += step * __builtin_convertvector(load_levels(bytes, (const char *)values + i * bytes), aq_reals);
+        AQ_STORE(total + i, sum);
     }
-    FOR_TYPE(bytes, VECTOR)
-#endif
-#define LOOP(type)                                                                                                     \
-    for (; i < count; i++) total[i] += step * (float)((const type *)values)[i];
-    FOR_TYPE(bytes, LOOP)
-#undef LOOP
+    for (; i < count; i++) total[i] += step * (float)aq_level_at(values, bytes, i);
+}
+
+static void add_levels(const void *values, int32_t bytes, int64_t count, float step, float *total) {
+    AQ_BY_SIZE(bytes, add_all, values, count, step, total);
 }
 
 const aq_fixed_kernels AQ_NAME(aq_fixed_kernels) = {pack, unpack, add, above, to_codes, to_levels, add_levels};

@@ -5,8 +5,6 @@
 
 #define LARGEST_FLOAT 0x1p127
 
-static int32_t level_bytes(int64_t top) { return top <= 127 ? 1 : top <= 32767 ? 2 : 4; }
-
 /* -- writing */
 
 static int64_t out_of_room(uint64_t needed, aq_error *error) {
@@ -32,7 +30,7 @@ static int64_t write_body(const aq_plan *plan, uint64_t head, const aq_floats *f
         return (int64_t)fixed;
     }
     if (plan->codec == AQ_SPARSE) {
-        int64_t *counts = aq_take(arena, (uint64_t)((d + AQ_TILE - 1) / AQ_TILE) * sizeof *counts);
+        int64_t *counts = aq_take(arena, (uint64_t)aq_tiles(d) * sizeof *counts);
         /* The lists get a sixth of what is left: writing takes up to five times as much as they do. */
         int64_t most = aq_least(d, (int64_t)(arena->left / 48));
         uint32_t *index = aq_take(arena, (uint64_t)most * sizeof *index);
@@ -48,7 +46,7 @@ static int64_t write_body(const aq_plan *plan, uint64_t head, const aq_floats *f
     }
     if (plan->codec != AQ_DENSE) return -aq_fail(error, AQ_CODEC, plan->codec, 0, 0, 0);
     if (floats) {
-        bytes = level_bytes(top);
+        bytes = aq_level_bytes(top);
         void *levels = aq_take(arena, plan->dimension * (uint64_t)bytes);
         if (arena->lacking) return -aq_lacks(arena, error);
         aq_levels_of(floats, levels, bytes, plan->each);
@@ -115,11 +113,7 @@ static int32_t read_nonzeros(const uint8_t *body, const aq_header *h, nonzeros *
 
 static void put(void *values, int32_t bytes, const nonzeros *found, int64_t dimension) {
     memset(values, 0, (uint64_t)dimension * (uint64_t)bytes);
-    for (int64_t k = 0; k < found->count; k++) {
-        if (bytes == 1) ((int8_t *)values)[found->index[k]] = (int8_t)found->level[k];
-        else if (bytes == 2) ((int16_t *)values)[found->index[k]] = (int16_t)found->level[k];
-        else ((int32_t *)values)[found->index[k]] = found->level[k];
-    }
+    for (int64_t k = 0; k < found->count; k++) aq_put_level(values, bytes, found->index[k], found->level[k]);
 }
 
 AQ_API int32_t aq_decode(const uint8_t *frame, const aq_header *h, void *values, int32_t bytes, aq_memory memory,
@@ -194,7 +188,9 @@ static int32_t add_raw(const uint8_t *body, const aq_header *h, double weight, f
     double largest = largest_of(body, d);
     if (largest > 0x1.fffffep127) return aq_fail(error, AQ_RAW_FINITE, 0, 0, 0, 0);
     int32_t wrong = within(weight, largest, bound, error);
-    if (!wrong) aq_add_floats(body, d, (float)weight, total, each);
+    float step = (float)weight;
+    aq_sum sum = {NULL, 1, &step, total};
+    if (!wrong) aq_add_floats(&sum, body, d, each);
     return wrong;
 }
 
@@ -216,7 +212,7 @@ AQ_API int32_t aq_add(const uint8_t *frame, uint64_t size, uint64_t dimension, c
         offsets = aq_take(&arena, (h.scales + 1) * sizeof *offsets);
         steps = aq_take(&arena, h.scales * sizeof *steps);
     }
-    int32_t bytes = level_bytes(h.top);
+    int32_t bytes = aq_level_bytes(h.top);
     void *values = h.codec == AQ_DENSE ? aq_take(&arena, dimension * (uint64_t)bytes) : NULL;
     if (arena.lacking) return aq_lacks(&arena, error);
     aq_offsets(frame, &h, known, offsets);
@@ -234,10 +230,9 @@ AQ_API int32_t aq_add(const uint8_t *frame, uint64_t size, uint64_t dimension, c
     }
     if (!wrong) wrong = within(weight, h.bound, bound, error);
     if (wrong) return wrong;
-    int64_t segments = (int64_t)h.scales;
-    if (h.codec == AQ_FIXED) aq_fixed_add(body, d, h.top, offsets, segments, steps, total, each);
-    else if (h.codec == AQ_SPARSE)
-        aq_add_nonzeros(found.index, found.level, found.count, offsets, segments, steps, total);
-    else aq_add_levels(values, bytes, d, offsets, segments, steps, total, each);
+    aq_sum sum = {offsets, (int64_t)h.scales, steps, total};
+    if (h.codec == AQ_FIXED) aq_fixed_add(&sum, body, d, h.top, each);
+    else if (h.codec == AQ_SPARSE) aq_add_nonzeros(&sum, found.index, found.level, found.count);
+    else aq_add_levels(&sum, values, bytes, d, each);
     return AQ_FINE;
 }

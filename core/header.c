@@ -1,6 +1,8 @@
 /* What a frame says about its body: everything, or without what its receiver knows. docs/wire-format.md has the bytes. */
 #include "header.h"
 
+#include "bits.h"
+
 static const uint8_t MAGIC[4] = {'A', 'Q', 'F', 'L'};
 enum { VERSION = 1, FLOAT32 = 255, FIXED_PART = 32, CHECKSUM = 4 };
 enum { WHOLE, BUCKETS, LIST };                               /* layouts: how the segments are written */
@@ -317,11 +319,9 @@ static uint64_t write_tail(const aq_plan *plan, int32_t keyed, uint8_t *out, uin
     return place;
 }
 
-static uint64_t varint_size(uint64_t number) { return number ? (uint64_t)aq_floor_log2(number) / 7 + 1 : 1; }
-
 static uint64_t lengths_size(const aq_plan *plan) {
     uint64_t bytes = 0;
-    for (int64_t j = 0; j < plan->segments; j++) bytes += varint_size((uint64_t)length_of(plan, j));
+    for (int64_t j = 0; j < plan->segments; j++) bytes += aq_varint_size((uint64_t)length_of(plan, j));
     return bytes;
 }
 
@@ -329,7 +329,7 @@ uint64_t aq_header_size(const aq_plan *plan) {
     uint64_t lengths = 0;
     if (plan->segmented) {
         int64_t bucket = bucket_of(plan);
-        lengths = bucket ? varint_size((uint64_t)bucket) : lengths_size(plan);
+        lengths = bucket ? aq_varint_size((uint64_t)bucket) : lengths_size(plan);
     }
     uint64_t size = FIXED_PART + lengths + (plan->scales ? 4 * (uint64_t)plan->segments : 0) + 4 * !!plan->numbered +
                     8 * !!plan->keyed;

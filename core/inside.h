@@ -68,9 +68,24 @@ static inline int64_t aq_segment_at(const int64_t *offsets, int64_t segments, in
     return low;
 }
 
-static inline int64_t aq_level_at(const void *values, int32_t bytes, int64_t i) {
+/* Levels have 1, 2 or 4 bytes. A loop over them is a function whose first argument is that number: AQ_BY_SIZE compiles it
+ * for each of the three. */
+#define AQ_INLINE static inline __attribute__((always_inline))
+#define AQ_BY_SIZE(bytes, function, ...)                                                                               \
+    ((bytes) == 1 ? function(1, __VA_ARGS__) : (bytes) == 2 ? function(2, __VA_ARGS__) : function(4, __VA_ARGS__))
+
+AQ_INLINE int32_t aq_level_at(const void *values, int32_t bytes, int64_t i) {
     return bytes == 1 ? ((const int8_t *)values)[i] : bytes == 2 ? ((const int16_t *)values)[i] : ((const int32_t *)values)[i];
 }
+
+AQ_INLINE void aq_put_level(void *values, int32_t bytes, int64_t i, int32_t level) {
+    if (bytes == 1) ((int8_t *)values)[i] = (int8_t)level;
+    else if (bytes == 2) ((int16_t *)values)[i] = (int16_t)level;
+    else ((int32_t *)values)[i] = level;
+}
+
+static inline int32_t aq_level_bytes(int64_t top) { return top <= 127 ? 1 : top <= 32767 ? 2 : 4; }
+static inline int64_t aq_tiles(int64_t dimension) { return (dimension + AQ_TILE - 1) / AQ_TILE; }
 
 /* Little-endian base 128, in one to five bytes, as few as a number needs; returns the place behind it, or 0 and *wrong:
  * AQ_NUMBER or AQ_NUMBER_END. */
@@ -90,15 +105,25 @@ typedef struct {
     const int64_t *offsets;
     int64_t segments, dimension;
     const float *scales;  /* stretch x norm, of each segment */
-    const float *inverse; /* s / scale in float32; used where s <= 4095 */
+    const float *inverse; /* s / scale in float32; used where s <= AQ_SINGLE */
     const double *wide;   /* s / scale in double; used above */
-    const float *lift;    /* powers of two that tiny segments are multiplied by before; NULL where all are 1 */
     uint32_t s, low, high; /* the two halves of the key */
     int32_t norm;
 } aq_floats;
 
+/* How a run of elements is rounded. place: of the first one in the Weyl sequence. */
+typedef struct {
+    float inverse, top;
+    double wide;
+    uint32_t s, place, high;
+} aq_stream;
+
 int32_t aq_prepare(aq_floats *floats, const double *stretch, int64_t stretches, aq_arena *arena, aq_each each,
                    aq_error *error); /* x, offsets, segments, dimension, s, low, high and norm are given */
+/* Elements from `position` on, all in one segment and ready to be rounded; returns their number. segment: one that is
+ * not behind them, then theirs. x: where they are, perhaps in `room`, which holds AQ_BLOCK. */
+int64_t aq_next_run(const aq_floats *floats, int64_t position, int64_t stop, int64_t *segment, float *room,
+                    const float **x, aq_stream *stream);
 void aq_levels_of(const aq_floats *floats, void *values, int32_t bytes, aq_each each);
 /* The elements that are not 0, in order. counts[t]: how many there are in tile t. Returns their number, or -1 where they
  * are more than `room`. */
@@ -118,22 +143,26 @@ void aq_fixed_compress(const aq_floats *floats, uint8_t *body, aq_each each);
 int32_t aq_fixed_check(const uint8_t *body, uint64_t size, int64_t dimension, int64_t top, uint32_t s, aq_each each,
                        aq_error *error);
 void aq_fixed_read(const uint8_t *body, int64_t dimension, int64_t top, void *values, int32_t bytes, aq_each each);
-/* total += step of the element's segment x its level. Bodies need not be aligned. */
-void aq_fixed_add(const uint8_t *body, int64_t dimension, int64_t top, const int64_t *offsets, int64_t segments,
-                  const float *steps, float *total, aq_each each);
 
-/* -- add.c: the same for levels, for a list of those that are not 0, and for floats (one step) */
-void aq_add_levels(const void *values, int32_t bytes, int64_t dimension, const int64_t *offsets, int64_t segments,
-                   const float *steps, float *total, aq_each each);
-void aq_add_nonzeros(const uint32_t *index, const int32_t *level, int64_t count, const int64_t *offsets,
-                     int64_t segments, const float *steps, float *total);
-void aq_add_floats(const uint8_t *values, int64_t dimension, float step, float *total, aq_each each);
+/* A sum of vectors, and what a level of each segment adds to it. */
+typedef struct {
+    const int64_t *offsets;
+    int64_t segments;
+    const float *steps;
+    float *total;
+} aq_sum;
+void aq_fixed_add(const aq_sum *sum, const uint8_t *body, int64_t dimension, int64_t top, aq_each each);
+
+/* -- add.c: the same for levels, for a part of them, for a list of those that are not 0, and for floats (one step) */
+void aq_add_levels(const aq_sum *sum, const void *values, int32_t bytes, int64_t dimension, aq_each each);
+void aq_add_range(const aq_sum *sum, const void *values, int32_t bytes, int64_t position, int64_t stop);
+void aq_add_nonzeros(const aq_sum *sum, const uint32_t *index, const int32_t *level, int64_t count);
+void aq_add_floats(const aq_sum *sum, const uint8_t *values, int64_t dimension, aq_each each);
 
 /* -- sparse.c */
 int64_t aq_find_levels(const void *values, int32_t bytes, int64_t dimension, uint32_t *index, int32_t *level,
                        int64_t room, int64_t *counts, aq_each each); /* see aq_find_floats */
-uint64_t aq_sparse_most(int64_t count, int64_t dimension); /* bytes of a body, at most */
-/* Returns the body's size. It is at most aq_sparse_most, or -1 where `room` does not hold it or memory is lacking. */
+/* Returns the body's size, or a negative number where `room` does not hold it or memory is lacking. */
 int64_t aq_sparse_write(const uint32_t *index, const int32_t *level, int64_t count, const int64_t *counts,
                         int64_t dimension, uint8_t *body, uint64_t room, aq_arena *arena, aq_each each,
                         aq_error *error);
@@ -145,7 +174,6 @@ int32_t aq_sparse_read(const uint8_t *body, uint64_t size, int64_t dimension, in
 typedef struct aq_dense_plan aq_dense_plan; /* table, states, exponent, the first bytes, and about how many in all */
 int64_t aq_dense_write(const void *values, int32_t bytes, int64_t dimension, int64_t top, uint8_t *body, uint64_t room,
                        aq_arena *arena, aq_each each, aq_error *error);
-uint64_t aq_dense_most(int64_t dimension, int64_t top); /* bytes of a body, at most */
 /* values == NULL: the body is only checked. */
 int32_t aq_dense_read(const uint8_t *body, uint64_t size, int64_t dimension, int64_t top, void *values, int32_t bytes,
                       aq_arena *arena, aq_each each, aq_error *error);

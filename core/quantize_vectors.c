@@ -6,14 +6,14 @@
 #define VECTORS (SQUARES_SIDE_BY_SIDE / (AQ_WIDTH / 2))
 
 #if AQ_VECTORS == 2
-#define HIGHER(a, b) (aq_words) _mm512_max_epu32((__m512i)(a), (__m512i)(b))
 #define LOWER(a, b) (aq_ints) _mm512_min_epi32((__m512i)(a), (__m512i)(b))
+#define ANY_NEGATIVE(a) (_mm512_movepi32_mask((__m512i)(a)) != 0)
 #elif AQ_VECTORS == 1
-#define HIGHER(a, b) (aq_words) _mm256_max_epu32((__m256i)(a), (__m256i)(b))
 #define LOWER(a, b) (aq_ints) _mm256_min_epi32((__m256i)(a), (__m256i)(b))
+#define ANY_NEGATIVE(a) (_mm256_movemask_ps((__m256)(a)) != 0)
 #else
-#define HIGHER(a, b) ((a) ^ (((a) ^ (b)) & (aq_words)((aq_ints)(b) > (aq_ints)(a)))) /* below 2^31 */
 #define LOWER(a, b) ((a) ^ (((a) ^ (b)) & ((b) < (a))))
+#define ANY_NEGATIVE(a) ((a[0] | a[1] | a[2] | a[3]) < 0)
 #endif
 
 /* 32 sums side by side: four rows of eight. The rows are added up as (1 + 2) + (3 + 4), then the eight in order, then
@@ -38,32 +38,16 @@ static double squares(const float *x, int64_t count) {
     return total;
 }
 
+/* The bits of floats that are not negative are ordered like the floats, as signed integers too. */
 static uint32_t largest(const float *x, int64_t count) {
-    aq_words one = {0}, two = {0}, three = {0}, four = {0}, part;
-    uint32_t lanes[AQ_WIDTH], top = 0, size;
-    int64_t i = 0;
-#define LARGER(sizes, at)                                                                                              \
-    AQ_LOAD(part, x + i + (at) * AQ_WIDTH);                                                                            \
-    part &= 0x7FFFFFFF;                                                                                                \
-    sizes = HIGHER(sizes, part);
-    for (; i + 4 * AQ_WIDTH <= count; i += 4 * AQ_WIDTH) { /* four at a time: none waits for the one before */
-        for (int32_t j = 0; j < 4 * AQ_WIDTH; j += 16) __builtin_prefetch(x + i + j + AQ_AHEAD);
-        LARGER(one, 0)
-        LARGER(two, 1)
-        LARGER(three, 2)
-        LARGER(four, 3)
-    }
-    one = HIGHER(one, two);
-    three = HIGHER(three, four);
-    one = HIGHER(one, three);
-    AQ_STORE(lanes, one);
-    for (int32_t lane = 0; lane < AQ_WIDTH; lane++) top = lanes[lane] > top ? lanes[lane] : top;
-    for (; i < count; i++) {
+    int32_t top = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int32_t size;
         memcpy(&size, x + i, 4);
         size &= 0x7FFFFFFF;
         top = size > top ? size : top;
     }
-    return top;
+    return (uint32_t)top;
 }
 
 /* |x| s / norm, rounded up with the probability of its fraction, never above s. In float32 the ratio is first rounded
@@ -90,24 +74,24 @@ static inline int32_t wide_magnitude(float x, double inverse, double top, uint32
     return low + ((int32_t)(random >> 1) < threshold);
 }
 
-/* place is one more induction variable: a product for each element would cost a multiplication. */
-#define QUANTIZE(type, function, inverse, top)                                                                         \
-    for (int64_t i = 0; i < count; i++, place += AQ_WEYL) {                                                            \
-        int32_t level = function(x[i], inverse, top, aq_draw(place, high));                                            \
-        ((type *)values)[i] = (type)(x[i] < 0 ? -level : level);                                                       \
+/* One of the two. wide: above AQ_SINGLE levels, in double. */
+AQ_INLINE int32_t magnitude_of(int32_t wide, float x, const aq_stream *stream, uint32_t random) {
+    return wide ? wide_magnitude(x, stream->wide, stream->s, random)
+                : magnitude(x, stream->inverse, stream->top, random);
+}
+
+AQ_INLINE void round_all(int32_t bytes, int32_t wide, const float *restrict x, int64_t count, aq_stream stream,
+                         void *restrict values) {
+    for (int64_t i = 0; i < count; i++, stream.place += AQ_WEYL) {
+        int32_t level = magnitude_of(wide, x[i], &stream, aq_draw(stream.place, stream.high));
+        aq_put_level(values, bytes, i, x[i] < 0 ? -level : level);
     }
+}
 
 static void levels(const float *restrict x, int64_t count, const aq_stream *stream, void *restrict values,
                    int32_t bytes) {
-    uint32_t place = stream->place, high = stream->high;
-    float inverse = stream->inverse, top = stream->top;
-    double wide = stream->wide, wide_top = stream->s;
-    if (stream->s > 4095) {
-        if (bytes == 4) QUANTIZE(int32_t, wide_magnitude, wide, wide_top)
-        else QUANTIZE(int16_t, wide_magnitude, wide, wide_top)
-    } else if (bytes == 1) QUANTIZE(int8_t, magnitude, inverse, top)
-    else if (bytes == 2) QUANTIZE(int16_t, magnitude, inverse, top)
-    else QUANTIZE(int32_t, magnitude, inverse, top)
+    if (stream->s > AQ_SINGLE) AQ_BY_SIZE(bytes, round_all, 1, x, count, *stream, values);
+    else AQ_BY_SIZE(bytes, round_all, 0, x, count, *stream, values);
 }
 
 /* The level with the sign of x above, which a level of 0 has not. */
@@ -117,30 +101,17 @@ static inline uint32_t signed_code(int32_t level, float x, int32_t down) {
     return (uint32_t)level | (((uint32_t)level + 0x7FFFFFFF) & sign & 0x80000000u) >> down;
 }
 
-static void codes(const float *restrict x, int64_t count, const float *restrict each, const double *restrict wide,
-                  const aq_stream *stream, int32_t bits, uint32_t *restrict out) {
-    uint32_t place = stream->place, high = stream->high;
-    float top = stream->top;
-    double wide_top = stream->s;
-    int32_t down = 32 - bits;
-#define CODES(function, inverses, top)                                                                                 \
-    for (int64_t row = 0; row < count; row += AQ_ROW, x += AQ_ROW, inverses += AQ_ROW, out += AQ_ROW) {                \
-        for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + i + AQ_AHEAD);                                 \
-        for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL)                                                         \
-            out[i] = signed_code(function(x[i], inverses[i], top, aq_draw(place, high)), x[i], down);                  \
+AQ_INLINE void code_all(int32_t wide, const float *restrict x, int64_t count, aq_stream stream, int32_t bits,
+                        uint32_t *restrict out) {
+    for (int64_t i = 0; i < count; i++, stream.place += AQ_WEYL) {
+        int32_t level = magnitude_of(wide, x[i], &stream, aq_draw(stream.place, stream.high));
+        out[i] = signed_code(level, x[i], 32 - bits);
     }
-    if (stream->s > 4095) CODES(wide_magnitude, wide, wide_top)
-    else CODES(magnitude, each, top)
 }
 
-static inline int32_t any_negative(aq_ints lanes) {
-#if AQ_VECTORS == 2
-    return _mm512_movepi32_mask((__m512i)lanes) != 0;
-#elif AQ_VECTORS == 1
-    return _mm256_movemask_ps((__m256)lanes) != 0;
-#else
-    return (lanes[0] | lanes[1] | lanes[2] | lanes[3]) < 0;
-#endif
+static void codes(const float *x, int64_t count, const aq_stream *stream, int32_t bits, uint32_t *out) {
+    if (stream->s > AQ_SINGLE) code_all(1, x, count, *stream, bits, out);
+    else code_all(0, x, count, *stream, bits, out);
 }
 
 /* 0 only where every level of a row is 0: the same random numbers, a slightly higher threshold. Where few levels are
@@ -151,7 +122,7 @@ static inline int32_t may_hold(const float *x, const aq_stream *stream, aq_words
     for (int32_t i = 0; i < AQ_ROW; i += AQ_WIDTH, places += AQ_WIDTH * AQ_WEYL) {
         aq_reals t;
         aq_words random = places;
-        if (stream->s > 4095) {
+        if (stream->s > AQ_SINGLE) {
             for (int32_t j = 0; j < AQ_WIDTH; j++) t[j] = (float)((double)__builtin_fabsf(x[i + j]) * stream->wide);
         } else {
             AQ_LOAD(t, x + i);
@@ -163,7 +134,7 @@ static inline int32_t may_hold(const float *x, const aq_stream *stream, aq_words
         random ^= random >> 16;
         hits |= (aq_ints)(random >> 2) - 1 - __builtin_convertvector(t, aq_ints);
     }
-    return any_negative(hits);
+    return ANY_NEGATIVE(hits);
 }
 
 /* Append what is not 0 in a row. */
@@ -201,22 +172,13 @@ static int64_t find(const float *x, int64_t count, const aq_stream *stream, uint
     int64_t found = 0, start = 0;
     AQ_ALIGNED int32_t row[AQ_ROW];
     aq_stream here = *stream;
-    uint32_t high = stream->high;
-    float inverse = stream->inverse, top = stream->top;
     aq_words places;
     for (uint32_t j = 0; j < AQ_WIDTH; j++) places[j] = here.place + j * AQ_WEYL;
     for (; start + AQ_ROW <= count; start += AQ_ROW, here.place += AQ_ROW * AQ_WEYL, places += AQ_ROW * AQ_WEYL) {
         for (int32_t i = 0; i < AQ_ROW; i += 16) __builtin_prefetch(x + start + i + AQ_AHEAD);
         if (!may_hold(x + start, stream, places)) continue;
-        if (stream->s > 4095) {
-            levels(x + start, AQ_ROW, &here, row, 4);
-        } else {
-            uint32_t place = here.place;
-            for (int32_t i = 0; i < AQ_ROW; i++, place += AQ_WEYL) {
-                int32_t level_ = magnitude(x[start + i], inverse, top, aq_draw(place, high));
-                row[i] = x[start + i] < 0 ? -level_ : level_;
-            }
-        }
+        if (stream->s > AQ_SINGLE) round_all(4, 1, x + start, AQ_ROW, here, row);
+        else round_all(4, 0, x + start, AQ_ROW, here, row);
         found += append(row, AQ_ROW, first + (uint32_t)start, index + found, level + found);
     }
     levels(x + start, count - start, &here, row, 4);

@@ -6,19 +6,12 @@
 #define ROW 0.8660254037844386     /* sqrt(3) / 2: from one row of the lattice's points to the next */
 #define PART 256                   /* elements whose numbers in between are kept side by side */
 
-static inline void put(void *values, int32_t bytes, int64_t i, int32_t level) {
-    if (bytes == 1) ((int8_t *)values)[i] = (int8_t)level;
-    else if (bytes == 2) ((int16_t *)values)[i] = (int16_t)level;
-    else ((int32_t *)values)[i] = level;
+AQ_INLINE void put_each(int32_t bytes, void *restrict values, const int32_t *restrict levels, int64_t count) {
+    for (int64_t i = 0; i < count; i++) aq_put_level(values, bytes, i, levels[i]);
 }
 
-static inline void put_all(void *restrict values, int32_t bytes, const int32_t *restrict levels, int64_t count) {
-    if (bytes == 1)
-        for (int64_t i = 0; i < count; i++) ((int8_t *)values)[i] = (int8_t)levels[i];
-    else if (bytes == 2)
-        for (int64_t i = 0; i < count; i++) ((int16_t *)values)[i] = (int16_t)levels[i];
-    else
-        memcpy(values, levels, 4 * (size_t)count);
+static inline void put_all(void *values, int32_t bytes, const int32_t *levels, int64_t count) {
+    AQ_BY_SIZE(bytes, put_each, values, levels, count);
 }
 
 static inline double uniform(uint32_t place, uint32_t high) {
@@ -33,21 +26,20 @@ static inline double floor_of(double x) {
 
 /* Adding 1.5 x 2^23 rounds to a whole number, halves to the even one, and leaves it in the sum's low bits. Larger sums
  * have larger bits: what is beyond top is cut off. */
-static void nearest(const float *restrict x, int64_t count, float inverse, int32_t top, void *restrict values,
-                    int32_t bytes) {
-#define LOOP(type)                                                                                                     \
-    for (int64_t i = 0; i < count; i++) {                                                                              \
-        float sum = x[i] * inverse + 0x1.8p23f;                                                                        \
-        int32_t level;                                                                                                 \
-        memcpy(&level, &sum, 4);                                                                                       \
-        level = level < 0x4B400000 - top ? 0x4B400000 - top : level;                                                   \
-        level = level > 0x4B400000 + top ? 0x4B400000 + top : level;                                                   \
-        ((type *)values)[i] = (type)(level - 0x4B400000);                                                              \
+AQ_INLINE void nearest_all(int32_t bytes, const float *restrict x, int64_t count, float inverse, int32_t top,
+                           void *restrict values) {
+    for (int64_t i = 0; i < count; i++) {
+        float sum = x[i] * inverse + 0x1.8p23f;
+        int32_t level;
+        memcpy(&level, &sum, 4);
+        level = level < 0x4B400000 - top ? 0x4B400000 - top : level;
+        level = level > 0x4B400000 + top ? 0x4B400000 + top : level;
+        aq_put_level(values, bytes, i, level - 0x4B400000);
     }
-    if (bytes == 1) LOOP(int8_t)
-    else if (bytes == 2) LOOP(int16_t)
-    else LOOP(int32_t)
-#undef LOOP
+}
+
+static void nearest(const float *x, int64_t count, float inverse, int32_t top, void *values, int32_t bytes) {
+    AQ_BY_SIZE(bytes, nearest_all, x, count, inverse, top, values);
 }
 
 /* Below the smallest level, 2^(1-s) of the norm, a share of it; above, 2^e and the share of the way to 2^(e+1). */
@@ -164,7 +156,7 @@ static double steps(const float *restrict x, int64_t count, double inverse, doub
         for (int64_t i = 1; i < count; i++)
             if (__builtin_fabsf(x[i]) > __builtin_fabsf(x[largest])) largest = i;
         total = (double)__builtin_fabsf(x[largest]) * centres[1];
-        put(values, bytes, largest, total == 0.0 ? 0 : x[largest] < 0 ? -1 : 1);
+        aq_put_level(values, bytes, largest, total == 0.0 ? 0 : x[largest] < 0 ? -1 : 1);
     }
     return total * inverse;
 }
@@ -206,7 +198,7 @@ static double centres_(const float *restrict x, int64_t count, double inverse, u
     AQ_ALIGNED int32_t levels[PART], numbers[PART];
     AQ_ALIGNED double sizes[PART], total = 0.0;
     if (s == 1) {
-        for (int64_t i = 0; i < count && bytes > 1; i++) put(values, bytes, i, x[i] < 0 ? -1 : 1);
+        for (int64_t i = 0; i < count && bytes > 1; i++) aq_put_level(values, bytes, i, x[i] < 0 ? -1 : 1);
         return one_centre(x, count, inverse, centres[0], bytes == 1 ? values : NULL);
     }
     for (int64_t start = 0; start < count; start += PART) {

@@ -44,7 +44,7 @@ static void list_tiles(void *context, int64_t first, int64_t last) {
 int64_t aq_find_levels(const void *values, int32_t bytes, int64_t dimension, uint32_t *index, int32_t *level,
                        int64_t room, int64_t *counts, aq_each each) {
     finding f = {values, bytes, dimension, counts, index, level};
-    int64_t tiles = (dimension + AQ_TILE - 1) / AQ_TILE, total = 0;
+    int64_t tiles = aq_tiles(dimension), total = 0;
     aq_run(each, count_tiles, &f, tiles, 4);
     for (int64_t tile = 0; tile < tiles; tile++) {
         int64_t here = counts[tile];
@@ -69,12 +69,6 @@ int32_t aq_chunk_shift(int64_t nonzeros, int64_t dimension) {
  * beyond the end. */
 static uint64_t chunk_most(int64_t count, int32_t shift) {
     return (uint64_t)count * (3 * (AQ_LONGEST_GAP + (uint64_t)shift) + 1 + GAMMA_BITS) / 8 + 40;
-}
-
-uint64_t aq_sparse_most(int64_t count, int64_t dimension) {
-    int32_t shift = aq_chunk_shift(count, dimension);
-    uint64_t chunks = (((uint64_t)dimension - 1) >> shift) + 1;
-    return 1 + chunks * 50 + chunk_most(count, shift);
 }
 
 typedef struct {
@@ -111,7 +105,7 @@ int64_t aq_sparse_write(const uint32_t *index, const int32_t *level, int64_t cou
                         aq_error *error) {
     aq_arena mine = *arena;
     int32_t shift = aq_chunk_shift(count, dimension);
-    int64_t chunks = ((dimension - 1) >> shift) + 1, tiles = (dimension + AQ_TILE - 1) / AQ_TILE;
+    int64_t chunks = ((dimension - 1) >> shift) + 1, tiles = aq_tiles(dimension);
     int64_t *edges = aq_take(&mine, 8 * ((uint64_t)chunks + 1));
     uint64_t *sizes = aq_take(&mine, 8 * (uint64_t)chunks);
     uint32_t *places = aq_take(&mine, 8 * (uint64_t)count);
@@ -137,10 +131,7 @@ int64_t aq_sparse_write(const uint32_t *index, const int32_t *level, int64_t cou
         if (final >= 0) total += aq_varint_size(sizes[final]);
         final = chunk;
     }
-    if (total > room) {
-        aq_fail(error, AQ_ROOM, (int64_t)total, 0, 0, 0);
-        return -1;
-    }
+    if (total > room) return -aq_fail(error, AQ_ROOM, (int64_t)total, 0, 0, 0);
     body[0] = (uint8_t)shift;
     for (int64_t chunk = 0; chunk < chunks; chunk++)
         place = aq_write_varint(body, place, (uint64_t)(edges[chunk + 1] - edges[chunk]));

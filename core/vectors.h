@@ -61,6 +61,7 @@ static inline aq_doubles aq_widen(const float *x, uint32_t kept) {
 #define AQ_MIX_1 0x7FEB352Du
 #define AQ_MIX_2 0x846CA68Bu
 #define AQ_AHEAD 1024 /* elements between those in work and those that memory is asked for */
+#define AQ_SINGLE 4095 /* levels up to which the paper's quantizer computes in float32 */
 #define AQ_ROW 64     /* elements that a search passes over together */
 
 static inline uint32_t aq_draw(uint32_t x, uint32_t high) { /* 32 random bits for a place in the Weyl sequence */
@@ -69,21 +70,13 @@ static inline uint32_t aq_draw(uint32_t x, uint32_t high) { /* 32 random bits fo
     return x ^ x >> 16;
 }
 
-/* -- quantize_vectors.c. place: of the first element in the Weyl sequence. inverse: where s <= 4095, else wide. */
-typedef struct {
-    float inverse, top;
-    double wide;
-    uint32_t s, place, high;
-} aq_stream;
-
+/* -- quantize_vectors.c */
 typedef struct {
     double (*squares)(const float *x, int64_t count);
     uint32_t (*largest)(const float *x, int64_t count); /* of the magnitudes' bits */
     void (*levels)(const float *x, int64_t count, const aq_stream *stream, void *values, int32_t bytes);
-    /* The code of each element, for multiples of AQ_ROW: its level, and its sign above. each, wide: its inverse, in one
-     * of them. */
-    void (*codes)(const float *x, int64_t count, const float *each, const double *wide, const aq_stream *stream,
-                  int32_t bits, uint32_t *codes);
+    /* The code of each element: its level, and its sign above. */
+    void (*codes)(const float *x, int64_t count, const aq_stream *stream, int32_t bits, uint32_t *codes);
     /* Append the elements that are not 0, index and level; first: the index of x[0]. There is room for all. */
     int64_t (*find)(const float *x, int64_t count, const aq_stream *stream, uint32_t first, uint32_t *index,
                     int32_t *level);
@@ -94,7 +87,7 @@ AQ_DECLARE(aq_quantize_kernels, aq_quantize_kernels);
 typedef struct {
     void (*pack)(const uint32_t *codes, int32_t bits, uint8_t *words);
     void (*unpack)(const uint8_t *words, int32_t bits, uint32_t *codes);
-    void (*add)(const uint8_t *words, int32_t bits, const float *each, float same, float *total);
+    void (*add)(const uint8_t *words, int32_t bits, float step, float *total);
     int32_t (*above)(const uint8_t *words, int32_t bits, int32_t top); /* whether a level is above top */
     void (*to_codes)(const void *values, int32_t bytes, int64_t count, int32_t bits, uint32_t *codes);
     void (*to_levels)(const uint32_t *codes, int32_t bits, int64_t count, void *values, int32_t bytes);
