@@ -131,9 +131,9 @@ class EngineError(AdaQuantError):
     """An engine lost a worker or a client.
 
     >>> from adaquantfl.protocol.cohort import Cohort
-    >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")
+    >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer.
+    adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer. ...
     """
 
 
