@@ -133,7 +133,7 @@ class EngineError(AdaQuantError):
     >>> from adaquantfl.protocol.cohort import Cohort
     >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: client 1: no answer. ...
+    adaquantfl.errors.EngineError: Round 3: 3 of 4 clients answered, but min_clients = 4. Missing: ...
     """
 
 
