@@ -373,7 +373,7 @@ def _written(
     d = int(plan.dimension)
     most = int(_fixed_frame(_here.plan_at))
     exact = plan.codec == FIXED and most > _KEPT and out is None
-    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else 8 * d), most
+    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else 6 * d), most
     if not exact:
         room += most // 16 + 1024
     while True:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .vectors import FloatVector, Stretch
 
 
+_TILE = 1 << 16  # elements that are in double at a time
+
+
 @dataclass(frozen=True, eq=False)
 class Levels:
     """A quantized vector: integers, and what a receiver needs to make floats of them again.
@@ -105,7 +108,10 @@ class Levels:
         >>> quantize(x, s=4, key=0, quantizer="stc").remainder(x)
         array([1., 0., 2., 0.], dtype=float32)
         """
-        return (x - self.dequantize()).astype(np.float32)
+        floats = self.dequantize()
+        if x.dtype != np.float32:
+            return (x - floats).astype(np.float32)
+        return np.subtract(x, floats, out=floats)
 
     def times(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         """Each level times its segment's step, in double and rounded once: a level of s gives back the scale.
@@ -114,8 +120,13 @@ class Levels:
         >>> levels.times(levels.scales.astype(np.float64) / levels.s)
         array([ 3., -4.], dtype=float32)
         """
-        each = steps[0] if self.segments is None else np.repeat(steps, self.segments)
-        return (self.values * each).astype(np.float32)
+        out, offsets = np.empty(self.dimension, dtype=np.float32), self.offsets
+        for start in range(0, self.dimension, _TILE):  # the doubles of all elements would be twice the vector
+            stop = min(start + _TILE, self.dimension)
+            first, last = np.searchsorted(offsets, start, "right") - 1, np.searchsorted(offsets, stop)
+            bounds: npt.NDArray[np.int64] = np.clip(offsets[first : last + 1], start, stop)
+            out[start:stop] = self.values[start:stop] * np.repeat(steps[first:last], np.diff(bounds))
+        return out
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Levels):
