@@ -130,7 +130,7 @@ def _fixed(x: Vector) -> Iterator[Figure]:
 
 def _small_frames(d: int) -> Iterator[Figure]:
     frame = compress(gaussian(d), 1, 1, "sparse")
-    yield Figure(f"sparse, s = 1, d = {d:,}: decode + add", 1 / _add_seconds(frame, d), "frames/s", 15_000)
+    yield Figure(f"sparse, s = 1: frames of d = {d:,} added", 1 / _add_seconds(frame, d), "frames/s", 15_000)
 
 
 def _short(dimensions: Sequence[int]) -> Iterator[Figure]:

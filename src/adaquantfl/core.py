@@ -515,7 +515,7 @@ def add(
     bound_at = ctypes.addressof(_here.bound)
     code = _with_memory(
         lambda memory: _add(data, size, d, known_at, weight, at, bound_at, memory, each, error_at),
-        65_536 + 8 * size,
+        65_536 + min(8 * size, _KEPT - 65_536),
         scratch,
         data,
         _NOT_LINEAR,
