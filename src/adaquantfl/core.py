@@ -29,6 +29,7 @@ Values = npt.NDArray[np.signedinteger]
 FIXED, SPARSE, DENSE, AUTO = 0, 1, 2, 256  # codecs
 _LIBRARY = {"win32": "libaq.dll", "darwin": "libaq.dylib"}.get(sys.platform, "libaq.so")
 _KEPT = 1 << 20  # bytes of memory that a thread keeps from call to call
+_MOST_ASKED = 1 << 30  # bytes that are asked for beforehand; a vector of billions mostly needs less than its share
 _LONG = 100_000  # elements from which threads may pay
 
 _ONE = np.ones(1)
@@ -373,7 +374,7 @@ def _written(
     d = int(plan.dimension)
     most = int(_fixed_frame(_here.plan_at))
     exact = plan.codec == FIXED and most > _KEPT and out is None
-    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else 6 * d), most
+    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else min(6 * d, _MOST_ASKED)), most
     if not exact:
         room += most // 16 + 1024
     while True:
