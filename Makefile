@@ -36,7 +36,6 @@ test: $(READY)  ## lint, types, documentation, and all but the long tests
 test-all: test  ## with the long tests
 	$(BIN)/python -m pytest -m slow
 
-# Half of the tests for each worker, which then takes from the other: both hardly ever compile the same kernel.
 fast-tests: $(READY)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
@@ -47,7 +46,7 @@ test-aarch64:  ## the core in C for 64-bit ARM, in qemu
 	$(PYTHON) core/native.py aarch64
 
 # In an environment of its own, without the extras and without pins: what `pip install adaquantfl` brings.
-test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy and Numba alone
+test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy alone
 	$(PYTHON) -m venv .venv-core
 	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-timeout hypothesis scipy
 	.venv-core/bin/python -m pytest -m "not slow" $(CORE_TESTS)

@@ -1,7 +1,7 @@
 """Our part of a Flower round's time: the strategy's and the mod's own, next to the training of the example app.
 
 Four clients of examples/flower, one after the other in this process, with the default settings: first the example's own
-20 local steps, then one epoch (79 steps). The first two rounds, in which kernels are compiled or loaded, do not count.
+20 local steps, then one epoch (79 steps). The first two rounds, which load and warm up, do not count.
 `share` is of the time of all; `share_in_parallel` is what it would be if the clients trained at the same time.
 
     python benchmarks/flower_share.py [--out evidence/records/benchmarks/flower_share.json]

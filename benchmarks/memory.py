@@ -19,7 +19,7 @@ def peak_bytes(clients: int, s: int, codec: str) -> int:
     """Bytes at the peak while this many frames arrive one after the other, each freed by its sender."""
     rng = np.random.default_rng(0)
     updates = [rng.standard_normal(DIMENSION).astype(np.float32) for _ in range(2)]
-    aq.Accumulator(DIMENSION).add(aq.compress(updates[0], s, 0, codec), 1.0)  # compile outside of the measurement
+    aq.Accumulator(DIMENSION).add(aq.compress(updates[0], s, 0, codec), 1.0)  # what is made once
     frames = [aq.compress(updates[k % 2], s, k, codec) for k in range(2)]
     tracemalloc.start()
     total = aq.Accumulator(DIMENSION)

@@ -101,7 +101,7 @@ def table(rows: Sequence[Speed]) -> str:
         )
     copies = ", ".join(f"{size / 1e9:.1f}" for size in sorted({4 * row.d / row.copy_seconds for row in rows}))
     lines.append(
-        f"In brackets: share of the speed of np.copyto ({copies} GB/s). Kernels on {rows[0].threads} thread(s)."
+        f"In brackets: share of the speed of np.copyto ({copies} GB/s). The core on {rows[0].threads} thread(s)."
     )
     return "\n".join(lines)
 

@@ -241,13 +241,15 @@ static int32_t read_whole(const uint8_t *frame, uint64_t size, uint64_t dimensio
     return AQ_FINE;
 }
 
-static int32_t read_short(const uint8_t *frame, uint64_t size, const aq_known *known, const aq_traits *traits,
-                          aq_header *h, aq_error *error) {
+static int32_t read_short(const uint8_t *frame, uint64_t size, uint64_t dimension, const aq_known *known,
+                          const aq_traits *traits, aq_header *h, aq_error *error) {
     uint64_t s = 0, place;
     int32_t wrong = 0;
     if (!traits) traits = aq_traits_of(known->quantizer);
     if (size < 3 || known->quantizer == FLOAT32) return aq_fail(error, AQ_SHORT_FORM, 0, 0, 0, 0);
     if (!traits) return aq_fail(error, AQ_QUANTIZER, known->quantizer, 0, 0, 0);
+    if (dimension && dimension != known->dimension)
+        return aq_fail(error, AQ_DIMENSION, (int64_t)known->dimension, (int64_t)dimension, 0, 0);
     h->quantizer = known->quantizer, h->codec = frame[1], h->layout = frame[0] & LISTED;
     h->dimension = known->dimension, h->key = known->key;
     int32_t keyed = (frame[0] & OTHER_KEY) != 0;
@@ -287,7 +289,7 @@ AQ_API int32_t aq_check(const uint8_t *frame, uint64_t size, uint64_t dimension,
                         const aq_traits *traits, aq_header *header, aq_error *error) {
     memset(header, 0, sizeof *header);
     header->size = size;
-    if (known && size && frame[0] <= (LISTED | OTHER_KEY)) return read_short(frame, size, known, traits, header, error);
+    if (known && size && frame[0] <= (LISTED | OTHER_KEY)) return read_short(frame, size, dimension, known, traits, header, error);
     return read_whole(frame, size, dimension, traits, header, error);
 }
 

@@ -37,7 +37,7 @@ class Batch:
 
 @cache
 def _seeds() -> tuple[list[frames.Parts], list[frames.Parts], list[messages.Setup]]:
-    """Made once; every kernel is compiled here, so that its time is nobody's fault."""
+    """Made once; what a first call costs is spent here, so that it is nobody's fault."""
     small, large = frames.seeds(), frames.large_seeds()
     oracle = FrameOracle(Random(0), compared=1.0)
     for parts in (*small, *large):

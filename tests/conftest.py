@@ -13,7 +13,7 @@ from hypothesis import settings
 import adaquantfl as aq
 from support.run_files import comparison, make_run  # noqa: F401 - fixtures
 
-# The same examples in every run, and no deadline: the first call of a kernel compiles it.
+# The same examples in every run, and no deadline: machines differ.
 settings.register_profile("adaquantfl", deadline=None, derandomize=True)
 settings.load_profile("adaquantfl")
 

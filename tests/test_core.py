@@ -12,7 +12,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl import core
-from adaquantfl.codecs.frame import traits_struct
+from adaquantfl.codecs.frame import Known, read_frame, traits_struct
 from adaquantfl.quantizers.registry import by_tag, find, names
 
 ROOT = Path(__file__).parents[1]
@@ -55,3 +55,30 @@ def test_without_its_library_the_import_says_how_to_build_it(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
     assert "python hatch_build.py" in done.stderr
+
+
+def test_a_difference_for_an_empty_array_moves_nothing() -> None:
+    weights = np.zeros(0, dtype=np.float16)
+    hostile = aq.diff(np.zeros(100, np.float16), np.ones(100, np.float16))
+    header = bytearray(aq.diff(weights, weights))
+    with pytest.raises(aq.FrameError):
+        aq.patch(weights, bytes(header) + hostile[len(header) :])
+    with pytest.raises(aq.FrameError, match="moves element 7 of 3"):
+        core.move(np.zeros(3, np.uint16), np.array([7]), np.array([1]), 1)
+
+
+def test_what_cannot_be_written_is_not_patched() -> None:
+    old, new = np.zeros(9, dtype=np.float32), np.ones(9, dtype=np.float32)
+    difference = aq.diff(old, new)
+    old.flags.writeable = False
+    with pytest.raises(aq.QuantizeError, match="can be written"):
+        aq.patch(old, difference, out=old)
+    assert not old.any()
+
+
+def test_a_large_fixed_frame_for_a_receiver_who_knows_is_no_longer_than_it_is() -> None:
+    d = 300_000
+    segments = np.ones(d, dtype=np.int64)
+    known = Known(0, d, segments)
+    frame = aq.compress(np.ones(d, dtype=np.float32), 1, 1, "fixed", segments, known=known)
+    assert read_frame(frame, d, known).written() == aq.compress(np.ones(d, np.float32), 1, 1, "fixed", segments)

@@ -28,7 +28,7 @@ import adaquantfl as aq
 
 x = np.linspace(-1, 1, 1000, dtype=np.float32)
 key = aq.stream_key(seed=0, round=1, client=2)
-frame = aq.compress(x, s=3, key=key, codec="fixed")  # less than a block: the fewest kernels to compile
+frame = aq.compress(x, s=3, key=key, codec="fixed")
 assert aq.decode(frame) == aq.quantize(x, s=3, key=key)
 total = aq.Accumulator(1000)
 total.add(frame, 0.5)

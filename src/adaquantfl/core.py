@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import FrameError, QuantizeError
-from .threads import get_threads, over_ranges
+from .threads import get_threads, over_ranges, uninterrupted
 
 Bytes = bytes | bytearray | memoryview
 Offsets = npt.NDArray[np.int64]
@@ -244,8 +244,10 @@ _Each = ctypes.CFUNCTYPE(None, _Work, c_void_p, c_int64, c_int64)
 
 def _share(work: Any, context: int, units: int, smallest: int) -> None:
     try:
-        over_ranges(lambda first, last: work(context, first, last), units, smallest)
-    except BaseException as error:  # C cannot pass it on: it is raised when C returns
+        with uninterrupted():
+            over_ranges(lambda first, last: work(context, first, last), units, smallest)
+    except BaseException as error:  # C cannot pass it on: it is raised when C returns, which needs all work to be done
+        work(context, 0, units)
         _here.raised = error
 
 
@@ -329,6 +331,8 @@ def traits_of(quantizer: int) -> Any:
 
 def check(data: Bytes, dimension: int | None, known: Known | None, traits: Any = None) -> Any:
     """The facts of a frame whose header and checksum are right; FrameError otherwise. traits: of outside quantizers."""
+    if dimension is not None and dimension < 1:
+        raise FrameError(f"A frame has at least one element; {dimension} were expected.")
     facts, address, size = Facts(), *_span(data)
     of = None if traits is None else ctypes.addressof(traits)
     if _check(address, size, dimension or 0, known and known.at, of, ctypes.addressof(facts), _here.error_at):
@@ -398,7 +402,7 @@ def _written(
             raise _refused(_here.error, data)
         del kept
     if exact:
-        return whole  # type: ignore[no-any-return]
+        return bytes(whole[:found])  # the whole of it, except where a receiver knows much
     return ctypes.string_at(plan.out, found) if out is None else target.view(found)
 
 
@@ -656,6 +660,8 @@ def differ(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> tuple[npt.NDArray[np
 def move(patterns: npt.NDArray[Any], index: npt.NDArray[Any], distance: npt.NDArray[Any], sign: int) -> int:
     """Move floats by distances, in place; the sum of the new patterns. FrameError, and none moved, beyond the type."""
     places, far, total = index.astype(np.int64), distance.astype(np.int64), c_uint64()
+    if len(places) and not 0 <= places.min() <= places.max() < len(patterns):
+        raise FrameError(f"The difference moves element {places.max():,} of {len(patterns):,}.")
     if _move(_at(patterns), patterns.itemsize, _at(places), _at(far), len(places), sign, ctypes.addressof(total)):
         raise FrameError(SENTENCES["MOVED"].format(8 * patterns.itemsize))
     return int(total.value)

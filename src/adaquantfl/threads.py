@@ -6,10 +6,13 @@ The core runs without the GIL and every unit of work is independent, so results 
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -59,13 +62,38 @@ def over_ranges(work: Callable[[int, int], None], units: int, smallest: int) -> 
         return
     edges = [units * i // threads for i in range(threads + 1)]
     pool = _executor(threads)
-    futures = [pool.submit(work, first, last) for first, last in pairwise(edges[1:])]
+    futures, here = [], [(edges[0], edges[1])]  # the caller's own thread takes the first range
+    for first, last in pairwise(edges[1:]):
+        try:
+            futures.append(pool.submit(work, first, last))
+        except RuntimeError:  # no more threads can be started
+            here.append((first, last))
     try:
-        work(edges[0], edges[1])  # the caller's own thread takes the first range
+        for first, last in here:
+            work(first, last)
     finally:
         wait(futures)  # all of them, also where one has failed: the caller may give their memory to others
     for future in futures:
         future.result()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the block is over: threads may be at work in the caller's memory."""
+    held: list[tuple[Any, ...]] = []
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(number)):
+                before[number] = handler
+                signal.signal(number, lambda *about: held.append(about))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for about in held:
+        before[signal.Signals(about[0])](*about)
 
 
 def _executor(threads: int) -> ThreadPoolExecutor:

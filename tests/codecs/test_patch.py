@@ -137,7 +137,7 @@ def test_an_array_that_does_not_fit_is_named() -> None:
     data = aq.diff(old, new)
     with pytest.raises(aq.FrameError, match="3,000 elements of bfloat16, but old is uint16 of shape"):
         aq.patch(old[:-1], data)
-    with pytest.raises(aq.QuantizeError, match="expected a contiguous array like old"):
+    with pytest.raises(aq.QuantizeError, match="expected a contiguous array that can be written, like old"):
         aq.patch(old, data, out=np.empty(6000, np.uint16)[::2])
 
 

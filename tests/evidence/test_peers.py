@@ -20,7 +20,7 @@ from evidence.pages import peers as page
 
 @pytest.fixture
 def x(rng: np.random.Generator) -> peer_match.Vector:
-    """Less than a block of the fixed-length code: its kernels would be compiled for each width that a search tries."""
+    """A short vector, so that a search is fast."""
     return rng.standard_normal(1000, dtype=np.float32)
 
 

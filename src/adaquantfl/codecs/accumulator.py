@@ -31,7 +31,7 @@ class Accumulator:
     A frame is checked and added in one pass. Every element adds up in the order of the calls, whatever the number of
     threads. Memory is O(dimension) for any number of frames.
 
-    Floating-point sums depend on the order: add frames in the order of their clients.
+    Floating-point sums depend on the order: add frames in the order of their clients, from one thread at a time.
 
     The memory for decoding is kept. With `reset` instead of a new object for each round, and `result(out=...)`,
     nothing large is allocated from the second round on.

@@ -148,7 +148,7 @@ def framed(header: Header, body: Bytes, known: Known | None = None) -> bytes:
 
 
 def read_frame(data: Bytes, dimension: int | None = None, known: Known | None = None) -> Frame:
-    """Check a frame's header and checksum; FrameError says why it is refused. Allocates nothing of the frame's size.
+    """Check a frame's header and checksum; FrameError says why it is refused. Nothing is allocated for its body.
 
     known: what the sender knew that this receiver knows; the frame may have left it out.
     """
@@ -178,7 +178,8 @@ def _bytes(data: Bytes) -> Bytes:
     if isinstance(data, bytes):
         return data
     try:
-        return memoryview(data).cast("B")
+        view = memoryview(data).cast("B")
+        return view if isinstance(view.obj, bytes) else bytes(view)  # nobody may change it between check and use
     except TypeError:
         raise FrameError(f"A frame is contiguous bytes, not {type(data).__name__}.") from None
 

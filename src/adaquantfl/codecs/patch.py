@@ -72,8 +72,10 @@ def patch(old: AnyArray, difference: Bytes, out: AnyArray | None = None) -> AnyA
     form, check, body = _opened(difference, kind, len(before), old)
     result = np.array(old, order="C") if out is None else out
     other, bits = _patterns(result, "out")
-    if other != kind or np.shape(result) != np.shape(old) or not result.flags.c_contiguous:
-        raise QuantizeError(f"out is {_look(result)}: expected a contiguous array like old, which is {_look(old)}.")
+    if other != kind or np.shape(result) != np.shape(old) or not (result.flags.c_contiguous and result.flags.writeable):
+        raise QuantizeError(
+            f"out is {_look(result)}: expected a contiguous array that can be written, like old, which is {_look(old)}."
+        )
     if out is not None and not np.shares_memory(bits, before):
         bits[:] = before
     if form == _WHOLE:
