@@ -243,11 +243,14 @@ _Each = ctypes.CFUNCTYPE(None, _Work, c_void_p, c_int64, c_int64)
 
 
 def _share(work: Any, context: int, units: int, smallest: int) -> None:
+    done = False
     try:
         with uninterrupted():
             over_ranges(lambda first, last: work(context, first, last), units, smallest)
+            done = True
     except BaseException as error:  # C cannot pass it on: it is raised when C returns, which needs all work to be done
-        work(context, 0, units)
+        if not done:
+            work(context, 0, units)
         _here.raised = error
 
 
@@ -513,11 +516,9 @@ def add(
     data: bytes, total: Vector, weight: float, bound: float, known: Known | None = None, scratch: Scratch | None = None
 ) -> float | None:
     """Add weight x the frame's vector to total; the new bound. None where levels alone do not make the vector."""
-    at, size, d, error_at, each, known_at = _at(total), len(data), len(total), _here.error_at, _each(len(total)), None
-    if known is not None:
-        known_at = known.at
+    at, size, d, error_at, each = _at(total), len(data), len(total), _here.error_at, _each(len(total))
+    known_at, bound_at = known and known.at, ctypes.addressof(_here.bound)
     _here.bound.value = bound
-    bound_at = ctypes.addressof(_here.bound)
     code = _with_memory(
         lambda memory: _add(data, size, d, known_at, weight, at, bound_at, memory, each, error_at),
         65_536 + min(8 * size, _KEPT - 65_536),

@@ -10,7 +10,7 @@ from ..errors import DataError
 
 
 def read_history(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
-    """The lines of a history, one per finished round. rounds: only so many; damage after them does not matter."""
+    """The lines of a history, one per finished round. rounds: read only this many; later damage does not matter."""
     # A process killed while writing leaves a last line without its line feed; that round did not finish.
     # The same damage anywhere else is not explained by a kill, so it is an error.
     *complete, rest = path.read_bytes().split(b"\n")
