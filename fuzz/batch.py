@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 
-from . import frames, messages
+from . import frames, messages, patches, states
 from .oracles import Finding, FrameOracle
 
 SECONDS, MEGABYTES = 1.0, 64  # that one execution may take
 MEMORY_SAMPLE = 0.001  # of the executions, which are traced
-MESSAGES = 0.1  # of the executions
+MESSAGES = 0.5  # of the executions: replies, orders, parcels, patches and states
 POOL = 6000  # frames that mutants start from
+Messages = messages.MessageOracle | patches.PatchOracle | states.StateOracle
 _REASON = re.compile(r"[\d'\"(:;.]")
 
 
@@ -36,24 +37,28 @@ class Batch:
 
 
 @cache
-def _seeds() -> tuple[list[frames.Parts], list[frames.Parts], list[messages.Setup]]:
+def _seeds() -> tuple[list[frames.Parts], list[frames.Parts], list[messages.Setup], list[patches.Seed]]:
     """Made once; what a first call costs is spent here, so that it is nobody's fault."""
     small, large = frames.seeds(), frames.large_seeds()
     oracle = FrameOracle(Random(0), compared=1.0)
     for parts in (*small, *large):
         reason = oracle.run(parts.build(), parts.dimension)
         assert reason is None or "beyond float32" in reason, f"a seed is refused: {reason}"
-    return small, large, [messages.setup(settings) for settings in messages.SETTINGS]
+    return small, large, [messages.setup(settings) for settings in messages.SETTINGS], patches.seeds()
 
 
 def run(number: int, executions: int, oracle: FrameOracle | None = None) -> Batch:
     """The batch of this number. oracle: for tests of the harness itself."""
     chance = Random(f"batch {number}")
-    small, large, setups = _seeds()
+    small, large, setups, differences = _seeds()
     mutator = frames.Mutator(small, large, chance)
     on_frames = oracle or FrameOracle(chance)
     on_frames.chance, before = chance, on_frames.checks.copy()
-    on_messages = messages.MessageOracle(chance, mutator, setups)
+    on_messages: tuple[Messages, ...] = (
+        messages.MessageOracle(chance, mutator, setups),
+        patches.PatchOracle(chance, mutator, differences),
+        states.StateOracle(chance, mutator, setups),
+    )
     batch = Batch()
     for _ in range(executions):
         _execute(batch, mutator, on_frames, on_messages, chance)
@@ -62,12 +67,13 @@ def run(number: int, executions: int, oracle: FrameOracle | None = None) -> Batc
 
 
 def _execute(
-    batch: Batch, mutator: frames.Mutator, on_frames: FrameOracle, on_messages: messages.MessageOracle, chance: Random
+    batch: Batch, mutator: frames.Mutator, on_frames: FrameOracle, on_messages: tuple[Messages, ...], chance: Random
 ) -> None:
     traced = chance.random() < MEMORY_SAMPLE
     data, dimension, parts, run = b"", 0, None, None
+    oracle = chance.choice(on_messages)
     if chance.random() < MESSAGES:
-        run = chance.choice(on_messages.runs)
+        run = chance.choice(oracle.runs)
     else:
         parts, dimension = mutator.mutant()
         data = parts.build()
@@ -79,7 +85,7 @@ def _execute(
         reason = on_frames.run(data, dimension) if run is None else run()
     except Exception as error:  # anything that comes here is a finding, whatever it is
         kind = str(error) if isinstance(error, Finding) else f"{type(error).__name__}: {error}"
-        batch.findings.append((f"{target}: {kind}", data if run is None else on_messages.data))
+        batch.findings.append((f"{target}: {kind}", data if run is None else oracle.data))
         reason = "finding"
     took = time.perf_counter() - begun
     if traced:
@@ -87,13 +93,13 @@ def _execute(
         tracemalloc.stop()
         batch.most_memory = max(batch.most_memory, memory)
         if memory > MEGABYTES << 20:
-            batch.findings.append((f"{target}: it took {memory >> 20} MB", data or on_messages.data))
+            batch.findings.append((f"{target}: it took {memory >> 20} MB", data or oracle.data))
     elif took > batch.slowest:
         if took > SECONDS / 4:  # perhaps other processes had the core: our own time since the last mark is more
             took = min(took, time.process_time() - batch.mark)
         batch.slowest = max(batch.slowest, took)
         if took > SECONDS:
-            batch.findings.append((f"{target}: it took {took:.1f} s", data or on_messages.data))
+            batch.findings.append((f"{target}: it took {took:.1f} s", data or oracle.data))
     if batch.executions % 64 == 0:
         batch.mark = time.process_time()
     batch.executions += 1

@@ -53,10 +53,18 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class Setup:
-    """A federation in the middle of its third round: nobody has answered."""
+    """A federation in the middle of its third round: nobody has answered.
+
+    Attributes:
+        state, heard, closed: of the server now, with all replies, and after the round.
+        clients: their states, after their replies.
+    """
 
     server: aq.Server
     state: dict[str, Any]
+    heard: dict[str, Any]
+    closed: dict[str, Any]
+    clients: list[dict[str, Any]]
     orders: list[Order]
     held: list[Held]
     replies: list[Reply]  # with whole frames
@@ -94,7 +102,13 @@ def setup(settings: dict[str, Any]) -> Setup:
     short = [Reply.unpack(reply) for reply in replies]
     whole = [with_whole_frame(one, order.known(lengths)) for one, order in zip(short, asked, strict=True)]
     parts = [frames.take_apart(one.frame) for one in whole]
-    return Setup(server, server.state(), asked, held, whole, short, parts)
+    state, other = server.state(), aq.Server.restore(server.state())
+    for number, reply in enumerate(replies):
+        other.receive(number, reply)
+    heard = other.state()
+    other.close()
+    kept = [end.state() for end in ends]
+    return Setup(server, state, heard, other.state(), kept, asked, held, whole, short, parts)
 
 
 class MessageOracle:

@@ -30,7 +30,9 @@ def test_mutants_are_refused_or_read_as_they_must_be(mutants: int) -> None:
     assert done.findings == []
     assert done.executions == mutants
     assert 0.1 < done.accepted / mutants < 0.75
-    assert set(done.targets) == {"frame", "reply", "order", "parcel"}
+    assert set(done.targets) == {
+        "frame", "reply", "order", "parcel", "patch", "server_state", "client_state", "packed_state",
+    }  # fmt: skip
     assert len(done.refused) > 20  # reasons
     assert 0.1 < done.checks["decoded and compared with the sum"] / done.accepted < 0.4
 

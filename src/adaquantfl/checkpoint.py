@@ -7,8 +7,9 @@ an npz file. The rest is JSON that names them.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
-from io import BytesIO
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import IO, Any
 from zipfile import ZipFile
@@ -46,7 +47,8 @@ def load(folder: Path, keep: Keep | None = None) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return _read_tree(path, str(path), keep)
+        with path.open("rb") as file:
+            return _read_tree(file, str(path), keep)
     except (CheckpointError, MemoryError):
         raise
     except OSError as error:
@@ -71,11 +73,8 @@ def pack(tree: Mapping[str, Any]) -> bytes:
 def unpack(data: bytes) -> dict[str, Any]:
     """The tree in bytes from another process; CheckpointError on anything else."""
     try:
-        with ZipFile(BytesIO(data)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > len(data):
-                raise CheckpointError("The state is compressed, which `pack` never does.")
         return _read_tree(BytesIO(data), "The state")
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
     except Exception as error:
         raise CheckpointError(f"The state cannot be read ({error}).") from error
@@ -87,16 +86,39 @@ def _write_tree(tree: Mapping[str, Any], file: IO[bytes]) -> None:
     np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
 
 
-def _read_tree(source: Path | IO[bytes], name: str, keep: Keep | None = None) -> dict[str, Any]:
-    with np.load(source, allow_pickle=False) as file:
-        meta = json.loads(str(file["meta"]))
+def _read_tree(file: IO[bytes], name: str, keep: Keep | None = None) -> dict[str, Any]:
+    with ZipFile(file) as archive:
+        entries = _Entries(archive, file.seek(0, SEEK_END))
+        meta = json.loads(str(entries.take("meta")))
         if meta["format"] != FORMAT:
             raise CheckpointError(
                 f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
                 "adaquantfl that wrote it; reports read its history with any version."
             )
-        tree: dict[str, Any] = _read(meta["tree"], file, keep or (lambda name, array: array))
+        tree: dict[str, Any] = _read(meta["tree"], entries, keep or (lambda name, array: array))
         return tree
+
+
+class _Entries:
+    """The arrays of an npz file, each of which is read once, so that they take no more memory than the file has."""
+
+    def __init__(self, archive: ZipFile, size: int) -> None:
+        if sum(entry.file_size for entry in archive.infolist()) > size:
+            raise CheckpointError("The state is compressed, which `pack` never does.")
+        self._archive, self._names = archive, {entry.filename for entry in archive.infolist()}
+
+    def take(self, name: str) -> npt.NDArray[Any]:
+        self._names.remove(f"{name}.npy")
+        with self._archive.open(f"{name}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read_header(file)
+            if math.prod(shape) * dtype.itemsize != self._archive.getinfo(f"{name}.npy").file_size - file.tell():
+                raise ValueError(f"the array {name!r} has not the size that its header says")
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
@@ -112,9 +134,11 @@ def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _read(value: Any, file: Mapping[str, npt.NDArray[Any]], keep: Keep) -> Any:
+def _read(value: Any, entries: _Entries, keep: Keep) -> Any:
     if isinstance(value, dict):
         if _ARRAY in value:
-            return keep(value[_ARRAY], file[value[_ARRAY]])
-        return file[value[_BYTES]].tobytes() if _BYTES in value else {k: _read(v, file, keep) for k, v in value.items()}
-    return [_read(item, file, keep) for item in value] if isinstance(value, list) else value
+            return keep(value[_ARRAY], entries.take(value[_ARRAY]))
+        if _BYTES in value:
+            return entries.take(value[_BYTES]).tobytes()
+        return {key: _read(item, entries, keep) for key, item in value.items()}
+    return [_read(item, entries, keep) for item in value] if isinstance(value, list) else value

@@ -169,7 +169,7 @@ def called(what: str, method: Callable[..., T], *arguments: Any) -> T:
     """
     try:
         return method(*arguments)
-    except AdaQuantError:
+    except (AdaQuantError, MemoryError):
         raise
     except Exception as error:
         said = f"{getattr(method, '__name__', 'it')} raised {type(error).__name__}: {error}"

@@ -61,6 +61,19 @@ def test_replies_are_the_same_with_and_without_workers(start: Callable[..., Loca
     assert outcome(start(workers=1)) == outcome(pooled)
 
 
+def test_an_evaluation_that_fails_on_the_server_too_ends_with_the_reason(
+    start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(workers=1)
+
+    def fail(*_: object) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(engine.player.trainer, "correct", fail)
+    with pytest.raises(EngineError, match=r"server could not evaluate the model: it raised MemoryError: none left"):
+        engine.evaluate(server_of(engine))
+
+
 @pytest.mark.slow
 def test_a_killed_worker_costs_one_client_and_is_replaced(start: Callable[..., LocalEngine]) -> None:
     engine = start(workers=2, tau=100)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from adaquantfl.cli import main
+from adaquantfl.training import datasets
 from support import faulty_runs
 
 TESTS = Path(__file__).parents[1]
@@ -41,6 +43,7 @@ def check(library: Path, folder: Path, engine: str, *kinds: str) -> int:
 
 def check_case(case: dict[str, Any], model: str) -> None:
     assert "Traceback" not in case["said"] + case["resumed said"], case
+    assert "clock" not in case["fault"] or case["code"] == 0, case
     assert case["code"] == 0 or "adaquantfl: " in case["said"], case
     assert case["early"] in ("", model), case
     assert (case["resumed"], case["model"]) == (0, model), case
@@ -50,7 +53,11 @@ def check_case(case: dict[str, Any], model: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("engine", "kinds", "faults"),
-    [("local", ("write=5,20", "sync=4", "rename=2", "allocation=300", "power=8"), 8), ("gloo", ("write=5",), 1)],
+    [
+        ("local", ("full=5,20", "write=7", "sync=4", "rename=2", "allocation=300", "power=8", "clock-ahead=4"), 10),
+        ("local", ("resumed-write=3", "resumed-sync=2", "resumed-allocation=200"), 3),
+        ("gloo", ("full=5", "clock-back=4", "clock-ahead=4"), 3),
+    ],
 )
 def test_a_fault_of_the_machine_costs_no_finished_round(
     library: Path, tmp_path: Path, engine: str, kinds: tuple[str, ...], faults: int
@@ -61,8 +68,24 @@ def test_a_fault_of_the_machine_costs_no_finished_round(
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("engine", ["local", "gloo"])
-@pytest.mark.parametrize("kind", [*faulty_runs.KINDS, "power"])
+@pytest.mark.parametrize("when", ["", "resumed-"])
+@pytest.mark.parametrize("kind", [*faulty_runs.FAULTS, "power"])
 def test_every_fault_of_the_machine_ends_in_the_same_model(
-    library: Path, tmp_path: Path, engine: str, kind: str
+    library: Path, tmp_path: Path, engine: str, kind: str, when: str
 ) -> None:
-    assert check(library, tmp_path, engine, kind) >= 5
+    assert check(library, tmp_path, engine, when + kind) >= 4
+
+
+@pytest.mark.parametrize("place", ["adaquantfl.cli.build_parser", "adaquantfl.training.datasets.np.load"])
+def test_memory_that_ran_out_is_called_so_and_not_damage(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    datasets._shared.cache_clear()
+    monkeypatch.setattr(place, no_memory)
+    assert main(["run", "demo", "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    assert capsys.readouterr().err == (
+        "adaquantfl: There is not enough memory. Nothing that was saved before is lost.\n"
+    )

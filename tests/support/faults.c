@@ -1,5 +1,6 @@
 /* Lets the n-th call of one kind fail: loaded with LD_PRELOAD, armed from Python through ctypes.
-   Writes, syncs and renames count where they concern the armed folder; allocations where they are large. */
+   Writes, syncs and renames count where they concern the armed folder; allocations where they are large.
+   A clock jumps at the n-th sync, by as many seconds as the error's number says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,15 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { NONE, WRITE, SYNC, RENAME, ALLOCATION };
+enum { NONE, WRITE, SYNC, RENAME, ALLOCATION, CLOCK };
 /* NumPy 2.4 crashes where the buffer of 64 KiB that it casts in (int8 * float64) cannot be allocated. */
 static const size_t LARGE = 1 << 16;
 
 static char folder[PATH_MAX];
 static atomic_int armed; /* the kind */
-static atomic_long calls, fatal;
+static atomic_long calls, fatal, jumped;
 static int reason;
 
 void faults_arm(const char *path, int kind, long nth, int error) {
@@ -69,7 +71,16 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset) {
     return armed == WRITE && concerns(fd) && fails(WRITE) ? -1 : REAL(pwrite64)(fd, data, size, offset);
 }
 
-int fsync(int fd) { return armed == SYNC && concerns(fd) && fails(SYNC) ? -1 : REAL(fsync)(fd); }
+int fsync(int fd) {
+    if (armed == CLOCK && concerns(fd) && fails(CLOCK)) jumped = reason;
+    return armed == SYNC && concerns(fd) && fails(SYNC) ? -1 : REAL(fsync)(fd);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int result = REAL(clock_gettime)(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += jumped;
+    return result;
+}
 
 int rename(const char *from, const char *to) {
     return armed == RENAME && inside(to) && fails(RENAME) ? -1 : REAL(rename)(from, to);

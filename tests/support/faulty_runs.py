@@ -1,10 +1,10 @@
 """Plays short runs on a machine that fails: python -m support.faulty_runs FOLDER ENGINE KIND[=N,N]...
 
-KIND is "write", "sync", "rename", "allocation" or "power". The n-th such call of a run fails, for each N, or for every
-one that there is, which a first run without faults counts. "power" is a power loss at the n-th sync, rename or removal,
-in each of the ways of LOSSES. Then the run is resumed, or started again where there is nothing to resume. A line of
-JSON says how each of them ended. Children are forked before any thread is started, so that the libraries are imported
-only once.
+KIND is one of FAULTS or "power". The n-th such call of a run fails, for each N, or for every one that there is, which a
+first run without faults counts. "power" is a power loss at the n-th sync, rename or removal, in each of the ways of
+LOSSES. "resumed-KIND" is a fault while a run is resumed that was killed after its first checkpoint. Then the run is
+resumed, or started again where there is nothing to resume. A line of JSON says how each of them ended. Children are
+forked before any thread is started, so that the libraries are imported only once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,12 @@ SETTINGS = {
     "model": "mlp", "clients": 2, "tau": 1, "rounds": 3, "checkpoint_every": 2, "loss_samples": 16, "workers": 1,
     "rule": "2bit", "quantizer": "nearest", "evaluate_every": 3, "batch_size": 16,
 }  # fmt: skip
-KINDS = ("write", "sync", "rename", "allocation")
-ERRORS = {"write": errno.ENOSPC, "sync": errno.EIO, "rename": errno.EIO, "allocation": errno.ENOMEM}
+DAY = 86_400
+NO_JUMP = 98  # exit code of a child whose clock did not do what it should
+FAULTS = {  # what faults.c calls the call, and what it fails with, or the seconds by which the clock jumps
+    "full": (1, errno.ENOSPC), "write": (1, errno.EIO), "sync": (2, errno.EIO), "rename": (3, errno.EIO),
+    "allocation": (4, errno.ENOMEM), "clock-ahead": (5, DAY), "clock-back": (5, -DAY),
+}  # fmt: skip
 ALLOCATION_STEP = 17  # there are a thousand, and a round's are those of every other round
 LOSSES = ("unsynced", "contents", "halves")  # what a power loss takes: see `Disk.after_power_loss`
 
@@ -143,29 +148,57 @@ class Machine:
     def __init__(self, folder: Path, engine: str, kind: str) -> None:
         from adaquantfl.cli import main
 
-        self.main, self.folder, self.kind = main, folder, kind
+        self.main, self.folder, self.kind = main, folder, kind.removeprefix("resumed-")
+        self.name, self.killed = kind, folder / "killed" if kind.startswith("resumed-") else None
         self.out, self.said = folder / "run", folder / "said.txt"
         self.end = ["--engine", engine, "--quiet"]
         self.new = ["run", "demo", *(f"--set={key}={value}" for key, value in SETTINGS.items()), "--out", str(self.out)]
+        self.again = ["run", "--resume", str(self.out)]
+        if self.killed and not self.killed.exists():
+            shutil.rmtree(self.out, ignore_errors=True)
+            in_child(self.play_until_killed, self.said)
+            self.out.rename(self.killed)
+
+    def play_until_killed(self) -> int:
+        """Stop at once after the first checkpoint."""
+        from adaquantfl import checkpoint
+
+        save = checkpoint.save
+
+        def save_and_stop(*arguments: Any) -> None:
+            save(*arguments)
+            os._exit(0)
+
+        checkpoint.save = save_and_stop  # type: ignore[assignment]
+        return self.main([*self.new, *self.end])
+
+    def prepare(self) -> list[str]:
+        """Make the folder as it is before the fault; returns the command to play."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        if self.killed is None:
+            return self.new
+        shutil.copytree(self.killed, self.out)
+        return self.again
 
     def play(self, nth: int, loss: str = "") -> tuple[int, str, int]:
         """The exit code, what was said, and how many calls there were that could have failed."""
-        count = self.folder / "count"
+        count, command = self.folder / "count", self.prepare()
         count.write_text("0")
 
         def run() -> int:
             if self.kind == "power":
                 disk = Disk(self.out, nth, loss)
-                code = self.main([*self.new, *self.end])
+                code = self.main([*command, *self.end])
                 count.write_text(str(disk.events))
                 return code
             library = ctypes.CDLL(None)
             library.faults_disarm.restype = ctypes.c_long
-            arguments = (str(self.out).encode(), 1 + KINDS.index(self.kind), ctypes.c_long(nth), ERRORS[self.kind])
-            library.faults_arm(*arguments)
-            code = self.main([*self.new, *self.end])
+            (call, error), began = FAULTS[self.kind], time.time()
+            library.faults_arm(str(self.out).encode(), call, ctypes.c_long(nth), error)
+            code = self.main([*command, *self.end])
             count.write_text(str(library.faults_disarm()))
-            return code
+            jumped = abs(time.time() - began) > DAY / 2
+            return code if jumped == (abs(error) == DAY and nth > 0) else NO_JUMP
 
         code = in_child(run, self.said)
         if self.kind == "power" and (self.folder / "after").exists():
@@ -175,7 +208,7 @@ class Machine:
 
     def resume(self) -> tuple[int, str]:
         """The exit code and what was said by `run --resume`; by `run` where it says that there is no run."""
-        code = in_child(lambda: self.main(["run", "--resume", str(self.out), *self.end]), self.said)
+        code = in_child(lambda: self.main([*self.again, *self.end]), self.said)
         said = self.said.read_text()
         if code == 1 and "holds no run" in said:
             code = in_child(lambda: self.main([*self.new, *self.end]), self.said)
@@ -190,7 +223,6 @@ class Machine:
 
     def cases(self, numbers: list[int]) -> Iterator[dict[str, Any]]:
         """How each fault ends; the first case has none."""
-        shutil.rmtree(self.out, ignore_errors=True)
         code, said, calls = self.play(0)
         yield {"fault": "none", "code": code, "said": said, "calls": calls, "model": self.model()}
         yield from self.faults(numbers, calls)
@@ -200,12 +232,11 @@ class Machine:
         step = ALLOCATION_STEP if self.kind == "allocation" else 1
         for nth in numbers or range(1, calls + 1, step):
             for loss in LOSSES if self.kind == "power" else ("",):
-                shutil.rmtree(self.out, ignore_errors=True)
                 code, said, _ = self.play(nth, loss)
                 before = self.model()
                 again, words = self.resume()
                 yield {
-                    "fault": f"{self.kind} {nth} {loss}".strip(), "code": code, "said": said, "early": before,
+                    "fault": f"{self.name} {nth} {loss}".strip(), "code": code, "said": said, "early": before,
                     "resumed": again, "resumed said": words, "model": self.model(),
                 }  # fmt: skip
 

@@ -19,9 +19,9 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    options = build_parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        options = build_parser().parse_args(arguments)
         code = options.command(options)
         return int(code or 0)
     except AdaQuantError as error:

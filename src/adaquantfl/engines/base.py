@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..errors import CheckpointError, Diverged
+from ..errors import CheckpointError, Diverged, EngineError
 from ..protocol.cohort import who_is_missing
 from ..protocol.limits import bounded
 from ..protocol.server import Server
@@ -74,7 +74,9 @@ class Engine(ABC):
         for place in range(len(asked), len(calls)):  # the server has this data too, and stands in
             if isinstance(answers[place], Failure):
                 self.player.hold(server.held)
-                answers[place] = self.player.answer(calls[place].ordered(server, server.digest))
+                answers[place] = answer = self.player.answer(calls[place].ordered(server, server.digest))
+                if isinstance(answer, Failure):
+                    raise EngineError(f"The server could not evaluate the model: {answer.reason}")
         found = Evaluation(sum(answers[:shared]) / pooled, None) if pooled else self._losses(server, answers[:shared])
         mean = sum(answers[shared:tested]) / tests if tests else None
         accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)

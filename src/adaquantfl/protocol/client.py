@@ -16,7 +16,7 @@ import numpy as np
 from ..codecs.frame import TILE
 from ..codecs.raw import encode_float32
 from ..errors import CheckpointError, EngineError, FrameError, Refused
-from . import survey
+from . import survey, trees
 from .arrays import Layout, Model, Vector, Weights
 from .downlink import Held, open_parcel
 from .feedback import Remainder
@@ -156,17 +156,17 @@ class Client:
         try:
             if tree["format"] != FORMAT:
                 raise CheckpointError(f"The client's state has format {tree['format']}; this version reads {FORMAT}.")
-            client, held = Client(int(tree["number"]), models, secret), tree["held"]
-            if held:
-                parts = held["model"]
-                weights, buffers = (np.asarray(parts[name], dtype=np.float32) for name in ("weights", "buffers"))
-                model = Model(weights, buffers, bytes(parts["others"]))
+            client, held = Client(trees.whole_number(tree["number"]), models, secret), tree["held"]
+            if held is not None:
                 layout = Layout.from_json(held["layout"])
-                client._models.last = Held(int(held["round"]), model, bytes(held["digest"]), layout)
-            client._order = Order.unpack(bytes(tree["order"])) if tree["order"] else None
-            client._stream_key = int(tree["stream_key"])
+                model, round = trees.model(held["model"], layout), trees.whole_number(held["round"])
+                client._models.last = Held(round, model, trees.data(held["digest"]), layout)
+            client._order = Order.unpack(trees.data(tree["order"])) if tree["order"] is not None else None
+            client._stream_key = trees.whole_number(tree["stream_key"], 2**64)
             client._remainder = Remainder.restore(tree["remainder"])
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        except (CheckpointError, MemoryError):
+            raise
+        except Exception as error:  # a tree that is none raises almost anything
             raise CheckpointError(f"This is not the state of a client ({error!r}).") from error
         return client
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -17,10 +17,10 @@ from ..codecs.frame import read_frame
 from ..errors import FrameError, Refused
 from ..rules import Plan, Survey
 from ..theory import MAX_LEVELS
-from . import survey, uplink
+from . import survey, trees, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
-from .exact_arrays import Changes, changes_of, far_off, float_changes
+from .exact_arrays import Changes, changes_of, entries_of, far_off, float_changes
 from .limits import NormLimit, bounded
 from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
@@ -133,12 +133,18 @@ class OpenRound:
             "diverged": self.diverged,
         }
 
-    def restore(self, tree: Mapping[str, Any]) -> None:
+    def restore(self, tree: Mapping[str, Any], layout: Layout) -> None:
         """Take over what `tree` counted, once the replies were received again."""
-        for name in _BY_CLIENT:
+        large = partial(trees.whole_number, most=2**63)
+        read: tuple[Callable[[Any], Any], ...] = (str, trees.number, trees.numbers, large, large)
+        for name, value_of in zip(_BY_CLIENT, read, strict=True):
             now = getattr(self, name) if name in ("norms", "changes") else {}  # there may have been no limit before
-            setattr(self, name, {**now, **{int(client): value for client, value in tree[name].items()}})
-        self.refused_bytes, self.diverged = tree["refused_bytes"], tree["diverged"]
+            setattr(self, name, {**now, **{int(client): value_of(value) for client, value in tree[name].items()}})
+        if any(len(changes) != len(entries_of(layout)) for changes in self.changes.values()):
+            raise ValueError("a client's changes are those of another number of arrays")
+        if not self.order_bytes.keys() == self.parcel_bytes.keys() == self.orders.keys():
+            raise ValueError("the bytes of an order are not known")
+        self.refused_bytes, self.diverged = large(tree["refused_bytes"]), large(tree["diverged"])
 
     @property
     def candidates(self) -> tuple[float, ...]:

@@ -8,10 +8,15 @@ from statistics import median_low
 import numpy as np
 
 from . import bfloat16
-from .arrays import EXACT, OTHER, QUANTIZED, Layout, Model
+from .arrays import EXACT, OTHER, QUANTIZED, Entry, Layout, Model
 
 ARRAY_FACTOR = 100.0  # times the round's median: clients that train 100 times as long as others are still honest
 Changes = Sequence[float]  # the l2 norm of the change of each such array, in the layout's order
+
+
+def entries_of(layout: Layout) -> list[Entry]:
+    """Return the arrays that are not quantized."""
+    return [entry for entry in layout.entries if entry.kind != QUANTIZED and entry.size]
 
 
 def changes_of(layout: Layout, old: Model, new: Model) -> list[float]:
@@ -34,15 +39,13 @@ def changes_of(layout: Layout, old: Model, new: Model) -> list[float]:
 
 def float_changes(layout: Layout, changes: Changes) -> list[float]:
     """Those of floats that travel as they are, such as float64: the norm of an update counts them too."""
-    kinds = [entry for entry in layout.entries if entry.kind != QUANTIZED and entry.size]
-    return [
-        change for entry, change in zip(kinds, changes, strict=True) if entry.kind == OTHER and "float" in entry.dtype
-    ]
+    pairs = zip(entries_of(layout), changes, strict=True)
+    return [change for entry, change in pairs if entry.kind == OTHER and "float" in entry.dtype]
 
 
 def far_off(layout: Layout, changes: Mapping[int, Changes], among: Collection[Changes] = ()) -> dict[int, str]:
     """Who moved an array by more than 100 times the round's median, and the reason. among: of further clients."""
-    names = [entry.name for entry in layout.entries if entry.kind != QUANTIZED and entry.size]
+    names = [entry.name for entry in entries_of(layout)]
     columns = list(zip(*changes.values(), *among, strict=True))
     middles = [median_low(column) for column in columns]
     reasons = {}

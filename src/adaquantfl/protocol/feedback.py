@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from . import trees
 from .arrays import Vector
 
 ROUNDS_KEPT = 2  # a rule takes at most the last two rounds back
@@ -89,9 +90,9 @@ class Remainder:
         """The way back."""
 
         def some(value: object) -> Vector | None:
-            array = np.asarray(value, dtype=np.float32)
+            array = trees.vector(value)
             return array if array.size else None
 
-        before = tuple((int(one["round"]), some(one["value"])) for one in state["before"])
+        before = tuple((trees.whole_number(one["round"]), some(one["value"])) for one in state["before"])
         later = Remainder.restore(state["later"]) if "later" in state else None
-        return Remainder(some(state["value"]), before, later, int(state.get("again", 0)))
+        return Remainder(some(state["value"]), before, later, trees.whole_number(state.get("again", 0)))

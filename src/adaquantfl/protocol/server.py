@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError, ConfigError, EngineError, Refused, called
+from ..errors import AdaQuantError, CheckpointError, ConfigError, EngineError, Refused, called
 from ..quantizers.base import Quantizer
 from ..rules import Rule
 from ..rules.checks import started
@@ -365,25 +365,27 @@ class Server:
         """
         server = Server.__new__(Server)
         server._secrets = _checked(secrets)
-        if unsigned := set(tree.get("signed", ())) - server._secrets.keys():
-            raise CheckpointError(
-                f"The replies of client {min(unsigned)} were signed, and its secret is not part of the state. Pass the "
-                "secrets: restore(state, secrets={client: bytes})."
-            )
         try:
+            if unsigned := set(tree.get("signed", ())) - server._secrets.keys():
+                raise CheckpointError(
+                    f"The replies of client {min(unsigned)} were signed, and its secret is not part of the state. Pass "
+                    "the secrets: restore(state, secrets={client: bytes})."
+                )
             server.stages = stages or Stages.of_description(tree["settings"], objects)
             server._state, server._round, server._asked = ServerState.of(tree), None, {}
             server._parcels = Parcels()
-            if opened := tree.get("open"):
+            if (opened := tree.get("open")) is not None:
                 server.open(opened["clients"], opened["eta"], opened["loss"])
                 for client, reply in opened["replies"].items():
                     server.receive(int(client), reply)
-                server._opened().restore(opened)
+                server._opened().restore(opened, server._state.layout)
         except Refused as error:
             raise CheckpointError(
                 f"A reply of the open round cannot be taken again. {error} Pass the same secrets."
             ) from error
-        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        except (AdaQuantError, MemoryError):
+            raise
+        except Exception as error:  # a tree that is none raises almost anything
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
         return server
 

@@ -11,6 +11,7 @@ from ..errors import CheckpointError, ConfigError
 from ..open_registry import Registry, describe, rebuild
 from ..quantizers import registry as quantizers
 from ..quantizers.base import Quantizer
+from ..quantizers.streams import stream_key
 from ..rules import Need, Plan, Rule, Seen, State, Survey
 from ..rules import registry as rules
 from ..rules.checks import planned, started, wrong
@@ -45,6 +46,22 @@ class Stages:
     seed: int = 0
     averages: bool = True
 
+    def __post_init__(self) -> None:
+        if not callable(self.cost) and self.cost not in tuple(PRICES):
+            raise ConfigError(f"cost = {self.cost!r}: use 'up', 'both', or a function of the bytes up and down.")
+        if not (_is_number(self.loss_smoothing) and 0 <= self.loss_smoothing < 1):
+            raise ConfigError(f"loss_smoothing = {self.loss_smoothing!r}: it is a number from 0 to below 1.")
+        if not (_is_number(self.undo) and (self.undo == 0 or self.undo > 1)):
+            raise ConfigError(
+                f"undo = {self.undo!r}: expected a number above 1, of times the usual loss, or 0 for never."
+            )
+        if self.undo and Need.EARLIER in self.rule.needs:
+            raise ConfigError(f"The rule {self.rule.name!r} rolls rounds back by itself: use it without undo.")
+        stream_key(self.seed, 0, 0)  # refuses what is no seed
+        if not isinstance(self.averages, bool):
+            raise ConfigError(f"averages = {self.averages!r}: expected True or False.")
+        self.limit, self.examples_limit  # noqa: B018  # they refuse what is no limit
+
     @staticmethod
     def of(
         rule: Rule | str = "adaquant",
@@ -73,14 +90,6 @@ class Stages:
         if not isinstance(rule, Rule):
             raise ConfigError(f"rule = {rule!r}: expected a name, or a rule such as AdaQuant(s0=2) or Fixed(bits=4).")
         uplink = Uplink(quantizers.find(quantizer) if quantizer else None, norm, scope, codec, sparsity, feedback)
-        if not callable(cost) and cost not in PRICES:
-            raise ConfigError(f"cost = {cost!r}: use 'up', 'both', or a function of the bytes up and down.")
-        if not 0 <= loss_smoothing < 1:
-            raise ConfigError(f"loss_smoothing = {loss_smoothing!r}: it is a number from 0 to below 1.")
-        if isinstance(undo, bool) or not isinstance(undo, int | float) or not (undo == 0 or undo > 1):
-            raise ConfigError(f"undo = {undo!r}: expected a number above 1, of times the usual loss, or 0 for never.")
-        if undo and Need.EARLIER in rule.needs:
-            raise ConfigError(f"The rule {rule.name!r} rolls rounds back by itself: use it without undo.")
         if cohort is not None and min_clients:
             raise ConfigError("min_clients and cohort are both given: set Cohort(least=...) instead.")
         made = _made(STEPS, step, ServerStep, "step")
@@ -89,7 +98,7 @@ class Stages:
         uplink.check_first(plan, rule.name)
         if plan.downlink and plan.downlink not in DOWNLINKS.names():
             raise wrong(rule.plan, plan.downlink, f"one of {', '.join(DOWNLINKS.names())}", "as downlink ")
-        stages = Stages(
+        return Stages(
             rule,
             uplink,
             _made(DOWNLINKS, downlink or plan.downlink or "exact", Whole, "downlink"),
@@ -98,14 +107,12 @@ class Stages:
             max_update_norm,
             norm_action,
             max_examples,
-            float(loss_smoothing),
-            float(undo),
+            loss_smoothing,
+            undo,
             cost,
             seed,
             averages,
         )
-        stages.limit, stages.examples_limit  # noqa: B018  # they refuse what is no limit
-        return stages
 
     @cached_property
     def limit(self) -> NormLimit:
@@ -223,6 +230,10 @@ def first_plan(rule: Rule, uplink: Uplink, averages: bool) -> Plan:
         feedback=uplink.feedback,
     )
     return planned(rule, started(rule), seen)[1]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _made(table: Registry[type[T]], given: str | T, kind: type[T], name: str) -> T:

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
-from ..errors import CheckpointError
+from ..errors import AdaQuantError, CheckpointError
 from ..rules import State, Survey
 from ..rules.watch import WATCHED
+from . import trees
 from .arrays import Layout, Model
 from .downlink import Log
 from .ledger import Ledger
@@ -92,31 +91,35 @@ class ServerState:
         try:
             if tree["format"] != FORMAT:
                 raise CheckpointError(f"The state has format {tree['format']}; this version reads {FORMAT}.")
-            log, survey = tree["log"], tree["survey"]
+            log, survey, layout = tree["log"], tree["survey"], Layout.from_json(tree["layout"])
+            steps, starts = (tuple(map(trees.data, log[name])) for name in ("steps", "starts"))
+            if len(steps) != len(starts):
+                raise ValueError(f"{len(steps)} steps start from {len(starts)} models")
             return ServerState(
-                round=int(tree["round"]),
-                layout=Layout.from_json(tree["layout"]),
-                trajectory=_read_trajectory(tree["trajectory"]),
-                earlier=_read_trajectory(tree["earlier"]) if tree["earlier"] else None,
+                round=trees.whole_number(tree["round"]),
+                layout=layout,
+                trajectory=_read_trajectory(tree["trajectory"], layout),
+                earlier=_read_trajectory(tree["earlier"], layout) if tree["earlier"] is not None else None,
                 rule=dict(tree["rule"]),
-                loss_due=float(tree["loss_due"]),
-                watch=dict(tree["watch"]),
+                loss_due=trees.number(tree["loss_due"]),
+                watch={
+                    **trees.numbers_of(tree["watch"], ("caution", "undone")),
+                    "usual": _known(tree["watch"]["usual"]),
+                },
                 log=Log(
-                    log["round"],
-                    bytes(log["digest"]),
-                    tuple(map(bytes, log["steps"])),
-                    tuple(map(bytes, log["starts"])),
-                    _numbered(log["holds"]),
+                    trees.whole_number(log["round"]), trees.data(log["digest"]), steps, starts, _numbered(log["holds"])
                 ),
-                ledger=Ledger(**tree["ledger"]),
-                loss=tree["loss"],
-                measured=tree["measured"],
-                survey=_read_survey(survey) if survey else None,
-                asked={int(client): tuple(rounds) for client, rounds in tree["asked"].items()},
-                taken_back=tuple(tree["taken_back"]),
+                ledger=Ledger(**{name: trees.whole_number(value, 2**63) for name, value in tree["ledger"].items()}),
+                loss=_known(tree["loss"]),
+                measured=_known(tree["measured"]),
+                survey=_read_survey(survey) if survey is not None else None,
+                asked={int(client): tuple(map(trees.whole_number, asked)) for client, asked in tree["asked"].items()},
+                taken_back=tuple(map(trees.whole_number, tree["taken_back"])),
                 examples=_numbered(tree["examples"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        except (AdaQuantError, MemoryError):
+            raise
+        except Exception as error:  # a tree that is none raises almost anything
             raise CheckpointError(f"This is not the state of a server ({error!r}).") from error
 
 
@@ -124,16 +127,18 @@ def _trajectory(one: Trajectory) -> dict[str, Any]:
     return {**vars(one), "model": dict(vars(one.model)), "step": dict(one.step), "downlink": dict(one.downlink)}
 
 
-def _read_trajectory(tree: Mapping[str, Any]) -> Trajectory:
-    model = tree["model"]
-    weights, buffers = (np.asarray(model[name], dtype=np.float32) for name in ("weights", "buffers"))
-    held = Model(weights, buffers, bytes(model["others"]))
-    return Trajectory(int(tree["round"]), held, dict(tree["step"]), dict(tree["downlink"]))
+def _read_trajectory(tree: Mapping[str, Any], layout: Layout) -> Trajectory:
+    held = trees.model(tree["model"], layout)
+    return Trajectory(trees.whole_number(tree["round"], least=-1), held, dict(tree["step"]), dict(tree["downlink"]))
 
 
 def _read_survey(tree: Mapping[str, Any]) -> Survey:
-    lists: dict[str, Any] = {name: tuple(tree[name]) for name in ("levels", "errors", "costs")}
-    return Survey(**lists, loss=tree["loss"], harm=tree["harm"], participation=tree["participation"])
+    values: dict[str, Any] = {name: tuple(trees.numbers(tree[name])) for name in ("levels", "errors", "costs")}
+    return Survey(**values | trees.numbers_of(tree, ("loss", "harm", "participation")))
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None else trees.number(value)
 
 
 def _with_text_keys(numbers: Mapping[int, int]) -> dict[str, int]:
@@ -141,7 +146,7 @@ def _with_text_keys(numbers: Mapping[int, int]) -> dict[str, int]:
 
 
 def _numbered(tree: Mapping[str, Any]) -> dict[int, int]:
-    return {int(key): int(value) for key, value in tree.items()}
+    return {int(key): trees.whole_number(value) for key, value in tree.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -63,6 +63,10 @@ class Uplink:
     def __post_init__(self) -> None:
         scope_segments(self.scope, [1])
         codecs.find(self.codec)
+        if not isinstance(self.feedback, bool | None):
+            raise ConfigError(f"feedback = {self.feedback!r}: expected True, False or None.")
+        if not isinstance(self.norm, str):
+            raise ConfigError(f"norm = {self.norm!r}: expected 'l2', 'linf' or ''.")
 
     def kind(self, plan: Plan) -> tuple[Quantizer, str]:
         """The quantizer of a round and its norm. The user's norm is for the user's quantizer."""

@@ -25,7 +25,7 @@ def stream_key(seed: int, round: int, client: int) -> int:
     """
     try:
         packed = struct.pack("<qqq", seed, round, client)
-    except struct.error as error:
+    except (struct.error, TypeError) as error:  # TypeError: of an array
         raise QuantizeError(
             f"stream_key(seed={seed!r}, round={round!r}, client={client!r}): all three must be whole numbers "
             "that fit in 64 bits."

@@ -107,7 +107,7 @@ def wrong(method: Callable[..., Any], returned: Any, expected: str, what: str = 
 def _called(rule: Rule, method: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return method(*arguments)
-    except AdaQuantError:
+    except (AdaQuantError, MemoryError):
         raise
     except Exception as error:
         name = f"{type(rule).__name__}.{method.__name__}"

@@ -107,6 +107,8 @@ def read(spec: Spec) -> Arrays:
         with np.load(path, allow_pickle=False) as members:
             arrays = Arrays(*(members[name] for name in Arrays._fields))
         damage = "" if digest(arrays) == spec.sha256 else "its content has another SHA-256 than the published data"
+    except MemoryError:
+        raise
     except Exception as error:  # damaged bytes break zipfile and NumPy in many ways
         damage = f"{type(error).__name__}: {error}"
     if damage:

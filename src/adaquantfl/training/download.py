@@ -109,7 +109,7 @@ def _fetch(source: Source, work: Path, tell: Progress) -> Arrays:
         if source.site:
             _download(source.site, source.files or {}, work, tell)
         return source.read(source.folder or work)
-    except SourceError:
+    except (SourceError, MemoryError):
         raise
     except FileNotFoundError as error:
         raise SourceError(f"{error.filename} is missing") from error
