@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import struct
-import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,29 +12,10 @@ import adaquantfl as aq
 from adaquantfl.codecs.accumulator import check_frame
 from adaquantfl.codecs.frame import Header, framed
 from adaquantfl.codecs.varints import varint
+from support.costs import allowed, most_taken
 from support.frames import sealed
 
 D = 100_000
-ROW = re.compile(r"\| a frame .*\| (\d+) n \+ (\d+) d \+ (\d+) MB \|")
-
-
-def allowed(size: int, dimension: int) -> int:
-    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
-    (found,) = ROW.findall(page)
-    each_byte, each_element, megabytes = map(int, found)
-    return each_byte * size + each_element * dimension + megabytes * 10**6
-
-
-def most_taken(work: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        work()
-    except aq.FrameError:
-        pass
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return peak
 
 
 def sparse(count: int, body: bytes, dimension: int = D) -> bytes:
@@ -78,4 +56,4 @@ def test_a_frame_takes_no_more_memory_than_the_table_says(case: str) -> None:
         lambda: aq.decode(frame, dimension).dequantize(),
     )
     for read in reads:
-        assert most_taken(read) <= allowed(len(frame), dimension), case
+        assert most_taken(read) <= allowed("a frame", len(frame), dimension), case

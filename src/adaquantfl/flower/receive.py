@@ -180,14 +180,15 @@ def receive(
         except Refused as error:
             received.refused[node] = str(error)
             server.absent(client, str(error))
-    for node, reason in _check_plain(server, plain, form).items():
+    for node, reason in _check_plain(server, plain, clients, form).items():
         received.refused[node] = reason
         del plain[node], received.plain[node]
     for reply in plain.values():
         received.take(reply)
+    missing = server.refuse_outliers()
     weights: Mapping[int, Any] = {} if averages else server.heard(wide=True)
     for client, (reply, name) in packed.items():
-        if reason := "" if averages else _unusable(weights.get(client), server.missing.get(client, "")):
+        if reason := missing.get(client, "") or _unusable(weights.get(client, {})):
             received.refused[reply.metadata.src_node_id] = reason
             continue
         received.take_update(reply, name)
@@ -197,18 +198,20 @@ def receive(
     return received
 
 
-def _unusable(arrays: Mapping[str, AnyArray] | None, reason: str) -> str:
+def _unusable(arrays: Mapping[str, AnyArray]) -> str:
     """Why an update that the server took cannot be used after all; empty where it can."""
-    for name, array in (arrays or {}).items():
+    for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             return f"Array {name!r} is beyond the range of {array.dtype} with its update."
-    return "" if arrays is not None else reason
+    return ""
 
 
-def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> dict[int, str]:
+def _check_plain(
+    server: Server, plain: Mapping[int, Message], clients: Mapping[int, int], form: Form
+) -> dict[int, str]:
     """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
-    finite, or an update beyond `max_update_norm`. The median is that of all replies. Where the limit clips, the arrays
-    of the others are replaced by clipped ones."""
+    finite, or an update beyond `max_update_norm`. The median is that of all replies, with and without the mod. Where
+    the limit clips, the arrays of the others are replaced by clipped ones."""
     layout, model, limit = server.current.layout, server.model, server.stages.limit
     reasons, norms, models = dict[int, str](), dict[int, float](), dict[int, Any]()
     changes = dict[int, Changes]()
@@ -235,6 +238,9 @@ def _check_plain(server: Server, plain: Mapping[int, Message], form: Form) -> di
         shorter = layout.join(models[node].towards(model, factor), wide=True)
         put(plain[node], next(iter(plain[node].content.array_records)), array_record(form.whole(shorter)))
     apart = far_off(layout, changes, server.changes.values()) if limit.is_set else {}
+    if limit.is_set:
+        for node, norm in norms.items():
+            server.measured(clients.get(node, -1), norm, changes[node])
     return reasons | apart | limit.refused(norms, middle)
 
 

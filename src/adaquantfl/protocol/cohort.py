@@ -53,7 +53,7 @@ class Cohort:
         clients = len(self.examples)
         if self.sampling not in SAMPLINGS:
             raise ConfigError(unknown("sampling", self.sampling, SAMPLINGS))
-        if any(m < 1 for m in self.examples):
+        if any(not m >= 1 for m in self.examples):  # nor NaN
             raise ConfigError("Every client of a cohort has at least 1 example.")
         if self.per_round < 0 or (clients and self.per_round > clients):
             raise ConfigError(f"per_round = {self.per_round}: there are {clients} clients; 0 asks all of them.")

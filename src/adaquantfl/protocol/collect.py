@@ -215,8 +215,9 @@ class OpenRound:
             seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
             norm, changes = 0.0, list[float]()
             if limit.is_set:
-                moved = 0.0 if buffers is None else np.linalg.norm(raw.values(buffers.frame) - model.buffers)
                 exact = model.buffers if buffers is None else raw.values(buffers.frame)
+                with np.errstate(over="ignore"):  # infinite is above every limit
+                    moved = np.linalg.norm(exact - model.buffers)
                 changes = changes_of(layout, model, Model(model.weights, exact, reply.others))
                 norm = math.hypot(frame.decoded_norm, float(moved), *float_changes(layout, changes))
             if reasons := limit.refused({0: norm}, median=math.inf):

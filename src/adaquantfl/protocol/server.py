@@ -269,14 +269,25 @@ class Server:
         if client in opened.orders and client not in opened.heard:
             opened.missing[client] = reason
 
+    def measured(self, client: int, norm: float, changes: Changes) -> None:
+        """Note the norm of an update that somebody else takes, so that the round's medians count it too."""
+        opened = self._opened()
+        opened.norms[client], opened.changes[client] = norm, changes
+
+    def refuse_outliers(self) -> dict[int, str]:
+        """Refuse what is above the limits, once all replies are in, as `heard` and `close` do. Return `missing`."""
+        opened = self._opened()
+        opened.apply_limit(self.stages.limit, self._state.layout)
+        return opened.missing_clients
+
     def heard(self, wide: bool = False) -> dict[int, Weights]:
         """The weights that each accepted reply stands for, w_k + Q(update), for a strategy that adds up by itself.
 
         Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped. wide:
         bfloat16 arrays come as float32.
         """
+        self.refuse_outliers()
         opened, layout, model = self._opened(), self._state.layout, self.model
-        opened.apply_limit(self.stages.limit, self._state.layout)
         factors = opened.clip_factors(self.stages.limit)
         return {
             client: layout.join(one.decoded(layout, model, factors.get(client, 1.0)), wide=wide)
@@ -304,8 +315,8 @@ class Server:
         weights: the new model, where somebody else has made it from `heard`. The rule may still reject it, so that the
         model to continue with is the returned round's.
         """
+        self.refuse_outliers()
         opened, layout = self._opened(), self._state.layout
-        opened.apply_limit(self.stages.limit, self._state.layout)
         self._parcels.clear()
         aggregated = None if weights is None else _finite(layout, layout.split(weights, copy=True))
         after, facts = rounds.end(self.stages, self._state, opened, aggregated)
