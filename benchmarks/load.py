@@ -1,14 +1,18 @@
-"""Memory of `aq.Server` while many clients answer one round, above what the process took before there was a server.
+"""Memory of `aq.Server` while many clients answer one round, and of either end of a round with a large model.
 
-python benchmarks/load.py [--clients 10000] [--dimension 100000] [--rule auto] [--out FILE.json]
+python benchmarks/load.py [--clients N --dimension D] [--rule auto] [--out evidence/records/benchmarks/load.json]
 
-A model is 4 bytes per element. The replies are counted with the server: they wait until the round closes. "end" is the
-whole of a client's round, with the order and the arrays that it is given to train from.
+Counted are the bytes that Python and NumPy allocate (tracemalloc) above what the process had before the server began.
+A model is 4 bytes per element. The replies wait at the server until the round closes. The clients' own memory does not
+count as the server's. At the client's end count the order, the model that it holds and what it left out of earlier
+updates, but not the arrays that it trains.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import time
 import tracemalloc
 from contextlib import suppress
@@ -21,12 +25,14 @@ import adaquantfl as aq
 from adaquantfl.protocol.client import ModelCache
 from common import options, record
 
-PER_CLIENT = 2_000  # bytes that the targets allow for each client
-MODELS = 4  # above the replies, and what each client takes
+LOADS = ((10_000, 100_000), (1_000, 1_663_370))  # clients in a round, and elements
+PER_CLIENT, MODELS = 2_000, 4  # the target: bytes for each client, and models, above the replies
+LARGE, MODELS_AT_AN_END = 100_000_000, 6  # elements, and the target for either end
+ROUNDS = 5  # from the fourth on a client holds all that it ever does
 
 
 def resident() -> tuple[int, int]:
-    """Bytes of the process now, and at most since `forget`; 0 where the system does not say."""
+    """Return the bytes of the process now, and the most since `forget`; 0 where the system does not say."""
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return tuple(1024 * int(lines[name].split()[0]) for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
@@ -37,105 +43,102 @@ def resident() -> tuple[int, int]:
 def forget() -> None:
     """Begin to look for the most again."""
     gc.collect()
-    if tracemalloc.is_tracing():
-        tracemalloc.reset_peak()
+    tracemalloc.reset_peak()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def traced() -> int:
+def now() -> int:
+    return tracemalloc.get_traced_memory()[0]
+
+
+def most() -> int:
     return tracemalloc.get_traced_memory()[1]
 
 
-def play(clients: int, dimension: int, rule: str, rounds: int = 2) -> list[dict[str, Any]]:
-    """Two rounds: the first orders have the whole model, the later ones what changed."""
+def warm_up(rule: str) -> None:
+    """Play a round of a tiny model: modules that are loaded when they are needed are no load."""
+    server, client = aq.Server(np.zeros(9, np.float32), rule=rule), aq.Client(0)
+    weights = np.asarray(client.open(server.open([0])[0]))
+    server.receive(0, client.reply(weights + 1, loss=1.0))
+    server.close()
+
+
+def load(clients: int, dimension: int, rule: str, rounds: int = 2) -> dict[str, Any]:
+    """Play two rounds: the first orders have the whole model, the later ones what changed."""
     rng, rows = np.random.default_rng(0), []
-    noise = [rng.standard_normal(dimension).astype(np.float32) for _ in range(2)]
-    cache, ends = ModelCache(), {}
-    tracemalloc.start()
-    start, at_start = tracemalloc.get_traced_memory()[0], resident()[0]
-    server = aq.Server(np.zeros(dimension, dtype=np.float32), rule=rule, min_clients=1)
-    for _ in range(rounds):
+    trained = [rng.standard_normal(dimension, dtype=np.float32) for _ in range(2)]
+    cache, model, others = ModelCache(), 4 * dimension, PER_CLIENT * clients
+    start, at_start = now(), resident()[0]
+    server = aq.Server(np.zeros(dimension, np.float32), rule=rule, min_clients=1)
+    for number in range(1, rounds + 1):
         forget()
+        theirs = model if cache.last else 0  # what the clients hold
         orders = server.open(range(clients))
-        sent = sum(len(orders[client]) for client in range(min(clients, 100)))  # each is made when it is asked for
-        row: dict[str, Any] = {"open": traced() - start, "order": sent // min(clients, 100)}
-        ends, replies, at = {}, {}, tracemalloc.get_traced_memory()[0]
-        for client in range(clients):  # one end for all: theirs is not the server's memory
-            end = ends.setdefault(0, aq.Client(client, cache))
-            end._remainder = type(end._remainder)()
-            end.open(orders[client], copy=False)
-            replies[client] = end.reply(noise[client % 2], loss=1.0, examples=1)
-        ends.clear()
-        held, row["replies"] = cache.last, sum(map(len, replies.values()))
-        del end
-        forget()
-        ours = tracemalloc.get_traced_memory()[0] - at - row["replies"]  # the clients' model, and the list
-        began = time.perf_counter()
+        order = len(orders[0])  # each is made when it is asked for
+        opened, replies = most() - start - theirs, list[bytes]()
         for client in range(clients):
-            server.receive(client, replies.pop(client))
-        del orders
-        row["receive seconds"] = time.perf_counter() - began
-        row["receive"] = traced() - start - ours
+            end = aq.Client(client, cache)
+            end.open(orders[client], copy=False)
+            replies.append(end.reply(trained[client % 2], loss=1.0, examples=1))
+        del orders, end
+        waiting, seconds = sum(map(len, replies)), [time.perf_counter()]
         forget()
-        began = time.perf_counter()
+        while replies:
+            server.receive(len(replies) - 1, replies.pop())
+        seconds.append(time.perf_counter())
         server.close()
-        row["close seconds"] = time.perf_counter() - began
-        row["close"], row["resident"] = traced() - start - ours, resident()[1] - at_start
-        del held
-        rows.append(row)
-    tracemalloc.stop()
-    for number, row in enumerate(rows):
-        model = 4 * dimension
-        allowed = row["replies"] + PER_CLIENT * clients
-        row |= {"round": number + 1, "models": (max(row["open"], row["receive"], row["close"]) - allowed) / model}
-    return rows
+        seconds.append(time.perf_counter())
+        closed = most() - start - model
+        rows.append(
+            {
+                "round": number,
+                "order": order,
+                "replies": waiting,
+                "open": opened,
+                "receive and close": closed,
+                "resident": resident()[1] - at_start - model,
+                "seconds": np.diff(seconds).round(2).tolist(),
+                "above the replies": max(opened, closed - waiting),
+                "models": (max(opened, closed - waiting) - others) / model,
+            }
+        )
+    return {"clients": clients, "dimension": dimension, "allowed": MODELS * model + others, "rounds": rows}
 
 
-def at_either_end(dimension: int, rule: str) -> dict[str, float]:
-    """Models at the peak of a round with one client: at the server, and at the client with its order and its arrays."""
+def either_end(dimension: int, rule: str) -> dict[str, Any]:
+    """Return the models at the peak of rounds with one client: at the server, and at the client."""
     trained = np.random.default_rng(0).standard_normal(dimension, dtype=np.float32)
-    found, size = {"server": 0.0, "client": 0.0}, 4 * dimension
-    tracemalloc.start()
+    size, found = 4 * dimension, {"server": 0, "client": 0}
+    start, theirs = now(), 0
     server, client = aq.Server(np.zeros(dimension, np.float32), rule=rule), aq.Client(0)
-    ours = tracemalloc.get_traced_memory()[0]  # the server's, between rounds
-    theirs = 0
-    for _ in range(3):
+    for _ in range(ROUNDS):
         forget()
         order = server.open([0])[0]
-        found["server"] = max(found["server"], (traced() - theirs) / size)
-        ours = tracemalloc.get_traced_memory()[0] - theirs - len(order)
+        found["server"] = max(found["server"], most() - start - theirs)
+        ours = now() - start - theirs - len(order)
         forget()
         client.open(order, copy=False)
         reply = client.reply(trained, loss=1.0)
-        found["client"] = max(found["client"], (traced() - ours) / size)
+        found["client"] = max(found["client"], most() - start - ours)
         del order
-        theirs = tracemalloc.get_traced_memory()[0] - ours - len(reply)
+        theirs = now() - start - ours - len(reply)
         forget()
         server.receive(0, reply)
         del reply
         server.close()
-        found["server"] = max(found["server"], (traced() - theirs) / size)
-    tracemalloc.stop()
-    return found
+        found["server"] = max(found["server"], most() - start - theirs)
+    return {"dimension": dimension, "allowed": MODELS_AT_AN_END, **{end: found[end] / size for end in found}}
 
 
 if __name__ == "__main__":
-    arguments = options(__doc__ or "", clients="10000", dimension="100000", rule="auto")
-    n, d, name = int(arguments.clients or 10_000), int(arguments.dimension or 100_000), arguments.rule or "auto"
-    rows = play(n, d, name)
-    for row in rows:
-        print(
-            f"round {row['round']}: order {row['order'] / 1e6:.2f} MB, replies {row['replies'] / 1e6:.1f} MB, "
-            f"open {row['open'] / 1e6:.1f} MB, receive {row['receive'] / 1e6:.1f} MB ({row['receive seconds']:.1f} s), "
-            f"close {row['close'] / 1e6:.1f} MB ({row['close seconds']:.1f} s), "
-            f"resident {row['resident'] / 1e6:.1f} MB: "
-            f"{row['models']:.1f} models above the replies and {PER_CLIENT:,} bytes for each client"
-        )
-    ends = at_either_end(d, name)
-    print(f"one client: {ends['server']:.1f} models at the server, {ends['client']:.1f} at the client")
-    record(
-        arguments.out,
-        {"ends": ends, "clients": n, "dimension": d, "rule": name, "most models": MODELS, "rows": rows},
-        quiet=True,
-    )
+    if not tracemalloc.is_tracing():  # from the start, or tables of the interpreter that grow would count as new
+        os.execv(sys.executable, [sys.executable, "-X", "tracemalloc", *sys.argv])
+    arguments = options(__doc__ or "", clients="one load only", dimension="its elements", rule="of the server")
+    rule, loads, large = arguments.rule or "auto", LOADS, LARGE
+    if arguments.clients or arguments.dimension:
+        large = int(arguments.dimension or LOADS[0][1])
+        loads = ((int(arguments.clients or LOADS[0][0]), large),)
+    warm_up(rule)
+    figures = {"rule": rule, "loads": [load(*each, rule) for each in loads], "ends": either_end(large, rule)}
+    record(arguments.out, figures)

@@ -28,8 +28,10 @@ Values = npt.NDArray[np.signedinteger]
 
 FIXED, SPARSE, DENSE, AUTO = 0, 1, 2, 256  # codecs
 _LIBRARY = {"win32": "libaq.dll", "darwin": "libaq.dylib"}.get(sys.platform, "libaq.so")
-_KEPT = 1 << 20  # bytes of memory that a thread keeps from call to call
+_KEPT = 1 << 19  # bytes of memory that a thread keeps from call to call
 _MOST_ASKED = 1 << 30  # bytes that are asked for beforehand; a vector of billions mostly needs less than its share
+_TABLES = 400_000  # bytes that reading the dense code takes, whatever the length
+_PAIRED = 7  # the largest level that the dense code takes in pairs
 _LONG = 100_000  # elements from which threads may pay
 
 _ONE = np.ones(1)
@@ -216,6 +218,7 @@ class Scratch:
     def take(self, size: int) -> Any:
         """At least `size` bytes, with anything in them; what was taken before must not be used any more."""
         if size > self.memory.size:
+            self._block = np.empty(0, dtype=np.uint8)  # not both at a time
             self._block = np.empty(size + 64, dtype=np.uint8)
             address = self._block.ctypes.data
             self.memory = _Memory(address + -address % 64, size)
@@ -309,7 +312,7 @@ def _with_memory(
             return code
         if code != _MEMORY:
             raise _refused(_here.error, data)
-        size = max(int(_here.error.numbers[0]) + 64, 2 * size)
+        size = max(int(_here.error.numbers[0]) + _TABLES, 2 * size)
         del kept
 
 
@@ -375,13 +378,16 @@ def _planned(
 
 
 def _written(
-    call: Callable[[], int], plan: Any, scratch: Scratch | None, out: Scratch | None, data: Any = None
+    call: Callable[[], int], plan: Any, each: float, memory: tuple[Scratch, Scratch] | None, data: Any = None
 ) -> bytes | memoryview:
-    """Call the core until memory and room suffice; the frame. With `out` it is a view of that memory."""
-    d = int(plan.dimension)
+    """Call the core until memory and room suffice; the frame. With `memory` it is a view of it.
+
+    each: bytes for each element to work in, which mostly suffice.
+    """
+    d, (scratch, out) = int(plan.dimension), memory or (None, None)
     most = int(_fixed_frame(_here.plan_at))
     exact = plan.codec == FIXED and most > _KEPT and out is None
-    size, room = 65_536 + 64 * int(plan.segments) + (d // 64 if plan.codec == FIXED else min(6 * d, _MOST_ASKED)), most
+    size, room = 65_536 + 64 * int(plan.segments) + min(int(each * d), _MOST_ASKED), most
     if not exact:
         room += most // 16 + 1024
     while True:
@@ -398,7 +404,7 @@ def _written(
         if found >= 0:
             break
         if -found == _MEMORY:
-            size = max(int(_here.error.numbers[0]) + 64, 2 * size)
+            size = max(int(_here.error.numbers[0]) + 64, size + size // 4)
         elif -found == _ROOM:
             room, exact = max(int(_here.error.numbers[0]), 2 * room), False
         else:
@@ -425,9 +431,8 @@ def compress(
     plan.key = key
     factors = _ONE if isinstance(stretch, float) and stretch == 1.0 else np.atleast_1d(np.float64(stretch))
     count, factors_at = len(factors), _at(factors)
-    scratch, out = memory or (None, None)
-    plan_at, error_at = _here.plan_at, _here.error_at
-    return _written(lambda: _compress(plan_at, at, factors_at, count, error_at), plan, scratch, out, x)
+    plan_at, error_at, each = _here.plan_at, _here.error_at, 1 / 64 if codec == FIXED else 6
+    return _written(lambda: _compress(plan_at, at, factors_at, count, error_at), plan, each, memory, x)
 
 
 def _planned_levels(
@@ -447,8 +452,9 @@ def encode(values: Values, codec: int, memory: tuple[Scratch, Scratch] | None = 
     """Levels to a frame; facts: of `_planned_levels`."""
     plan = _planned_levels(codec=codec, dimension=len(values), **facts)
     at, size, plan_at, error_at = _at(values), values.itemsize, _here.plan_at, _here.error_at
-    scratch, out = memory or (None, None)
-    return _written(lambda: _encode(plan_at, at, size, error_at), plan, scratch, out)
+    # The dense code has two bytes for each symbol, which is mostly a pair of levels where they are small.
+    each = {FIXED: 1 / 64, SPARSE: 6}.get(codec, 1.25 if facts["top"] <= _PAIRED else 2.25)
+    return _written(lambda: _encode(plan_at, at, size, error_at), plan, each, memory)
 
 
 def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
@@ -486,7 +492,7 @@ def decode(data: Bytes, facts: Any, values: Values | None, scratch: Scratch | No
     at, size = (None, 0) if values is None else (_at(values), values.itemsize)
     _with_memory(
         lambda memory: _decode(address, facts_at, at, size, memory, each, error_at),
-        65_536 + (8 * facts.body_size if facts.codec == SPARSE else 0),
+        65_536 + {SPARSE: 8 * facts.body_size, DENSE: _TABLES}.get(facts.codec, 0),
         scratch,
     )
 
@@ -521,7 +527,7 @@ def add(
     _here.bound.value = bound
     code = _with_memory(
         lambda memory: _add(data, size, d, known_at, weight, at, bound_at, memory, each, error_at),
-        65_536 + min(8 * size, _KEPT - 65_536),
+        65_536,
         scratch,
         data,
         _NOT_LINEAR,

@@ -74,16 +74,16 @@ def test_clients_that_miss_rounds_follow_the_late_downlink() -> None:
 def test_nothing_is_known_before_something_was_left_out() -> None:
     assert gain.of(gain.begin()) is None
     zeros = np.zeros(10, dtype=np.float32)
-    assert gain.of(gain.after(gain.begin(), zeros, zeros, zeros)) is None
+    assert gain.of({"sums": gain.sums(gain.begin(), zeros, zeros)}) is None
 
 
 def test_large_models_are_measured_on_some_elements() -> None:
     size = 3 * gain.ELEMENTS + 1
-    state = gain.after(gain.begin(), np.ones(size, np.float32), np.zeros(size, np.float32), np.ones(size, np.float32))
-    assert len(state["sent"]) <= gain.ELEMENTS
+    sent = gain.sent(np.zeros(size, np.float32), np.ones(size, np.float32))
+    assert len(sent) <= gain.ELEMENTS
     left = np.full(size, 0.5, dtype=np.float32)
-    state = gain.after(state, left, left, left)  # what was left out is asked for again, and half of what was sent
-    assert gain.of(state) == pytest.approx(1.0 - 0.5)
+    sums = gain.sums({**gain.begin(), "sent": sent}, left, left)  # all of what was left out, and half of what was sent
+    assert gain.of({"sums": sums}) == pytest.approx(1.0 - 0.5)
 
 
 def test_a_round_that_is_rolled_back_leaves_the_remainder_and_the_gain_as_they_were() -> None:

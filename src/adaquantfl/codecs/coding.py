@@ -103,12 +103,24 @@ def compress_within(
     >>> bool(0.2 < np.sum(left_out**2) / np.sum(x**2) <= 0.3)
     True
     """
+    levels = quantize_within(x, error, key, segments, quantizer, balanced)
+    return encode(levels, codec), levels.remainder(x) if feedback else np.empty(0, dtype=np.float32)
+
+
+def quantize_within(
+    x: Vector,
+    error: float,
+    key: int = 0,
+    segments: Lengths | None = None,
+    quantizer: str | Quantizer = "fitted",
+    balanced: bool | None = None,
+) -> Levels:
+    """The levels of `compress_within`."""
     kind = find(quantizer)
     norm, lengths = norm_of(kind, None), np.array([len(x)] if segments is None else segments, dtype=np.int64)
     spread = kind.traits.balanced if balanced is None else balanced
     s, stretch = kind.levels_for(MaxError(error), lengths, x, spread, key, norm)
-    levels = quantize(x, s, key, segments, stretch, kind)
-    return encode(levels, codec), levels.remainder(x) if feedback else np.empty(0, dtype=np.float32)
+    return quantize(x, s, key, segments, stretch, kind)
 
 
 class Encoder:

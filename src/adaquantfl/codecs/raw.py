@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FrameError
+from ..quantizers.vectors import all_finite
 from .frame import CRC_SIZE, FLOAT32, HEADER_SIZE, Bytes, Frame, Header, framed, read_frame
 
 NAME = "raw"
@@ -19,7 +20,7 @@ def encode_float32(x: npt.NDArray[np.float32]) -> bytes:
     array([ 1.5, -2. ], dtype=float32)
     """
     x = np.ascontiguousarray(x, dtype="<f4")
-    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+    if x.ndim != 1 or x.size == 0 or not all_finite(x):
         raise FrameError(
             "Expected a 1-D vector of finite values. Training has probably diverged where it is not finite."
         )
@@ -47,7 +48,7 @@ def check(frame: Frame) -> None:
             f"The body has {len(frame.body):,} bytes and {len(frame.header.scales)} scales; {frame.header.dimension:,} "
             "float32 values take 4 bytes each and no scale."
         )
-    if not np.isfinite(values(frame)).all():
+    if not all_finite(values(frame)):
         raise FrameError("The frame carries NaN or infinite values: the sender's training has diverged.")
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, FrameError
+from ..quantizers.vectors import all_finite
 from . import bfloat16
 from .limited_json import limited_json
 
@@ -144,10 +145,10 @@ class Layout:
 
     def is_finite(self, model: Model) -> bool:
         """Whether all floats of a model are numbers: neither NaN nor infinite."""
-        if not (np.isfinite(model.weights).all() and np.isfinite(model.buffers).all()):
+        if not (all_finite(model.weights) and all_finite(model.buffers)):
             return False
         return all(
-            bool(np.isfinite(bfloat16.widened(values)).all())
+            all_finite(bfloat16.widened(values))
             for entry, values in self.read_others(model.others)
             if entry.dtype in _FLOATS
         )

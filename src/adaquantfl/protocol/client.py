@@ -16,6 +16,7 @@ import numpy as np
 from ..codecs.frame import TILE
 from ..codecs.raw import encode_float32
 from ..errors import CheckpointError, EngineError, FrameError, Refused
+from ..quantizers.choice import drawn_error
 from . import survey, trees
 from .arrays import Layout, Model, Vector, Weights
 from .downlink import Held, open_parcel
@@ -81,10 +82,9 @@ class Client:
             held = open_parcel(read.parcel, self._models.last, layout)
         except FrameError as error:
             raise Refused(f"The order cannot be read. {error}") from error
-        weights = held.layout.join(held.model, copy)
         self._models.last, self._order = held, replace(read, parcel=b"", layout="")
         self._stream_key = read.key if key is None else key
-        return weights
+        return held.layout.join(held.model, copy)
 
     def reply(
         self,
@@ -108,25 +108,27 @@ class Client:
             raise EngineError(f"examples = {examples!r}: expected a whole number from 1 to 2^32 - 1.")
         if isinstance(loss, bool) or not isinstance(loss, int | float | np.number):
             raise EngineError(f"loss = {loss!r}: expected a number, the mean loss seen in training.")
-        after = held.layout.split(trained)
+        after = held.layout.split(trained, copy=True)
+        finite = held.layout.is_finite(after)
         with np.errstate(over="ignore", invalid="ignore"):
-            update = after.weights - self._given(held).weights
+            update = np.subtract(after.weights, self._given(held).weights, out=after.weights)
             too_large = not _norm(update) <= MOST_UPDATE_NORM
-        if too_large or not math.isfinite(loss) or not held.layout.is_finite(after):
+        if too_large or not math.isfinite(loss) or not finite:
             return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
-        update = remainder.added_to(update)
+        if remainder.value is not None:
+            update += remainder.value
         keep = measure_error or order.feedback or bool(order.candidates)
         sent = send(update, order, held.layout, keep, self._stream_key)  # eq. 4
         if measure_error:
-            self.error = _error(update, sent)
-        if order.feedback and sent.levels is not None:
-            remainder = remainder.after(order.round, sent.levels.remainder(update))
-        else:
-            remainder = remainder.all_sent(order.round)
-        self._remainder = remainder
+            self.error = 0.0 if sent.levels is None else drawn_error(update, sent.levels)
         buffers = encode_float32(after.buffers) if len(after.buffers) else b""
         seen = self._survey(held, update, sent, float(loss), probe) if order.candidates else b""
+        if order.feedback and sent.levels is not None:
+            sent.levels.take_from(update)
+            self._remainder = remainder.after(order.round, update)
+        else:
+            self._remainder = remainder.all_sent(order.round)
         return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen))
 
     def _packed(self, reply: Reply) -> bytes:
@@ -201,14 +203,6 @@ def _norm(update: Vector) -> float:
     """The l2 norm, a tile at a time, and not by BLAS, whose threads wait for each other on a busy machine."""
     tiles = (update[start : start + TILE] for start in range(0, len(update), TILE))
     return math.sqrt(sum(float(np.square(tile, dtype=np.float64).sum()) for tile in tiles))
-
-
-def _error(update: Vector, sent: Sent) -> float:
-    """The energy of what quantizing changed, as a share of the update's."""
-    energy = float(np.sum(np.square(update, dtype=np.float64)))
-    if sent.levels is None or not energy:
-        return 0.0
-    return float(np.sum(np.square(sent.levels.remainder(update), dtype=np.float64))) / energy
 
 
 class ModelCache:

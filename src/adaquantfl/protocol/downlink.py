@@ -96,18 +96,28 @@ class Change:
     """A round's change of the model.
 
     Attributes:
-        update: what was added to the weights.
-        relay: the frames that it is the sum of, where it is nothing but their sum.
+        update: what is added to the weights. A downlink may overwrite it.
+        buffers: of the new model.
+        others: of the new model.
+        relay: the frames that the update is the sum of, where it is nothing but their sum.
         lengths: of the tensors.
         round: the round, counted from 0.
         error: the share of it that may be left for later rounds, where the rule says so.
+        weights: the new ones, where they are not simply the sum.
     """
 
     update: Vector
+    buffers: Vector
+    others: bytes
     relay: Relay | None
     lengths: tuple[int, ...]
     round: int
     error: float | None = None
+    weights: Vector | None = None
+
+    def wanted(self, old: Model) -> Model:
+        """Return the model after the change."""
+        return Model(old.weights + self.update if self.weights is None else self.weights, self.buffers, self.others)
 
 
 @dataclass(frozen=True)
@@ -141,9 +151,9 @@ class Whole:
         """The log after a round."""
         return replace(log, round=log.round + 1, digest=digest_of(new), steps=(), starts=())
 
-    def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        """What the clients get instead of the wanted model."""
-        return Published(wanted, change.relay, state, ledger)
+    def publish(self, old: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
+        """What the clients get: here the wanted model itself."""
+        return Published(change.wanted(old), change.relay, state, ledger)
 
 
 @dataclass(frozen=True)
@@ -160,16 +170,16 @@ class Exact(Whole):
         return log.after_round(old, new, None if self.private else relay)
 
 
-def published(downlink: Whole, layout: Layout, old: Model, wanted: Model, *rest: Any) -> Published:
+def published(downlink: Whole, layout: Layout, old: Model, *rest: Any) -> Published:
     """What `downlink.publish` makes of a round, checked: a downlink may be the user's own."""
-    made: Any = called(f"The downlink {downlink.name!r}", downlink.publish, old, wanted, *rest)
+    made: Any = called(f"The downlink {downlink.name!r}", downlink.publish, old, *rest)
     where = f"The downlink {downlink.name!r}: publish{place_of(downlink.publish)} returned"
     if not (isinstance(made, Published) and isinstance(made.model, Model)):
         raise ConfigError(
             f"{where} {type(made).__name__}, expected a Published with a model, such as super().publish(...)."
         )
-    sizes = [np.shape(one) for model in (made.model, wanted) for one in (model.weights, model.buffers)]
-    if sizes[:2] != sizes[2:] or len(made.model.others) != len(wanted.others):
+    sizes = [np.shape(one) for model in (made.model, old) for one in (model.weights, model.buffers)]
+    if sizes[:2] != sizes[2:] or len(made.model.others) != len(old.others):
         raise ConfigError(f"{where} a model of shapes {sizes[:2]}, expected {sizes[2:]}.")
     if not layout.is_finite(made.model):
         raise ConfigError(f"{where} a model with NaN or infinity, made of one that is finite.")

@@ -31,15 +31,20 @@ def begin() -> dict[str, Any]:
     return {"sent": np.zeros(0, dtype=np.float32), "sums": [0.0, 0.0, 0.0, 0.0]}
 
 
-def after(state: Mapping[str, Any], update: Vector, left: Vector, sent: Vector) -> dict[str, Any]:
-    """What is kept after a round. left: what was left out before it. sent: the part of the change that is sent now."""
-    before, u, r, sums = state["sent"], _some(update), _some(left), state["sums"]
+def sums(state: Mapping[str, Any], update: Vector, left: Vector) -> list[float]:
+    """The sums of the formula after a round. left: what was left out before it."""
+    before, u, r, found = state["sent"], _some(update), _some(left), list[float](state["sums"])
     if len(before):
         now = np.array([_dot(u, r), _dot(r, r), _dot(u, before), _dot(before, before)])
         asked, change = _dot(u, u), float(now[1] + now[3])
         if asked > _LEAST * change > 0:
-            sums = (_MEMORY * np.array(sums) + now / (asked + change)).tolist()  # no round outweighs the others
-    return {"sent": _some(sent).copy(), "sums": sums}
+            found = (_MEMORY * np.array(found) + now / (asked + change)).tolist()  # no round outweighs the others
+    return found
+
+
+def sent(old: Vector, new: Vector) -> Vector:
+    """The part of a change that is sent, as much of it as the next round's `sums` look at."""
+    return _some(new) - _some(old)
 
 
 def of(state: Mapping[str, Any]) -> float | None:

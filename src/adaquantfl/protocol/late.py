@@ -6,17 +6,17 @@ Every client, and every evaluation, has the model that was really sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..codecs.coding import compress_within
-from ..codecs.frame import read_frame
+from ..codecs.coding import encode, quantize_within
+from ..codecs.frame import TILE, Frame, read_frame
 from ..errors import ConfigError
 from ..rules.late import error_after
 from . import gain
-from .arrays import Model
+from .arrays import Model, Vector
 from .downlink import Change, Exact, Published
 from .ledger import Ledger
 from .steps import Relay, add_up
@@ -46,14 +46,24 @@ class Late(Exact):
     def gain(self, state: Mapping[str, Any]) -> float | None:
         return gain.of(state)
 
-    def publish(self, old: Model, wanted: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        total, error = change.update + state["remainder"], change.error
+    def publish(self, old: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
+        error, left = change.error, state["remainder"]
         if error is None:
             error = error_after(change.round + 1, self.error, self.gain(state))
-        frame = read_frame(compress_within(total, error, segments=change.lengths, feedback=False)[0])
-        relay = Relay([(frame, 1.0)])
-        weights = add_up(old.weights, relay)
-        sent = weights - old.weights
-        total -= sent
-        after = {"remainder": total, **gain.after(state, change.update, state["remainder"], sent)}
-        return Published(replace(wanted, weights=weights), relay, after, ledger)
+        sums = gain.sums(state, change.update, left)
+        total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
+        frame, weights = _sent(old.weights, total, error, change.lengths)
+        for start in range(0, len(total), TILE):
+            here = slice(start, start + TILE)
+            total[here] -= weights[here] - old.weights[here]
+        after = {"remainder": total, "sent": gain.sent(old.weights, weights), "sums": sums}
+        return Published(Model(weights, change.buffers, change.others), Relay([(frame, 1.0)]), after, ledger)
+
+
+def _sent(weights: Vector, change: Vector, error: float, lengths: tuple[int, ...]) -> tuple[Frame, Vector]:
+    """The frame of what is sent of a change, and the weights with it."""
+    levels = quantize_within(change, error, segments=lengths)
+    # Codecs are lossless, and the fixed one is added up without memory to decode it.
+    frame, fixed = (read_frame(encode(levels, codec)) for codec in ("auto", "fixed"))
+    del levels
+    return frame, add_up(weights, Relay([(fixed, 1.0)]))

@@ -37,7 +37,7 @@ SIGNATURE_SIZE = 16  # bytes of HMAC-SHA256 behind a reply
 CODECS = ("auto", "fixed", "sparse", "dense")  # by their number in an order; others go by the number 255 and a name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be thousands in a round
 class Order:
     """What a client is asked to do in a round.
 

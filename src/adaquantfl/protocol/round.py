@@ -116,6 +116,7 @@ def end(
     if verdict is Verdict.KEEP:
         if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
             made = combined(stages.step, updates)
+        del updates  # of thousands of clients
         published, step = _step(stages, state, opened, made, ledger)
         now = Trajectory(state.round, published.model, step, published.state)
         relay, ledger = published.relay, published.ledger
@@ -146,17 +147,20 @@ def _step(
     stages: Stages, state: ServerState, opened: OpenRound, made: Combined | Model, ledger: Ledger
 ) -> tuple[Published, dict[str, Any]]:
     """The server step and the downlink: the model that the clients get next. made: by the step, or by somebody else."""
-    now = state.trajectory
-    if isinstance(made, Combined):
-        update, step = moved(stages.step, made, now.step)
-        wanted = Model(now.model.weights + update, made.buffers, made.others)
-        relay = made.relay if stages.step.is_sum else None
+    now, relay, weights = state.trajectory, None, None
+    if isinstance(made, Model):
+        update, step, weights = made.weights - now.model.weights, now.step, made.weights
     else:
-        update, step, wanted, relay = made.weights - now.model.weights, now.step, made, None
-    if not state.layout.is_finite(wanted):
+        update, step = moved(stages.step, made, now.step)
+        if stages.step.is_sum:
+            relay = made.relay
+        else:
+            update = update.copy()  # the step may keep it
+    error = opened.plan.downlink_error
+    change = Change(update, made.buffers, made.others, relay, state.layout.lengths, state.round, error, weights)
+    if not state.layout.is_finite(change.wanted(now.model)):
         raise Diverged(f"Round {state.round + 1}: {opened.not_finite(state.layout)}")
-    change = Change(update, relay, state.layout.lengths, state.round, opened.plan.downlink_error)
-    return published(stages.downlink, state.layout, now.model, wanted, change, now.downlink, ledger), step
+    return published(stages.downlink, state.layout, now.model, change, now.downlink, ledger), step
 
 
 def smoothed(before: float | None, loss: float, smoothing: float) -> float:

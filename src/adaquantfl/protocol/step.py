@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import ConfigError, Diverged, called, place_of
 from ..open_registry import Registry, named_class
+from ..quantizers.vectors import all_finite
 from .arrays import Vector
 from .updates import Combined, Updates
 
@@ -71,7 +72,7 @@ def moved(step: ServerStep, combined: Combined, state: dict[str, Any]) -> tuple[
     if not (isinstance(update, np.ndarray) and update.shape == combined.update.shape and update.dtype.kind == "f"):
         shown = f"{update.dtype} of shape {update.shape}" if isinstance(update, np.ndarray) else type(update).__name__
         raise ConfigError(f"{where} {shown}, expected a float array of shape {combined.update.shape}.")
-    if np.isfinite(combined.update).all() and not np.isfinite(update).all():
+    if all_finite(combined.update) and not all_finite(update):
         raise Diverged(f"{where} NaN or infinity for an update that is finite.")
     return update.astype(np.float32, copy=False), found[1]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..codecs.accumulator import Accumulator, Checked
 from ..codecs.difference import apply_difference, encode_difference
-from ..codecs.frame import Bytes, Frame, Known, read_frame
+from ..codecs.frame import TILE, Bytes, Frame, Known, read_frame
 from ..codecs.raw import decode_float32, encode_float32, frame_size
 from ..codecs.varints import read_varint, varint
 from ..errors import FrameError
@@ -81,11 +81,17 @@ def smallest_step(old: Model, new: Model, relay: Relay | None) -> bytes | None:
     exact = untouched(new)
     exact = _PART.pack(0.0, len(exact)) + exact
     candidates = [] if relay is None or len(relay.frames) > MOST_FRAMES else [_frames_step(relay, exact)]
-    if not candidates or len(candidates[0]) > _BYTES_PER_CHANGE * np.count_nonzero(old.weights != new.weights):
+    if not candidates or len(candidates[0]) > _BYTES_PER_CHANGE * _changes(old.weights, new.weights):
         part = encode_difference(old.weights, new.weights)
         candidates.append(b"".join((_STEP.pack(_DIFFERENCE, 1.0, 1), exact, _PART.pack(1.0, len(part)), part)))
     step = min(candidates, key=len)
     return step if len(step) < whole_size(new) else None
+
+
+def _changes(old: Vector, new: Vector) -> int:
+    """Return how many elements differ."""
+    starts = range(0, len(old), TILE)
+    return sum(int(np.count_nonzero(old[at : at + TILE] != new[at : at + TILE])) for at in starts)
 
 
 def _frames_step(relay: Relay, exact: bytes) -> bytes:

@@ -16,6 +16,7 @@ from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, tiles
 from ..codecs.frame import Frame
 from ..quantizers.choice import CLOSE
+from ..quantizers.vectors import energy
 from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
 from .exact_arrays import Changes, changes_of, far_off
@@ -35,7 +36,7 @@ class Parts:
     others: bytes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Update:
     """One client's update that counts.
 
@@ -132,8 +133,7 @@ class Updates:
             decoded, share = frame.decoded_norm**2, _USUAL_SHARE * one.error
             mean += p * decoded / (1 + share)
             noise += p * p * decoded * share / (1 + share)
-        step = float(np.sum(np.square(total.take(), dtype=np.float64)))
-        return Energies(step, mean, noise, float(np.sum(weights**2)))
+        return Energies(energy(total.take()), mean, noise, float(np.sum(weights**2)))
 
     def only(self, places: Sequence[int]) -> Updates:
         """Some of the updates, by their places. Each counts the same, whatever data its client says it has."""

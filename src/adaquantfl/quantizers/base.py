@@ -149,7 +149,7 @@ class Quantizer(ABC):
         """The float32 vector that a receiver works with: where it is linear, each level times its segment's step."""
         if not self.traits.linear:
             raise NotImplementedError(f"{self.name} is not linear in its levels, and has to define dequantize.")
-        return levels.times(levels.scales.astype(np.float64) / (levels.s if self.traits.divides else 1))
+        return levels.times(levels.steps)
 
     def levels_for(
         self,

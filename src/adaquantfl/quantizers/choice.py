@@ -18,7 +18,7 @@ from ..theory import MAX_LEVELS
 from .base import L2, LINF, Count, MaxError, Quantizer, Resolution, Vector
 from .levels import Levels, quantize
 from .segments import Segments
-from .vectors import Stretch, square_sums
+from .vectors import Stretch, energy, square_sums
 
 LEAST_LEVELS = 2.0**-20
 CLOSE = 0.85  # of the error that is allowed: near enough, a finer search saves little
@@ -45,9 +45,8 @@ def exact_error(
 
 def drawn_error(x: Vector, levels: Levels) -> float:
     """||Q(x) - x||^2 / ||x||^2 of these levels; 0 where x is 0."""
-    energy = float(np.sum(np.square(x, dtype=np.float64)))
-    error = float(np.sum(np.square(levels.dequantize() - x, dtype=np.float64)))
-    return error / energy if energy else 0.0
+    whole = energy(x)
+    return energy(levels.remainder(x)) / whole if whole else 0.0
 
 
 def levels_within(
@@ -92,7 +91,7 @@ def levels_within(
 
     # Steps of sqrt(12 error) rms have that error, if they are small.
     allowed = target.error
-    largest = float(np.abs(x).max()) if norm == LINF else math.sqrt(energies.sum())
+    largest = max(float(x.max()), -float(x.min())) if norm == LINF else math.sqrt(energies.sum())
     rms = math.sqrt(energies.sum() / len(x))
     first = largest / rms / min(math.sqrt(12 * allowed), 3.0)
     least = traits.least if traits.feedback else LEAST_LEVELS
@@ -107,10 +106,11 @@ def levels_for_resolution(x: Vector, step: float) -> float:
     >>> levels_for_resolution(np.array([-3, 1], dtype=np.float32), 0.5)  # 8 steps: 3 bits
     6
     """
-    span = float(x.max()) - float(x.min())
+    highest, lowest = float(x.max()), float(x.min())
+    span = highest - lowest
     bits = math.ceil(math.log2(max(span / step, 2.0)))
     each = span / (2**bits - 1)
-    return min(max(1, math.ceil(float(np.abs(x).max()) / each)), MAX_LEVELS) if each else 1
+    return min(max(1, math.ceil(max(highest, -lowest) / each)), MAX_LEVELS) if each else 1
 
 
 def delay(error: float) -> float:

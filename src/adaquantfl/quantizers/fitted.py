@@ -28,7 +28,7 @@ from .choice import levels_within
 from .levels import Levels, level_dtype
 from .segments import Segments
 from .streams import checked_key
-from .vectors import FloatVector, Stretch, float32_vector, inverses, largest, scaled
+from .vectors import FloatVector, Stretch, energy, float32_vector, inverses, largest, scaled
 
 _TILE = 1 << 16  # elements that are summed at a time
 
@@ -114,10 +114,8 @@ QUANTIZERS = (Nearest(), Fitted())
 
 def _drawn_error(x: Vector, levels: Levels) -> float:
     """1 - ||Q(x)||^2 / ||x||^2."""
-    energy = float(np.sum(np.square(x, dtype=np.float64)))
-    steps = levels.scales.astype(np.float64) / levels.s
-    _, squares = _sums(None, levels)
-    return max(1.0 - float(np.dot(steps**2, squares)) / energy, 0.0) if energy else 0.0
+    whole, (_, squares) = energy(x), _sums(None, levels)
+    return max(1.0 - float(np.dot(levels.steps**2, squares)) / whole, 0.0) if whole else 0.0
 
 
 def _sums(x: npt.NDArray[np.float32] | None, levels: Levels) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -113,20 +114,50 @@ class Levels:
             return (x - floats).astype(np.float32)
         return np.subtract(x, floats, out=floats)
 
+    def take_from(self, x: npt.NDArray[np.float32]) -> None:
+        """Turn x into its remainder, in place.
+
+        >>> x = np.array([1.0, -5.0, 2.0, 0.0], dtype=np.float32)
+        >>> quantize(x, s=4, key=0, quantizer="stc").take_from(x)
+        >>> x
+        array([1., 0., 2., 0.], dtype=float32)
+        """
+        if not find(self.quantizer).traits.linear:
+            x -= self.dequantize()
+            return
+        for here, floats in self._tiles(self.steps):
+            x[here] -= floats.astype(np.float32)
+
+    @property
+    def steps(self) -> npt.NDArray[np.float64]:
+        """What a level of each segment is multiplied by, where the quantizer is linear.
+
+        >>> quantize(np.array([3.0, -4.0]), s=5, key=0).steps
+        array([1.])
+        """
+        return self.scales.astype(np.float64) / (self.s if find(self.quantizer).traits.divides else 1)
+
     def times(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         """Each level times its segment's step, in double and rounded once: a level of s gives back the scale.
 
         >>> levels = quantize(np.array([3.0, -4.0]), s=5, key=0)
-        >>> levels.times(levels.scales.astype(np.float64) / levels.s)
+        >>> levels.times(levels.steps)
         array([ 3., -4.], dtype=float32)
         """
-        out, offsets = np.empty(self.dimension, dtype=np.float32), self.offsets
-        for start in range(0, self.dimension, _TILE):  # the doubles of all elements would be twice the vector
+        out = np.empty(self.dimension, dtype=np.float32)
+        for here, floats in self._tiles(steps):
+            out[here] = floats
+        return out
+
+    def _tiles(self, steps: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+        """Each level times its step, some at a time: the doubles of all elements would be twice the vector."""
+        offsets = self.offsets
+        for start in range(0, self.dimension, _TILE):
             stop = min(start + _TILE, self.dimension)
             first, last = np.searchsorted(offsets, start, "right") - 1, np.searchsorted(offsets, stop)
             bounds: npt.NDArray[np.int64] = np.clip(offsets[first : last + 1], start, stop)
-            out[start:stop] = self.values[start:stop] * np.repeat(steps[first:last], np.diff(bounds))
-        return out
+            each = np.repeat(steps[first:last], np.diff(bounds))
+            yield slice(start, stop), np.multiply(self.values[start:stop], each, dtype=np.float64)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Levels):

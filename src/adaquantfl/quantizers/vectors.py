@@ -15,6 +15,7 @@ from .segments import Segments
 
 MAX_DIMENSION = 2**32  # an element's random number comes from its 32-bit index
 
+_TILE = 1 << 16  # elements that are looked at together, so that nothing as long as the vector is made
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 FloatVector = npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -85,6 +86,27 @@ def largest(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.fl
 def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[np.float64]:
     """The sum of squares of each segment, in double; NaN and infinite elements are refused."""
     return core.squares(x, segments.offsets)
+
+
+def energy(x: FloatVector) -> float:
+    """Return ||x||^2 in double: bit for bit the sum that NumPy makes of the squares, which would be twice the vector.
+
+    >>> energy(np.array([3.0, -4.0], dtype=np.float32))
+    25.0
+    """
+    if len(x) <= _TILE:
+        return float(np.sum(np.square(x, dtype=np.float64)))
+    half = len(x) // 2 // 8 * 8  # where NumPy's pairwise sum divides
+    return energy(x[:half]) + energy(x[half:])
+
+
+def all_finite(x: npt.NDArray[np.floating]) -> bool:
+    """Whether no element of a vector is NaN or infinite.
+
+    >>> all_finite(np.array([1.0, np.nan]))
+    False
+    """
+    return all(bool(np.isfinite(x[start : start + _TILE]).all()) for start in range(0, len(x), _TILE))
 
 
 def check_stretch(stretch: Stretch, segments: int | None = None) -> None:
