@@ -80,6 +80,15 @@ def unpack(data: bytes) -> dict[str, Any]:
         raise CheckpointError(f"The state cannot be read ({error}).") from error
 
 
+def check_array(file: IO[bytes], size: int) -> None:
+    """Refuse an npy file of this many bytes whose header asks for other ones: ValueError, before memory is taken."""
+    first = np.lib.format.read_magic(file) == (1, 0)
+    read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if math.prod(shape) * dtype.itemsize != size - file.tell():
+        raise ValueError(f"an array of {size:,} bytes has a header of {dtype.name} in the shape {shape}")
+
+
 def _write_tree(tree: Mapping[str, Any], file: IO[bytes]) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps({"format": FORMAT, "tree": _written(tree, arrays)})
@@ -110,13 +119,7 @@ class _Entries:
     def take(self, name: str) -> npt.NDArray[Any]:
         self._names.remove(f"{name}.npy")
         with self._archive.open(f"{name}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read_header = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read_header(file)
-            if math.prod(shape) * dtype.itemsize != self._archive.getinfo(f"{name}.npy").file_size - file.tell():
-                raise ValueError(f"the array {name!r} has not the size that its header says")
+            check_array(file, self._archive.getinfo(f"{name}.npy").file_size)
             file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
 

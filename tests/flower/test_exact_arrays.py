@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp.strategy import FedAvg
 
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
+from support.costs import most_taken
 from support.fake_flower import Arrays, Client, FakeGrid, record
 
 CLIENTS, LIAR = 8, 3
@@ -64,3 +68,22 @@ def test_one_client_moves_no_array_far(
         assert np.abs(weights[name] - 1).max() < 0.2
     assert weights["num_batches_tracked"] == 13
     assert result.train_metrics_clientapp[1]["aq_refused"] == 1
+
+
+@pytest.mark.parametrize("shape", [(2**33,), (2**31, 2**31), (5,)])
+def test_an_array_whose_header_lies_refuses_its_client_before_memory_is_taken(shape: tuple[int, ...]) -> None:
+    def lie(reply: Message) -> Message:
+        file = BytesIO()
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        lying = Array("float32", (60,), "numpy.ndarray", file.getvalue() + bytes(240))
+        for name, arrays in list(reply.content.array_records.items()):  # an evaluation has none
+            reply.content[name] = ArrayRecord({**arrays, "w": lying})
+        return reply
+
+    grid = FakeGrid([Client(step(number, "int64"), mods=()) for number in (0, 1, 2)])
+    grid.tamper[1] = lie
+    strategy = AdaQuantStrategy(FedAvg(), rule="8bit")
+    results = list[Any]()
+    start = partial(strategy.start, grid=grid, initial_arrays=record(MODEL), num_rounds=1)
+    assert most_taken(lambda: results.append(start())) < 10**7
+    assert results[0].train_metrics_clientapp[1]["aq_refused"] == 1

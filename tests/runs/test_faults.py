@@ -54,7 +54,7 @@ def check_case(case: dict[str, Any], model: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "kinds", "faults"),
     [
-        ("local", ("full=5,20", "write=7", "sync=4", "rename=2", "allocation=300", "power=8", "clock-ahead=4"), 10),
+        ("local", ("full=5,20", "write=7", "sync=4", "rename=2", "allocation=1,300", "power=8", "clock-ahead=4"), 11),
         ("local", ("resumed-write=3", "resumed-sync=2", "resumed-allocation=200"), 3),
         ("gloo", ("full=5", "clock-back=4", "clock-ahead=4"), 3),
     ],

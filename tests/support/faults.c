@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 enum { NONE, WRITE, SYNC, RENAME, ALLOCATION, CLOCK };
-/* NumPy 2.4 crashes where the buffer of 64 KiB that it casts in (int8 * float64) cannot be allocated. */
-static const size_t LARGE = 1 << 16;
+static const size_t LARGE = 20000;
+/* NumPy 2.4 crashes where the buffer of 32 or 64 KiB that it casts in (int8 * float64) cannot be allocated. */
+static const size_t CASTS = 1 << 15;
 
 static char folder[PATH_MAX];
 static atomic_int armed; /* the kind */
@@ -40,6 +41,8 @@ static int fails(int kind) {
     errno = reason;
     return 1;
 }
+
+static int no_memory(size_t size) { return size > LARGE && size % CASTS && fails(ALLOCATION); }
 
 static int inside(const char *path) { return strncmp(path, folder, strlen(folder)) == 0; }
 
@@ -89,18 +92,18 @@ int rename(const char *from, const char *to) {
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 
-void *malloc(size_t size) { return size > LARGE && fails(ALLOCATION) ? NULL : __libc_malloc(size); }
+void *malloc(size_t size) { return no_memory(size) ? NULL : __libc_malloc(size); }
 
 void *calloc(size_t count, size_t size) {
-    return count * size > LARGE && fails(ALLOCATION) ? NULL : __libc_calloc(count, size);
+    return no_memory(count * size) ? NULL : __libc_calloc(count, size);
 }
 
 void *realloc(void *old, size_t size) {
-    return size > LARGE && fails(ALLOCATION) ? NULL : __libc_realloc(old, size);
+    return no_memory(size) ? NULL : __libc_realloc(old, size);
 }
 
 int posix_memalign(void **result, size_t alignment, size_t size) {
-    if (size > LARGE && fails(ALLOCATION)) return ENOMEM;
+    if (no_memory(size)) return ENOMEM;
     *result = __libc_memalign(alignment, size);
     return *result ? 0 : ENOMEM;
 }

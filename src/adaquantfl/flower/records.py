@@ -8,6 +8,7 @@ client's arrays is replaced by one with its reply.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -53,6 +54,8 @@ def bytes_in(record: ConfigRecord, key: str) -> bytes:
 def arrays_in(record: Mapping[str, Array]) -> dict[str, AnyArray]:
     """The values of a record's arrays. ConfigError where one of them was not serialized by NumPy, or is damaged."""
     try:
+        for array in record.values():
+            checkpoint.check_array(BytesIO(array.data), len(array.data))
         return {name: array.numpy() for name, array in record.items()}
     except Exception as error:  # np.load raises almost anything
         raise ConfigError(f"The arrays cannot be read ({type(error).__name__}: {error}).") from error
