@@ -3,6 +3,7 @@ not what it must be, before any memory is taken for it."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,10 +27,11 @@ def data(value: Any) -> bytes:
 
 def number(value: Any) -> float:
     """Return a number, which may be NaN or infinite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
         raise TypeError(f"expected a number, not a {type(value).__name__}")
-    float(value)  # OverflowError where it is a whole number beyond float64
-    return value
+    float(plain)  # OverflowError where it is a whole number beyond float64
+    return plain
 
 
 def numbers(values: Any) -> list[float]:
@@ -44,9 +46,9 @@ def numbers_of(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, float
 
 def whole_number(value: Any, most: int = 2**32, least: int = 0) -> int:
     """Return a whole number within these bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    if isinstance(value, bool) or not least <= (found := operator.index(value)) <= most:
         raise ValueError(f"expected a whole number from {least} to {most:,}, not {str(value)[:20]!r}")
-    return value
+    return found
 
 
 def model(tree: Mapping[str, Any], layout: Layout) -> Model:
@@ -55,5 +57,5 @@ def model(tree: Mapping[str, Any], layout: Layout) -> Model:
     sizes = len(found.weights), len(found.buffers), len(found.others)
     expected = layout.dimension, layout.buffers, layout.other_bytes
     if sizes != expected or not layout.is_finite(found):
-        raise ValueError(f"a model of sizes {sizes} that is finite is expected to have {expected}")
+        raise ValueError(f"expected a finite model of the sizes {expected}, not {sizes}")
     return found
