@@ -76,16 +76,30 @@ def test_every_fault_of_the_machine_ends_in_the_same_model(
     assert check(library, tmp_path, engine, when + kind) >= 4
 
 
-@pytest.mark.parametrize("place", ["adaquantfl.cli.build_parser", "adaquantfl.training.datasets.np.load"])
+PYTORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "size"),
+    [
+        ("adaquantfl.cli.build_parser", MemoryError(), ""),
+        ("adaquantfl.cli.build_parser", PYTORCH, " (you tried to allocate 9 bytes)"),
+        ("adaquantfl.training.datasets.np.load", MemoryError("9 bytes"), " (9 bytes)"),
+    ],
+)
 def test_memory_that_ran_out_is_called_so_and_not_damage(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: str,
+    error: Exception,
+    size: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def no_memory(*_: object, **__: object) -> None:
-        raise MemoryError
+        raise error
 
     datasets._shared.cache_clear()
     monkeypatch.setattr(place, no_memory)
     assert main(["run", "demo", "--out", str(tmp_path / "run"), "--quiet"]) == 1
-    assert capsys.readouterr().err == (
-        "adaquantfl: There is not enough memory. Nothing that was saved before is lost.\n"
-    )
+    said = f"adaquantfl: There is not enough memory{size}. Nothing that was saved before is lost.\n"
+    assert capsys.readouterr().err == said

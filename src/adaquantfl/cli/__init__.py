@@ -16,6 +16,8 @@ from .parser import build_parser
 
 __all__ = ["main"]
 
+_PYTORCH_MEMORY = "can't allocate memory: "  # in a RuntimeError of PyTorch, which knows no MemoryError
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
@@ -36,8 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f": {error.filename}" if error.filename else ""
         print(f"adaquantfl: {error.strerror or error}{where}. Nothing that was saved before is lost.", file=sys.stderr)
         return 1
-    except MemoryError as error:
-        said = f" ({error})" if str(error) else ""
+    except (MemoryError, RuntimeError) as error:
+        _, failed, size = str(error).rpartition(_PYTORCH_MEMORY)
+        if not (failed or isinstance(error, MemoryError)):
+            raise
+        said = f" ({size})" if size else ""
         print(f"adaquantfl: There is not enough memory{said}. Nothing that was saved before is lost.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
