@@ -16,6 +16,8 @@ import sys
 import time
 import tracemalloc
 from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,7 @@ if __name__ == "__main__":
     if arguments.clients or arguments.dimension:
         large = int(arguments.dimension or LOADS[0][1])
         loads = ((int(arguments.clients or LOADS[0][0]), large),)
-    warm_up(rule)
-    figures = {"rule": rule, "loads": [load(*each, rule) for each in loads], "ends": either_end(large, rule)}
-    record(arguments.out, figures)
+    jobs = [partial(load, *each, rule) for each in loads] + [partial(either_end, large, rule)]
+    with get_context("spawn").Pool(1, warm_up, [rule], maxtasksperchild=1) as fresh:  # none is measured after another
+        *rows, ends = (fresh.apply(job) for job in jobs)
+    record(arguments.out, {"rule": rule, "loads": rows, "ends": ends})

@@ -30,8 +30,9 @@ FIXED, SPARSE, DENSE, AUTO = 0, 1, 2, 256  # codecs
 _LIBRARY = {"win32": "libaq.dll", "darwin": "libaq.dylib"}.get(sys.platform, "libaq.so")
 _KEPT = 1 << 19  # bytes of memory that a thread keeps from call to call
 _MOST_ASKED = 1 << 30  # bytes that are asked for beforehand; a vector of billions mostly needs less than its share
+_CHUNKS = 1 << 18  # bytes to write short vectors in: two chunks of the dense code
 _TABLES = 400_000  # bytes that reading the dense code takes, whatever the length
-_PAIRED = 7  # the largest level that the dense code takes in pairs
+_NARROW = 31  # levels up to which the dense code has a symbol for each
 _LONG = 100_000  # elements from which threads may pay
 
 _ONE = np.ones(1)
@@ -387,7 +388,7 @@ def _written(
     d, (scratch, out) = int(plan.dimension), memory or (None, None)
     most = int(_fixed_frame(_here.plan_at))
     exact = plan.codec == FIXED and most > _KEPT and out is None
-    size, room = 65_536 + 64 * int(plan.segments) + min(int(each * d), _MOST_ASKED), most
+    size, room = _CHUNKS + 64 * int(plan.segments) + min(int(each * d), _MOST_ASKED), most
     if not exact:
         room += most // 16 + 1024
     while True:
@@ -400,6 +401,7 @@ def _written(
             target = out or (_here.out if room <= _KEPT else Scratch())
             plan.out = target.take(room).data
         found = call()
+        del kept  # before the frame is copied
         _raise()
         if found >= 0:
             break
@@ -409,7 +411,6 @@ def _written(
             room, exact = max(int(_here.error.numbers[0]), 2 * room), False
         else:
             raise _refused(_here.error, data)
-        del kept
     if exact:
         return bytes(whole[:found])  # the whole of it, except where a receiver knows much
     return ctypes.string_at(plan.out, found) if out is None else target.view(found)
@@ -452,9 +453,19 @@ def encode(values: Values, codec: int, memory: tuple[Scratch, Scratch] | None = 
     """Levels to a frame; facts: of `_planned_levels`."""
     plan = _planned_levels(codec=codec, dimension=len(values), **facts)
     at, size, plan_at, error_at = _at(values), values.itemsize, _here.plan_at, _here.error_at
-    # The dense code has two bytes for each symbol, which is mostly a pair of levels where they are small.
-    each = {FIXED: 1 / 64, SPARSE: 6}.get(codec, 1.25 if facts["top"] <= _PAIRED else 2.25)
+    each = _bytes_each(values, codec, facts["top"])
     return _written(lambda: _encode(plan_at, at, size, error_at), plan, each, memory)
+
+
+def _bytes_each(values: Values, codec: int, top: int) -> float:
+    """Bytes for each level that encoding mostly takes: two for a symbol, or those of a list of the non-zeros."""
+    if codec == FIXED:
+        return 1 / 64
+    if codec == SPARSE or top > _NARROW or len(values) < _LONG:
+        return 6
+    some = values[:: len(values) // 4096 | 1]
+    share = np.count_nonzero(some) / len(some)
+    return max(56 * share, 2.0625) if share < 1 / 8 else 2.0625  # with more of them `dense` is mostly smaller
 
 
 def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
