@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -670,3 +671,15 @@ def test_a_client_logs_how_its_levels_are_chosen(
     with caplog.at_level("INFO", logger="adaquantfl"):
         gloo_client._log_round(player, 0, received=1234, trained=trained)
     assert caplog.messages == [f"Client 0: round 2, {words}, 1,234 B received, 5 B sent, trained in 0.2 s."]
+
+
+def test_a_server_without_memory_for_a_message_loses_the_client_and_does_not_wait_for_it() -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    news: SimpleQueue[Any] = SimpleQueue()
+    broken: Any = SimpleNamespace(send=no_memory, abort=lambda: news.put("aborted"))
+    remote = gloo_remote.RemoteClient(0, broken, 100, lambda _, told: news.put(told))
+    remote.ask(Call("loss", 0))
+    assert news.get(timeout=SECONDS) == "aborted"
+    assert news.get(timeout=SECONDS) == gloo_remote.ClientLost("the server had not enough memory for its messages.")

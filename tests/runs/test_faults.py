@@ -42,12 +42,13 @@ def check(library: Path, folder: Path, engine: str, *kinds: str) -> int:
 
 
 def check_case(case: dict[str, Any], model: str) -> None:
+    aborted = "cannot allocate memory for thread-local data: ABORT" in case["said"]  # by glibc, not by us
     assert "Traceback" not in case["said"] + case["resumed said"], case
     assert "clock" not in case["fault"] or case["code"] == 0, case
-    assert case["code"] == 0 or "adaquantfl: " in case["said"], case
+    assert case["code"] == 0 or "adaquantfl: " in case["said"] or aborted, case
     assert case["early"] in ("", model), case
     assert (case["resumed"], case["model"]) == (0, model), case
-    assert "power" in case["fault"] or case["early"] == model or case["code"] == 1, case
+    assert "power" in case["fault"] or case["early"] == model or case["code"] == 1 or aborted, case
 
 
 @pytest.mark.timeout(1200)

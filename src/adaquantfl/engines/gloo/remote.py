@@ -111,6 +111,9 @@ class RemoteClient:
         except AnswerError as error:
             self._connection.abort()
             self._report(self, ClientLost(str(error)))
+        except MemoryError:
+            self._connection.abort()
+            self._report(self, ClientLost("the server had not enough memory for its messages."))
         except RuntimeError:  # gloo's, whatever happened to the connection
             self._report(self, ClientLost())
 
