@@ -278,6 +278,7 @@ def test_the_state_of_a_large_model() -> None:
     for restore, tree in ((aq.Server.restore, server.state()), (aq.Client.restore, client.state())):
         data = checkpoint.pack(tree)
         expect("a state", len(data), ALL, lambda read=restore, data=data: read(checkpoint.unpack(data)))  # type: ignore[misc]
+        assert checkpoint.pack(restore(checkpoint.unpack(data)).state()) == data, "it writes the bytes that it read"
 
 
 @pytest.mark.parametrize("number", HUGE)

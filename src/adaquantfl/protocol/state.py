@@ -91,7 +91,7 @@ class ServerState:
         try:
             if tree["format"] != FORMAT:
                 raise CheckpointError(f"The state has format {tree['format']}; this version reads {FORMAT}.")
-            log, survey, layout = tree["log"], tree["survey"], Layout.from_json(tree["layout"])
+            log, survey, watch, layout = tree["log"], tree["survey"], tree["watch"], Layout.from_json(tree["layout"])
             steps, starts = (tuple(map(trees.data, log[name])) for name in ("steps", "starts"))
             if len(steps) != len(starts):
                 raise ValueError(f"{len(steps)} steps start from {len(starts)} models")
@@ -102,10 +102,7 @@ class ServerState:
                 earlier=_read_trajectory(tree["earlier"], layout) if tree["earlier"] is not None else None,
                 rule=dict(tree["rule"]),
                 loss_due=trees.number(tree["loss_due"]),
-                watch={
-                    **trees.numbers_of(tree["watch"], ("caution", "undone")),
-                    "usual": _known(tree["watch"]["usual"]),
-                },
+                watch={"usual": _known(watch["usual"]), **trees.numbers_of(watch, ("caution", "undone"))},
                 log=Log(
                     trees.whole_number(log["round"]), trees.data(log["digest"]), steps, starts, _numbered(log["holds"])
                 ),
