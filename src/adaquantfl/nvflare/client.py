@@ -19,7 +19,7 @@ from ..protocol.feedback import Remainder
 from ..quantizers import registry as quantizers
 from ..quantizers.streams import stream_key
 from ..rules.auto import Auto
-from ..rules.late import error_after
+from ..rules.late import delay_after, error_of
 from .message import NAME, pack
 from .tensors import to_arrays
 
@@ -116,7 +116,7 @@ class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         if not self._keeps:
             return Auto.noise  # as if no other client averaged it out: the filter does not know how many do
         earlier = sum(one < round for one in self._rounds[site, layout])
-        return error_after(earlier + 1, Auto.error, gain=None)  # a filter sees one client's updates, not the model
+        return error_of(delay_after(earlier + 1, gain=None))  # a filter sees one client's updates, not the model
 
     def _tell(self, fl_ctx: FLContext, sentence: str) -> None:
         """Say something once, not in every round."""

@@ -21,6 +21,7 @@ from ..codecs.frame import Bytes
 from ..codecs.raw import decode_float32, encode_float32, frame_size
 from ..errors import ConfigError, FrameError, ModelNeeded, called, place_of
 from ..open_registry import Registry, named_class
+from ..rules import Energies, Motion
 from .arrays import Layout, Model, Vector
 from .ledger import Ledger
 from .steps import Relay, may_follow, read_untouched, smallest_step, untouched, walk
@@ -104,6 +105,7 @@ class Change:
         round: the round, counted from 0.
         error: the share of it that may be left for later rounds, where the rule says so.
         weights: the new ones, where they are not simply the sum.
+        energies: of the clients' updates, where they were measured.
     """
 
     update: Vector
@@ -114,6 +116,7 @@ class Change:
     round: int
     error: float | None = None
     weights: Vector | None = None
+    energies: Energies | None = None
 
     def wanted(self, old: Model) -> Model:
         """Return the model after the change."""
@@ -143,8 +146,8 @@ class Whole:
         """What it carries from round to round."""
         return {}
 
-    def gain(self, state: Mapping[str, Any]) -> float | None:
-        """What share of a part that was left out clients ask for again, where the downlink measures it."""
+    def motion(self, state: Mapping[str, Any]) -> Motion | None:
+        """What the model's last steps say about training, where the downlink measures it."""
         return None
 
     def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:

@@ -14,26 +14,34 @@ import numpy as np
 from ..codecs.coding import encode, quantize_within
 from ..codecs.frame import TILE, Frame, read_frame
 from ..errors import ConfigError
-from ..rules.late import error_after
-from . import gain
+from ..quantizers.streams import stream_key
+from ..rules import Motion
+from ..rules.auto import LATER, NOISY
+from ..rules.late import delay_after, error_of
+from . import motion
 from .arrays import Model, Vector
-from .downlink import Change, Exact, Published
+from .downlink import Change, Exact, Log, Published
 from .ledger import Ledger
 from .steps import Relay, add_up
+
+NOISE = 0.8  # of the change's energy: below 1, so that what is left out of several rounds does not grow
+UNMEASURED_GAIN = 1.0
+_NOBODY = 2**32 - 1  # the client whose random numbers the downlink has
 
 
 @dataclass(frozen=True)
 class Late(Exact):
-    """The model's change in the coarsest levels that delay it by little; nobody gets another client's frames.
+    """The model's change in coarse levels; the rest is sent in later rounds.
 
-    Where the rule does not say how much may be left for later, the delay is at most a fifth of the rounds so far. It is
-    shorter where the measured gain says that clients ask again for what comes late.
+    In the first rounds the change has unbiased noise, which delays nothing and is corrected in the next round. Once a
+    delay saves more bytes, only the largest part of the change is sent. If the frames of the round's clients are
+    smaller than that, the server passes them on instead; with `private` it never does.
 
     Attributes:
-        error: the largest share of the change's energy that is left for later rounds, where the rule does not say.
+        error: the largest share of the change's energy that is left for later rounds.
     """
 
-    error: float = 0.5
+    error: float = 0.8
     name: ClassVar[str] = "late"
 
     def __post_init__(self) -> None:
@@ -41,29 +49,44 @@ class Late(Exact):
             raise ConfigError(f"error = {self.error!r}: the share that is left for later is between 0 and 1.")
 
     def init(self, model: Model) -> dict[str, Any]:
-        return {"remainder": np.zeros_like(model.weights), **gain.begin()}
+        return {"remainder": np.zeros_like(model.weights), **motion.begin()}
 
-    def gain(self, state: Mapping[str, Any]) -> float | None:
-        return gain.of(state)
+    def motion(self, state: Mapping[str, Any]) -> Motion:
+        return motion.of(state)
+
+    def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
+        return log.after_round(old, new, relay)  # `publish` has seen to what is private
 
     def publish(self, old: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        error, left = change.error, state["remainder"]
-        if error is None:
-            error = error_after(change.round + 1, self.error, self.gain(state))
-        sums = gain.sums(state, change.update, left)
+        gain, left = self.motion(state).gain, state["remainder"]
+        error = min(error_of(delay_after(change.round + 1, gain)) if change.error is None else change.error, self.error)
+        noise = NOISE / (1 + max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2  # what is asked for twice grows
+        random = error / (1 - error) < noise
+        measured = motion.after(state, change.update, left, change.energies)
         total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
-        frame, weights = _sent(old.weights, total, error, change.lengths)
-        for start in range(0, len(total), TILE):
-            here = slice(start, start + TILE)
-            total[here] -= weights[here] - old.weights[here]
-        after = {"remainder": total, "sent": gain.sent(old.weights, weights), "sums": sums}
-        return Published(Model(weights, change.buffers, change.others), Relay([(frame, 1.0)]), after, ledger)
+        frame, weights = _sent(old.weights, total, noise if random else error, change, NOISY if random else LATER)
+        relay = Relay([(frame, 1.0)])
+        if change.relay is not None and not self.private and _size(change.relay) < frame.size:
+            relay, remainder, random = change.relay, left, False
+            weights = add_up(old.weights, relay)
+        else:
+            remainder = total
+            for start in range(0, len(total), TILE):
+                here = slice(start, start + TILE)
+                total[here] -= weights[here] - old.weights[here]
+        after = {**measured, "remainder": remainder, "sent": motion.sent(old.weights, weights), "random": random}
+        return Published(Model(weights, change.buffers, change.others), relay, after, ledger)
 
 
-def _sent(weights: Vector, change: Vector, error: float, lengths: tuple[int, ...]) -> tuple[Frame, Vector]:
+def _sent(weights: Vector, total: Vector, error: float, change: Change, quantizer: str) -> tuple[Frame, Vector]:
     """The frame of what is sent of a change, and the weights with it."""
-    levels = quantize_within(change, error, segments=lengths)
+    key = stream_key(0, change.round, _NOBODY)
+    levels = quantize_within(total, error, key, change.lengths, quantizer)
     # Codecs are lossless, and the fixed one is added up without memory to decode it.
     frame, fixed = (read_frame(encode(levels, codec)) for codec in ("auto", "fixed"))
     del levels
     return frame, add_up(weights, Relay([(fixed, 1.0)]))
+
+
+def _size(relay: Relay) -> int:
+    return sum(frame.size for frame, _ in relay.frames)

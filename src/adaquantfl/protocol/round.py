@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import Diverged, called
 from ..quantizers.streams import stream_key
-from ..rules import Need, Plan, Report, Verdict
+from ..rules import Energies, Need, Plan, Report, Verdict
 from ..rules.checks import judged
 from ..rules.watch import relaxed, watched
 from . import facts
@@ -47,7 +47,7 @@ def begin(
         loss=known,
         eta=eta,
         survey=state.survey,
-        gain=called(stages.downlink_words, stages.downlink.gain, state.trajectory.downlink),
+        motion=called(stages.downlink_words, stages.downlink.motion, state.trajectory.downlink),
     )
     caution = state.watch["caution"]
     orders = _orders(stages, state, plan, asked, eta, caution)
@@ -117,7 +117,7 @@ def end(
         if made is None:  # sum of p_i Q(update_i), or what the server step makes of the updates in its place
             made = combined(stages.step, updates)
         del updates  # of thousands of clients
-        published, step = _step(stages, state, opened, made, ledger)
+        published, step = _step(stages, state, opened, made, ledger, energies)
         now = Trajectory(state.round, published.model, step, published.state)
         relay, ledger = published.relay, published.ledger
         earlier = state.trajectory if stages.rolls_back else None
@@ -144,7 +144,12 @@ def end(
 
 
 def _step(
-    stages: Stages, state: ServerState, opened: OpenRound, made: Combined | Model, ledger: Ledger
+    stages: Stages,
+    state: ServerState,
+    opened: OpenRound,
+    made: Combined | Model,
+    ledger: Ledger,
+    energies: Energies | None,
 ) -> tuple[Published, dict[str, Any]]:
     """The server step and the downlink: the model that the clients get next. made: by the step, or by somebody else."""
     now, relay, weights = state.trajectory, None, None
@@ -157,7 +162,7 @@ def _step(
         else:
             update = update.copy()  # the step may keep it
     error = opened.plan.downlink_error
-    change = Change(update, made.buffers, made.others, relay, state.layout.lengths, state.round, error, weights)
+    change = Change(update, made.buffers, made.others, relay, state.layout.lengths, state.round, error, weights, energies)
     if not state.layout.is_finite(change.wanted(now.model)):
         raise Diverged(f"Round {state.round + 1}: {opened.not_finite(state.layout)}")
     return published(stages.downlink, state.layout, now.model, change, now.downlink, ledger), step

@@ -12,7 +12,7 @@ from ..open_registry import Registry, describe, rebuild
 from ..quantizers import registry as quantizers
 from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
-from ..rules import Need, Plan, Rule, Seen, State, Survey
+from ..rules import Motion, Need, Plan, Rule, Seen, State, Survey
 from ..rules import registry as rules
 from ..rules.checks import planned, started, wrong
 from .cohort import Cohort
@@ -165,7 +165,7 @@ class Stages:
         loss: float | None,
         eta: float,
         survey: Survey | None,
-        gain: float | None,
+        motion: Motion | None,
     ) -> tuple[State, Plan]:
         """The rule's plan of a round with these clients. examples: of those that have answered in some round."""
         seen = Seen(
@@ -178,7 +178,7 @@ class Stages:
             weights_squared=self.cohort.noise(clients, examples) ** 2,
             participation=self.participation(clients, examples),
             averages=self.averages,
-            gain=gain,
+            motion=motion,
             quantizer=self.uplink.quantizer,
             feedback=self.uplink.feedback,
         )

@@ -2,7 +2,7 @@
 
 from .adaquant import ROUNDINGS, AdaQuant
 from .auto import Auto
-from .base import Energies, Need, Plan, Report, Rule, Seen, Survey, Verdict
+from .base import Energies, Motion, Need, Plan, Report, Rule, Seen, Survey, Verdict
 from .base import State as State
 from .cost_aware import CostAware
 from .fixed import Fixed, FullPrecision
@@ -18,6 +18,7 @@ __all__ = [
     "FedDQ",
     "Fixed",
     "FullPrecision",
+    "Motion",
     "Need",
     "Plan",
     "Report",

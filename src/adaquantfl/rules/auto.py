@@ -1,18 +1,22 @@
-"""Auto: the coarsest levels that training does not notice. There is no s_0 to choose.
+"""Auto: the coarsest levels with which training does not lag. Nothing has to be set.
 
-Each client knows its update, and so finds the coarsest levels with a certain error, ||Q(u) - u||^2 / ||u||^2, exactly
-(`quantizers.choice`). Which error is allowed depends on what becomes of it:
+An update can be made small in two ways, and each costs rounds:
 
-- A client with error feedback adds what it left out to its next update. Nothing is lost, but it comes later: `late.py`
-  says by how much. The error is at most `error`.
-- Without feedback the errors of the clients are noise in the round's step u = sum of p_i u_i. With the error q it has
-  the energy q sum of p_i^2 ||u_i||^2, which is a share `noise` of ||u||^2 where
+- With unbiased *noise*. Let N be the energy of a round's noise, P the part of the step's energy that persists over
+  rounds, and g the fraction of noise that a round repairs. Noise that is not repaired adds up like a random walk, so
+  after k rounds it has raised the loss by k N g / (2 eta), while each round lowers it by P / eta. Training is therefore
+  a share N g / (2 P) of its rounds behind. In addition, the noise may be the share of what the step's own noise does.
+  The step has the energy S, and its own noise costs about S / (4 eta) however long training takes. With both,
 
-      q = noise * alignment / sum of p_i^2,    alignment = ||u||^2 / sum of p_i ||u_i||^2.
+      N = delay / g * (2 P + S / (2 k)).
 
-  The alignment is 1 where all clients want the same, and about sum of p_i^2 where their updates have nothing in common.
-  The server measures it from the updates that it adds up; until then it takes the least.
-- A server that does not average, but takes medians or selects, needs each update by itself to be right: `alone`.
+- *Late*: the client sends a part of its update and adds the rest to the next one. A delay of T rounds may be a share
+  `delay` of the rounds so far (`late.py`).
+
+The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Until it
+has, and where it cannot, N is `noise` times S. An update that is late by T rounds takes fewer bytes than one with the
+noise q = 4 T (times its own energy), so the rule turns from noise to late once 4 T exceeds q. It does so where training
+bears little noise, and never in the first rounds.
 """
 
 from __future__ import annotations
@@ -21,40 +25,43 @@ import math
 from dataclasses import dataclass, fields
 
 from ..errors import RuleError
-from .base import Need, Plan, Report, Rule, Seen, State, Verdict
-from .late import error_after
+from .base import Motion, Need, Plan, Report, Rule, Seen, State, Verdict
+from .late import LATE, delay_after, error_of
 
-OWN_QUANTIZER = "fitted"
-MOST_ERROR = 64.0  # of one client, however many average it out: coarser frames save nothing
-DOWNLINK_ERROR = 0.5  # the largest share of the model's change that is left for later rounds
+NOISY, LATER = "centroid", "fitted"  # the quantizer of each way
+LATE_SAVES = 4.0  # a delay of T rounds costs no more bytes than noise of this times T; measured on heavy-tailed updates
+MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames save nothing
+FIRST_ROUNDS = 3  # in which updates are never late
+_LEAST_NOISE = 0.02  # of the step's energy: finer levels are never right
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
 
 @dataclass(frozen=True)
 class Auto(Rule):
-    """The coarsest levels with an error that training does not notice; nothing has to be set.
+    """The coarsest levels with which training does not lag; nothing has to be set.
 
     Attributes:
-        error: the largest error of an update, where the client sends the rest later.
-        noise: the share of a round's step that noise may be, where clients have no error feedback.
-        alone: the error of an update where the server does not average.
+        delay: the share of the rounds so far by which noise, or late updates, may hold training back.
+        noise: the energy of a round's noise as a share of the step's, until its effect is measured.
+        alone: the error of an update where the server does not average, so that noise does not average out.
 
     >>> from adaquantfl.rules import Energies
-    >>> rule = Auto(noise=0.5)
-    >>> seen = Seen(bits=0, dimension=100, weights_squared=0.25, feedback=False)  # four clients of equal weight
+    >>> rule = Auto()
+    >>> seen = Seen(bits=0, dimension=100, weights_squared=0.25)  # four clients of equal weight
     >>> state, plan = rule.plan(rule.init(), seen)
-    >>> plan.max_error  # nothing is known of them
-    0.5
+    >>> plan.quantizer, plan.max_error  # nothing is known of them
+    ('centroid', 1.0)
     >>> state, _ = rule.judge(state, Report(2.3, energies=Energies(0.6, mean=1.0, noise=0.1, weights_squared=0.25)))
     >>> rule.plan(state, seen)[1].max_error
-    1.0
-    >>> later = {"round": 9, "alignment": None}
-    >>> [round(rule.plan(later, Seen(bits=0, dimension=9, gain=gain))[1].max_error, 2) for gain in (0.0, 0.5, 1.0)]
-    [0.67, 0.17, 0.05]
+    2.0
+    >>> later = Seen(bits=0, dimension=100, weights_squared=0.25, motion=Motion(0.0, repair=0.01, persistence=0.01))
+    >>> plan = rule.plan({**state, "round": 20}, later)[1]
+    >>> plan.quantizer, plan.feedback, round(plan.max_error, 2)
+    ('fitted', True, 0.46)
     """
 
-    error: float = 0.8
-    noise: float = 0.25
+    delay: float = LATE
+    noise: float = 1.0
     alone: float = 0.03
     name = "auto"
     needs = frozenset({Need.ENERGIES})
@@ -65,40 +72,50 @@ class Auto(Rule):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (number and math.isfinite(value) and value > 0):
                 raise RuleError(f"{field.name} = {value!r}: expected a number above 0.")
-        if not self.error < 1:
-            raise RuleError(f"error = {self.error!r}: it is below 1, or clients would send nothing.")
 
     def init(self) -> State:
-        return {"alignment": None, "round": 0}
+        return {"alignment": None, "round": 0, "late": False}
 
     def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
-        state = {**state, "round": state["round"] + 1}
-        feedback = seen.feedback
-        if feedback is None:
-            feedback = seen.quantizer is None or seen.quantizer.traits.feedback
+        round = state["round"] + 1
+        motion = seen.motion or Motion()
+        ours = seen.quantizer is None or seen.quantizer.name in (NOISY, LATER)
+        late_for = delay_after(round * seen.participation, motion.gain, self.delay)
+        error = self._noise(state, round, seen)
+        late = seen.feedback
+        if late is None and not ours:
+            assert seen.quantizer is not None
+            late = seen.quantizer.traits.feedback
+        elif late is None:
+            late = state["late"] or not seen.averages or (round > FIRST_ROUNDS and LATE_SAVES * late_for > error)
         if not seen.averages:
             error = self.alone
-        elif feedback:
-            error = error_after(state["round"] * seen.participation, self.error, seen.gain)
-        else:
-            alignment = max(state["alignment"] or 0.0, seen.weights_squared)
-            error = min(self.noise * alignment / seen.weights_squared, MOST_ERROR)
-        return state, Plan(
+        elif late:
+            error = error_of(late_for)
+        return {**state, "round": round, "late": late}, Plan(
             max_error=error,
-            quantizer=OWN_QUANTIZER if seen.quantizer is None else "",
+            quantizer=(LATER if late else NOISY) if ours else "",
             balanced=True,
-            feedback=feedback,
+            feedback=late,
             downlink="late",
-            downlink_error=error_after(state["round"], DOWNLINK_ERROR, seen.gain),
+            downlink_error=error_of(delay_after(round, motion.gain, self.delay)),
         )
 
+    def _noise(self, state: State, round: int, seen: Seen) -> float:
+        """The error of each update, so that the noise of all together has the energy N.
+
+        Updates u_i with the error q bring noise of q * sum of p_i^2 ||u_i||^2 into the step.
+        """
+        motion, share = seen.motion or Motion(), self.noise
+        if state["alignment"] is None:
+            return self.noise  # the least that the alignment can be is the sum of p_i^2
+        if motion.repair and motion.persistence is not None:
+            share = max(self.delay / motion.repair * (2 * motion.persistence + 1 / (2 * round)), _LEAST_NOISE)
+        return float(min(share * state["alignment"] / seen.weights_squared, MOST_ERROR))
+
     def judge(self, state: State, report: Report) -> tuple[State, Verdict]:
-        energies = report.energies
+        energies, before = report.energies, state["alignment"]
         if energies is None or not energies.mean > 0:
             return state, Verdict.KEEP
-        found = (energies.step - energies.noise) / energies.mean
-        found = min(max(found, energies.weights_squared), 1.0)
-        before = state["alignment"]
-        # It falls at once and rises slowly: with an alignment that is too high the noise exceeds its share.
-        alignment = found if before is None or found < before else _MEMORY * before + (1 - _MEMORY) * found
-        return {**state, "alignment": alignment}, Verdict.KEEP
+        found = energies.signal / energies.mean
+        return {**state, "alignment": found if before is None else _MEMORY * before + (1 - _MEMORY) * found}, Verdict.KEEP

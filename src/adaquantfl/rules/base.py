@@ -79,6 +79,33 @@ class Energies:
     noise: float
     weights_squared: float
 
+    @property
+    def signal(self) -> float:
+        """The energy of the step without the clients' noise; at least half of what updates without a common part give.
+
+        >>> Energies(step=0.6, mean=1.0, noise=0.1, weights_squared=0.25).signal
+        0.5
+        """
+        return min(max(self.step - self.noise, 0.5 * self.weights_squared * self.mean), self.mean)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What the model's last steps say about training; None is not measured (`protocol.motion`).
+
+    Attributes:
+        gain: the fraction of undelivered change that the next update requests again.
+        repair: the fraction of random noise that one round undoes, with its standard error added.
+        persistence: the mean cosine between a step and those of about ten rounds before, without the clients' noise.
+
+    >>> Motion().repair is None
+    True
+    """
+
+    gain: float | None = None
+    repair: float | None = None
+    persistence: float | None = None
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -94,7 +121,7 @@ class Seen:
         weights_squared: the sum of p_i^2 over the clients of a round.
         participation: the share of the clients that take part in the round.
         averages: whether the new model is a mean over the clients, in which their noise averages out.
-        gain: the fraction of undelivered change that the next update requests again; None if it is not measured.
+        motion: what the model's last steps say; None where the downlink does not look at them.
         quantizer: the one that the user has set; None leaves it to the rule.
         feedback: whether clients keep what they left out, as the user has set it; None leaves it to the rule.
 
@@ -111,7 +138,7 @@ class Seen:
     weights_squared: float = 1.0
     participation: float = 1.0
     averages: bool = True
-    gain: float | None = None
+    motion: Motion | None = None
     quantizer: Quantizer | None = None
     feedback: bool | None = None
 

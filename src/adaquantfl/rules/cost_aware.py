@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from ..errors import RuleError
 from ..theory import MAX_LEVELS, adaptive_levels
-from .auto import OWN_QUANTIZER
+from .auto import LATER as OWN_QUANTIZER
 from .base import Need, Plan, Report, Rule, Seen, State, Survey, Verdict
 from .checks import check_start
 from .watch import WATCHED, relaxed, watched

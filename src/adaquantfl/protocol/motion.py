@@ -1,0 +1,117 @@
+"""What the model's last steps say about training, for rules that decide how much noise and delay it bears.
+
+The downlink knows exactly by how much the clients' model differs from the server's, so it can watch how the next update
+u answers to that difference:
+
+- *gain*: the fraction of what was left out that u asks for again. If training continues in the same direction, u still
+  points along the part that was sent and the part that was left out, but along the sent part by the gain less:
+
+      gain = <u, left out> / |left out|^2 - <u, sent> / |sent|^2
+
+  With a gain near 1 the model gets twice what comes late, and training swings.
+- *repair*: the fraction of random noise that one round undoes, <u, e> / |e|^2 for an unbiased error e of the downlink.
+  It is the mean of eta h over all directions, and far below the gain. The standard error is added, so that the figure
+  starts high and falls as evidence comes in.
+- *persistence*: the mean cosine between a step and the steps of about ten rounds before it, the noise of the uplink
+  taken out. The last step is skipped: in sharp directions each step undoes a part of the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..quantizers.segments import Segments
+from ..quantizers.vectors import square_sums
+from ..rules import Energies, Motion
+from .arrays import Vector
+
+ELEMENTS = 2**18  # that all of this is measured on, spread over the model
+_GAIN_MEMORY, _REPAIR_MEMORY, _PERSISTENCE_MEMORY = 0.8, 0.95, 0.9  # of the sums of earlier rounds
+_DIRECTION_MEMORY = 0.9
+_LEAST = 1e-3  # of the last change's energy: a round with a smaller update says nothing
+_SAME_STEP = 0.01  # a step whose energy differs by more from that of the clients' mean is not their mean
+
+
+def begin() -> dict[str, Any]:
+    """Return what is kept before the first round."""
+    nothing = np.zeros(0, dtype=np.float32)
+    return {
+        "sent": nothing,  # the part of the last change that was sent
+        "random": False,  # whether what it left out is unbiased noise
+        "gain": [0.0] * 4,  # the sums of the formula
+        "repair": [0.0] * 4,  # sums of weight * figure, weight, weight^2; the standard deviation of one figure
+        "persistence": [0.0] * 2,  # sums of weight * cosine, weight
+        "direction": nothing,  # the mean of the steps, each divided by its length
+        "direction_before": nothing,  # the same without the last one
+        "steps": 0,
+    }
+
+
+def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Energies | None) -> dict[str, Any]:
+    """Return what is kept after a round. left: what clients lacked when they trained for it."""
+    u, e = _some(update), _some(left)
+    found = {**state, "gain": _gain(state, u, e)}
+    if energies is None or not energies.signal > 0:
+        return found
+    whole = float(square_sums(update, Segments.of(None, len(update)))[0])
+    if abs(whole - energies.step) > _SAME_STEP * energies.step:  # momentum, Adam: its noise is not the clients'
+        return {**found, "repair": [0.0] * 4}
+    if state["random"] and (square := _dot(e, e)) > 0:
+        total, weight, squares, _ = state["repair"]
+        spread = math.sqrt(_dot(u, u) / square / len(u))
+        keep = _REPAIR_MEMORY
+        found["repair"] = [keep * total + _dot(u, e) / square, keep * weight + 1, keep**2 * squares + 1, spread]
+    unit = u / np.float32(math.sqrt(energies.signal))
+    direction, before, steps = state["direction"], state["direction_before"], state["steps"] + 1
+    if len(before):
+        cosine = _dot(unit, before) * len(update) / len(u)
+        total, weight = state["persistence"]
+        found["persistence"] = [_PERSISTENCE_MEMORY * total + cosine, _PERSISTENCE_MEMORY * weight + 1]
+    share = np.float32(max(1 - _DIRECTION_MEMORY, 1 / steps))
+    new = direction + share * (unit - direction) if len(direction) else unit
+    return {**found, "direction": new, "direction_before": direction, "steps": steps}
+
+
+def sent(old: Vector, new: Vector) -> Vector:
+    """Return the part of a change that is sent, as much of it as the next round's `after` looks at."""
+    return _some(new) - _some(old)
+
+
+def of(state: Mapping[str, Any]) -> Motion:
+    """Return what has been measured so far.
+
+    >>> of({**begin(), "gain": [0.5, 1.0, 0.2, 1.0]})
+    Motion(gain=0.3, repair=None, persistence=None)
+    """
+    again, left, onward, sent = state["gain"]
+    total, weight, squares, spread = state["repair"]
+    cosines, rounds = state["persistence"]
+    return Motion(
+        gain=again / left - onward / sent if left > 0 and sent > 0 else None,
+        repair=max(total / weight, 0.0) + spread * math.sqrt(squares) / weight if weight > 1.5 else None,
+        persistence=min(max(cosines / rounds, 0.0), 1.0) if rounds > 2.5 else None,
+    )
+
+
+def _gain(state: Mapping[str, Any], u: Vector, left: Vector) -> list[float]:
+    """The sums of the gain's formula after a round."""
+    before, found = state["sent"], list[float](state["gain"])
+    if len(before):
+        now = np.array([_dot(u, left), _dot(left, left), _dot(u, before), _dot(before, before)])
+        asked, change = _dot(u, u), float(now[1] + now[3])
+        if asked > _LEAST * change > 0:
+            found = (_GAIN_MEMORY * np.array(found) + now / (asked + change)).tolist()  # no round outweighs the others
+    return found
+
+
+def _some(values: Vector) -> Vector:
+    return values[:: -(-len(values) // ELEMENTS) | 1]  # odd, so that it does not stay in some columns of a matrix
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    """Without BLAS, whose sums depend on the number of threads."""
+    return float(np.sum(np.multiply(a, b, dtype=np.float64)))
