@@ -5,8 +5,12 @@
 #define NEAR 4096 /* elements that stay in the first-level cache through all their distances */
 
 /* The factor comes first: no sum can then leave float32. */
-static void scale(const float *restrict x, int64_t count, float factor, float *restrict out) {
+static void scale_to(const float *restrict x, int64_t count, float factor, float *restrict out) {
     for (int64_t i = 0; i < count; i++) out[i] = x[i] * factor;
+}
+
+static void scale(float *v, int64_t count, float factor) {
+    for (int64_t i = 0; i < count; i++) v[i] *= factor;
 }
 
 static void flip(float *v, int64_t count, uint32_t place, uint32_t high) {
@@ -95,7 +99,9 @@ static void hadamard(float *v, int64_t size) {
 }
 
 static void turn(const float *x, int64_t count, uint32_t place, uint32_t high, int32_t forward, float *out) {
-    scale(x, count, (float)(1.0 / __builtin_sqrt((double)count)), out);
+    float factor = (float)(1.0 / __builtin_sqrt((double)count));
+    if (x == out) scale(out, count, factor);
+    else scale_to(x, count, factor, out);
     if (forward) flip(out, count, place, high);
     hadamard(out, count);
     if (!forward) flip(out, count, place, high);

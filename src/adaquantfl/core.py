@@ -656,9 +656,9 @@ def round_centres(
     return values, dots
 
 
-def rotate(x: Vector, offsets: Offsets, key: int, forward: bool) -> Vector:
-    """H D x of every segment, each of 2^k elements, or D H x, which undoes it."""
-    out = np.empty(len(x), dtype=np.float32)
+def rotate(x: Vector, offsets: Offsets, key: int, forward: bool, out: Vector | None = None) -> Vector:
+    """H D x of every segment, each of 2^k elements, or D H x, which undoes it. out: x itself, or new memory."""
+    out = np.empty(len(x), dtype=np.float32) if out is None else out
     _rotate(_at(x), _at(offsets), len(offsets) - 1, key, forward, _at(out), _each(len(x)))
     _raise()
     return out

@@ -12,6 +12,7 @@ import adaquantfl as aq
 from adaquantfl.codecs.frame import read_frame
 from adaquantfl.protocol.arrays import Layout, Model
 from adaquantfl.protocol.downlink import Exact, Held, Log, digest_of, open_parcel
+from adaquantfl.protocol.late import Late
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.steps import Relay, add_up, whole_size
 from support.rounds import federation
@@ -198,7 +199,7 @@ def test_a_state_keeps_the_way_down(way: str) -> None:
 
 def test_the_lossy_downlink_owes_what_it_did_not_send() -> None:
     """v_k + remainder is the model that lossless rounds from the same v's would have: nothing is lost for good."""
-    run, owed = federation(D, downlink="late"), np.zeros(D)
+    run, owed = federation(D, downlink=Late(private=True)), np.zeros(D)
     for _ in range(4):
         before = run.server.current
         line = run.play()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.protocol.late import Late
 from adaquantfl.protocol.messages import Reply
 from adaquantfl.protocol.state import Trajectory
 from adaquantfl.protocol.step import ServerStep
@@ -151,10 +152,10 @@ SCRIPTS = {  # verdicts -> the rounds of which the state after each round is mad
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: "-".join(verdict.name for verdict in script))
-@pytest.mark.parametrize("downlink", ["exact", "late"])
+@pytest.mark.parametrize("downlink", ["exact", Late(private=True)])
 @pytest.mark.parametrize("step", ["sum", Momentum()])
 def test_a_roll_back_restores_all_that_training_depends_on(
-    script: tuple[aq.Verdict, ...], downlink: str, step: Any
+    script: tuple[aq.Verdict, ...], downlink: Any, step: Any
 ) -> None:
     """Compared with runs that never had the rounds taken back: the remainder of a late downlink is theirs too."""
     run = federation(300, rule=Scripted(script), downlink=downlink, step=step)
@@ -168,7 +169,7 @@ def test_a_roll_back_restores_all_that_training_depends_on(
             )
             clean.play(loss=1.0)
         assert_same(run.states[-1].trajectory, clean.server.current.trajectory)
-        if downlink == "late":
+        if isinstance(downlink, Late):
             assert run.states[-1].trajectory.downlink["remainder"].any() == bool(counted)
     assert [line.get("undone", False) for line in run.lines] == [verdict is not KEEP for verdict in script]
 

@@ -205,7 +205,8 @@ class Checked:
             if core.add(whole, total, float(self.weight), 0.0, told, scratch) is not None:
                 return
         values, steps = self._parts()
-        total += self._tile(values, steps, 0, len(total))
+        for start in range(0, len(total), TILE):
+            total[start : start + TILE] += self._tile(values, steps, start, min(start + TILE, len(total)))
 
     def _parts(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """Levels and what they are multiplied by in each segment; or floats and the weight."""

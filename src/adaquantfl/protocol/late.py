@@ -60,7 +60,8 @@ class Late(Exact):
     def publish(self, old: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
         gain, left = self.motion(state).gain, state["remainder"]
         error = min(error_of(delay_after(change.round + 1, gain)) if change.error is None else change.error, self.error)
-        noise = NOISE / (1 + max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2  # what is asked for twice grows
+        # What clients ask for twice would grow from round to round.
+        noise = NOISE / (1 + 3 * max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2
         random = error / (1 - error) < noise
         measured = motion.after(state, change.update, left, change.energies)
         total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory

@@ -8,6 +8,7 @@ u answers to that difference:
 
       gain = <u, left out> / |left out|^2 - <u, sent> / |sent|^2
 
+  The second term is 0 where the part that was left out is random.
   With a gain near 1 the model gets twice what comes late, and training swings.
 - *repair*: the fraction of random noise that one round undoes, <u, e> / |e|^2 for an unbiased error e of the downlink.
   It is the mean of eta h over all directions, and far below the gain. The standard error is added, so that the figure
@@ -91,7 +92,7 @@ def of(state: Mapping[str, Any]) -> Motion:
     total, weight, squares, spread = state["repair"]
     cosines, rounds = state["persistence"]
     return Motion(
-        gain=again / left - onward / sent if left > 0 and sent > 0 else None,
+        gain=again / left - (onward / sent if sent > 0 else 0.0) if left > 0 else None,
         repair=max(total / weight, 0.0) + spread * math.sqrt(squares) / weight if weight > 1.5 else None,
         persistence=min(max(cosines / rounds, 0.0), 1.0) if rounds > 2.5 else None,
     )
@@ -103,6 +104,8 @@ def _gain(state: Mapping[str, Any], u: Vector, left: Vector) -> list[float]:
     if len(before):
         now = np.array([_dot(u, left), _dot(left, left), _dot(u, before), _dot(before, before)])
         asked, change = _dot(u, u), float(now[1] + now[3])
+        if state["random"]:  # noise points nowhere by itself, and it is in the sent part too, with the other sign
+            now[2:] = 0.0
         if asked > _LEAST * change > 0:
             found = (_GAIN_MEMORY * np.array(found) + now / (asked + change)).tolist()  # no round outweighs the others
     return found

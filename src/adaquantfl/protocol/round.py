@@ -162,7 +162,9 @@ def _step(
         else:
             update = update.copy()  # the step may keep it
     error = opened.plan.downlink_error
-    change = Change(update, made.buffers, made.others, relay, state.layout.lengths, state.round, error, weights, energies)
+    change = Change(
+        update, made.buffers, made.others, relay, state.layout.lengths, state.round, error, weights, energies
+    )
     if not state.layout.is_finite(change.wanted(now.model)):
         raise Diverged(f"Round {state.round + 1}: {opened.not_finite(state.layout)}")
     return published(stages.downlink, state.layout, now.model, change, now.downlink, ledger), step

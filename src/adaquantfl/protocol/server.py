@@ -106,7 +106,7 @@ class Server:
         self,
         weights: Weights,
         *,
-        rule: Rule | str = "adaquant",
+        rule: Rule | str = "auto",
         quantizer: str | Quantizer = "",
         scope: str | int = "tensor",
         downlink: str | Whole = "",

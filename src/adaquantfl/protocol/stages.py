@@ -64,7 +64,7 @@ class Stages:
 
     @staticmethod
     def of(
-        rule: Rule | str = "adaquant",
+        rule: Rule | str = "auto",
         quantizer: str | Quantizer = "",
         scope: str | int = "tensor",
         downlink: str | Whole = "",

@@ -14,9 +14,9 @@ An update can be made small in two ways, and each costs rounds:
   `delay` of the rounds so far (`late.py`).
 
 The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Until it
-has, and where it cannot, N is `noise` times S. An update that is late by T rounds takes fewer bytes than one with the
-noise q = 4 T (times its own energy), so the rule turns from noise to late once 4 T exceeds q. It does so where training
-bears little noise, and never in the first rounds.
+has, and where it cannot, N is `noise` times S. An update that is late by T rounds takes fewer bytes than one whose
+noise is 2 T times its own energy, so the rule turns from noise to late once 2 T exceeds what is allowed. It does so
+where training bears little noise, and never in the first rounds.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .base import Motion, Need, Plan, Report, Rule, Seen, State, Verdict
 from .late import LATE, delay_after, error_of
 
 NOISY, LATER = "centroid", "fitted"  # the quantizer of each way
-LATE_SAVES = 4.0  # a delay of T rounds costs no more bytes than noise of this times T; measured on heavy-tailed updates
+LATE_SAVES = 2.0  # late by T rounds, an update takes the bytes of one with noise of this times T, or fewer
 MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames save nothing
-FIRST_ROUNDS = 3  # in which updates are never late
-_LEAST_NOISE = 0.02  # of the step's energy: finer levels are never right
+FIRST_ROUNDS = 6  # in which updates are never late: until then little is measured
+LEAST_NOISE, MOST_NOISE = 0.02, 16.0  # of the step's energy, which cannot be told from far more noise than that
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
 
@@ -50,10 +50,10 @@ class Auto(Rule):
     >>> seen = Seen(bits=0, dimension=100, weights_squared=0.25)  # four clients of equal weight
     >>> state, plan = rule.plan(rule.init(), seen)
     >>> plan.quantizer, plan.max_error  # nothing is known of them
-    ('centroid', 1.0)
+    ('centroid', 0.25)
     >>> state, _ = rule.judge(state, Report(2.3, energies=Energies(0.6, mean=1.0, noise=0.1, weights_squared=0.25)))
     >>> rule.plan(state, seen)[1].max_error
-    2.0
+    0.5
     >>> later = Seen(bits=0, dimension=100, weights_squared=0.25, motion=Motion(0.0, repair=0.01, persistence=0.01))
     >>> plan = rule.plan({**state, "round": 20}, later)[1]
     >>> plan.quantizer, plan.feedback, round(plan.max_error, 2)
@@ -61,7 +61,7 @@ class Auto(Rule):
     """
 
     delay: float = LATE
-    noise: float = 1.0
+    noise: float = 0.25
     alone: float = 0.03
     name = "auto"
     needs = frozenset({Need.ENERGIES})
@@ -110,7 +110,8 @@ class Auto(Rule):
         if state["alignment"] is None:
             return self.noise  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:
-            share = max(self.delay / motion.repair * (2 * motion.persistence + 1 / (2 * round)), _LEAST_NOISE)
+            share = self.delay / motion.repair * (2 * motion.persistence + 1 / (2 * round))
+            share = min(max(share, LEAST_NOISE), MOST_NOISE)
         return float(min(share * state["alignment"] / seen.weights_squared, MOST_ERROR))
 
     def judge(self, state: State, report: Report) -> tuple[State, Verdict]:
@@ -118,4 +119,7 @@ class Auto(Rule):
         if energies is None or not energies.mean > 0:
             return state, Verdict.KEEP
         found = energies.signal / energies.mean
-        return {**state, "alignment": found if before is None else _MEMORY * before + (1 - _MEMORY) * found}, Verdict.KEEP
+        return {
+            **state,
+            "alignment": found if before is None else _MEMORY * before + (1 - _MEMORY) * found,
+        }, Verdict.KEEP

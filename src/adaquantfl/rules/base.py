@@ -81,12 +81,12 @@ class Energies:
 
     @property
     def signal(self) -> float:
-        """The energy of the step without the clients' noise; at least half of what updates without a common part give.
+        """The energy of the step without the clients' noise; at least 5 % of what updates without a common part give.
 
         >>> Energies(step=0.6, mean=1.0, noise=0.1, weights_squared=0.25).signal
         0.5
         """
-        return min(max(self.step - self.noise, 0.5 * self.weights_squared * self.mean), self.mean)
+        return min(max(self.step - self.noise, 0.05 * self.weights_squared * self.mean), self.mean)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Config(Settings):
     eta_decay_every: int = 100  # ... every this many rounds
     eta_warmup: int = 0  # rounds over which eta rises to its full value
     # How many levels, and how an update is sent.
-    rule: Any = ""  # [rule]: "adaquant", the paper's; for a task of your own "auto". `adaquantfl methods` lists others
+    rule: Any = ""  # [rule]: "auto", ours; the presets have "adaquant", the paper's. `adaquantfl methods` lists others
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
     loss_smoothing: float = 0.0  # with "round": an exponential average; 0.9: over about ten rounds
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
@@ -66,7 +66,7 @@ class Config(Settings):
     tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
 
     def __post_init__(self) -> None:
-        self._complete("rule", lambda: "auto" if self.task else "adaquant")
+        self._complete("rule", lambda: "auto")
         self._complete("quantizer", lambda: self._first_plan().quantizer or "uniform")
         self._complete("downlink", lambda: self._first_plan().downlink or "exact")
         self._complete("step", lambda: "sum")
