@@ -67,12 +67,12 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("scope = 0", ["scope", "at least 1"]),
         ("loss = 'ful'", ["Did you mean 'full'"]),
         ("[rule]\nname = 'adaquant'\nrounding = 'nearst'", ["Did you mean 'nearest'"]),
-        ("[rule]\ns0 = 0", ["s0"]),
-        ("[rule]\ns0 = 100000", ["s0", "65535"]),
+        ("[rule]\nname = 'adaquant'\ns0 = 0", ["s0"]),
+        ("[rule]\nname = 'adaquant'\ns0 = 100000", ["s0", "65535"]),
         ("rounds = ", ["not valid TOML"]),
         ("[tau]\nx = 1", ["tau"]),
         ("clients_per_round = 9", ["only 8 clients"]),
-        ("clients_per_round = 2", ["set loss = 'round'"]),
+        ("rule = 'adaquant'\nclients_per_round = 2", ["set loss = 'round'"]),
         ("loss_smoothing = 1.0", ["below 1"]),
         ("sampling = 'best'", ["uniform"]),
         ("downlink = 'exct'", ["Did you mean 'exact'"]),
@@ -84,7 +84,7 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("nesterov = true", ["nesterov = true needs momentum"]),
         ("prox = -1.0", ["prox = -1.0: it must be at least 0"]),
         ("eta_schedule = 'cosine'\neta_decay = 0.9", ["eta_decay = 0.9 does not go with eta_schedule"]),
-        ("eta_warmup = 5", ["does not go with rule = 'adaquant'"]),
+        ("rule = 'adaquant'\neta_warmup = 5", ["does not go with rule = 'adaquant'"]),
         ("early_stopping = 3", ["needs examples to validate on"]),
         ("device = 'gpu'", ["device = 'gpu': use 'cpu'"]),
         ("tracking = 'tensorbord'", ["Did you mean 'tensorboard'"]),
@@ -146,15 +146,15 @@ def test_private_keeps_the_exact_downlink_from_passing_frames_on() -> None:
 
 def test_a_method_is_a_name_a_table_or_an_object() -> None:
     named = Config(rule="adaquant")
-    assert named == Config(rule={"name": "adaquant"}) == Config(rule=aq.AdaQuant()) == Config()
+    assert named == Config(rule={"name": "adaquant"}) == Config(rule=aq.AdaQuant())
     assert Config(step=aq.Adam(eta=0.5)).step == {"name": "adam", **asdict(aq.Adam(eta=0.5))}
     assert Config(rule="4bit").make_rule() == aq.Fixed(bits=4)
 
 
 def test_what_is_not_named_is_what_the_rule_names() -> None:
-    assert (Config().quantizer["name"], Config().downlink["name"]) == ("uniform", "exact")
-    ours = Config(rule="auto")
-    assert (ours.quantizer["name"], ours.downlink["name"]) == ("fitted", "late")
+    paper, ours = Config(rule="adaquant"), Config()
+    assert (paper.quantizer["name"], paper.downlink["name"]) == ("uniform", "exact")
+    assert (ours.rule["name"], ours.quantizer["name"], ours.downlink["name"]) == ("auto", "centroid", "late")
     assert Config(rule="auto", downlink={"error": 0.3}).downlink == {"name": "late", "private": False, "error": 0.3}
 
 

@@ -21,7 +21,6 @@ from evidence.pages import (
     quantizers,
 )
 from evidence.pages.marked import RECORDS, ROOT, fill
-from evidence.studies import safe_default
 
 MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "demo-table": ("README.md", demo.table),
@@ -55,7 +54,6 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "mean": ("docs/rivals.md", quantizers.mean),
     "few": ("docs/rivals.md", quantizers.few),
     "rate-bound": ("docs/rivals.md", quantizers.bound),
-    "safe-default": ("docs/theory.md", lambda: safe_default.table(safe_default.rows(RECORDS / "safe-default"))),
     "traffic": ("docs/downlink.md", downlink.traffic),
     "machines": ("docs/performance.md", performance.machines),
     "targets": ("docs/performance.md", performance.targets),

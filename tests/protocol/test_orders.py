@@ -15,7 +15,7 @@ def played(server: aq.Server, client: aq.Client, step: float = 1.0) -> None:
 
 
 def test_an_order_starts_from_what_the_carrier_says_the_client_holds() -> None:
-    server, client = aq.Server(np.zeros(4000, np.float32)), aq.Client(0)
+    server, client = aq.Server(np.zeros(4000, np.float32), rule="adaquant"), aq.Client(0)
     played(server, client)
     earlier = aq.Client.restore(client.state())  # holds the model of the first round
     played(server, client)
@@ -37,7 +37,7 @@ def test_a_digest_that_no_steps_start_from_gets_the_whole_model() -> None:
 
 
 def test_bytes_down_are_those_of_the_orders_and_of_a_whole_model_sent_again() -> None:
-    server, client = aq.Server(np.zeros(4000, np.float32)), aq.Client(0)
+    server, client = aq.Server(np.zeros(4000, np.float32), rule="adaquant"), aq.Client(0)
     played(server, client)
     before = server.current.ledger.wire_bytes_down
     orders = server.open([0])

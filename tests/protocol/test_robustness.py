@@ -131,7 +131,7 @@ def test_a_round_that_is_asked_for_again_is_left_out_once() -> None:
 
 def test_the_server_shares_no_memory_with_its_user() -> None:
     given = vector()
-    server = aq.Server(given)
+    server = aq.Server(given, rule="fp32")
     given += 1
     np.testing.assert_array_equal(server.weights, vector())
     tree = server.state()
@@ -228,7 +228,7 @@ def test_an_unknown_object_for_restoring_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", [-1e6, -1e-3])
 def test_a_negative_loss_is_refused_where_the_rule_takes_none(loss: float) -> None:
-    server, ends = aq.Server(vector(), min_clients=1), ends_of()
+    server, ends = aq.Server(vector(), rule="adaquant", min_clients=1), ends_of()
     for _ in range(3):
         for number, order in server.open([0, 1, 2]).items():
             reply = answer(ends[number], order, loss=2.0)
@@ -536,7 +536,7 @@ def test_quadratic_runs_end_in_the_same_model_with_and_without_secrets() -> None
 
 
 def test_a_first_round_whose_clients_all_say_a_loss_of_0_does_not_stop_the_run() -> None:
-    server, ends = aq.Server(vector(), min_clients=1), ends_of()
+    server, ends = aq.Server(vector(), rule="adaquant", min_clients=1), ends_of()
     for said in (0.0, 2.0, 2.0):
         for number, order in server.open([0, 1, 2]).items():
             server.receive(number, answer(ends[number], order, loss=said))

@@ -114,7 +114,7 @@ def federation(
     """Three clients with EXAMPLES and a server with these settings. weights: a number is a vector of so many zeros."""
     start = np.zeros(weights, dtype=np.float32) if isinstance(weights, int) else weights
     cohort = cohort or Cohort(EXAMPLES, least=settings.pop("min_clients", 0))
-    return Federation(aq.Server(start, cohort=cohort, **settings), len(cohort.examples), change)
+    return Federation(aq.Server(start, cohort=cohort, **{"rule": "adaquant", **settings}), len(cohort.examples), change)
 
 
 def flat(weights: Weights) -> np.ndarray:

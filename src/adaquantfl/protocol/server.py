@@ -91,7 +91,7 @@ class Server:
         stages: all settings in one object, in place of the above.
 
     >>> import numpy as np
-    >>> server, clients = Server(np.zeros(3, dtype=np.float32), downlink="exact"), {}
+    >>> server, clients = Server(np.zeros(3, dtype=np.float32), rule="adaquant"), {}
     >>> from adaquantfl import Client
     >>> for client, order in server.open([0, 1], eta=0.1).items():
     ...     clients[client] = Client(client)
