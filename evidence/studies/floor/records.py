@@ -6,12 +6,12 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from adaquantfl.errors import EngineError
 from evidence.studies.floor.methods import FLOAT32, METHODS, Setting, rounds_of
-from evidence.studies.floor.tasks import TRIAL, TRIAL_SEED, FloorTask
+from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED, FloorTask
 from evidence.studies.traces import current_commit
 
 RECORDS = Path("evidence") / "records" / "floor"
@@ -35,6 +35,18 @@ class Record:
     failure: str
     seconds: float
     commit: str
+
+    def compared(self) -> Record:
+        """Only the evaluations that every method has: at multiples of the task's `every`, and after the last round.
+
+        A trailing mean of evaluations in every round would meet a target earlier than one of every fourth round.
+        """
+        task = TRIAL if self.task == TRIAL.name else TASKS[self.task]
+        last = rounds_of(self.method, task)
+        places = [place for place, one in enumerate(self.round) if one % task.every == 0 or one == last]
+        return replace(
+            self, **{name: [getattr(self, name)[place] for place in places] for name in ("round", "value", "up", "down")}
+        )
 
     @property
     def smoothed(self) -> list[float]:
@@ -77,10 +89,11 @@ class Record:
         return {"up": self.up, "down": self.down, "round": self.round}[which]
 
 
-def load(task: str, records: Path = RECORDS) -> list[Record]:
-    """The finished runs of a task."""
+def load(task: str, records: Path = RECORDS, every_round: bool = False) -> list[Record]:
+    """The finished runs of a task, at the rounds where methods are compared or at all that were evaluated."""
     path = records / f"{task}.jsonl"
-    return [Record(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    found = [Record(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return found if every_round else [one.compared() for one in found]
 
 
 def play(task: FloorTask, method: str, setting: Setting, seed: int, target: float | None, records: Path) -> Record:
@@ -96,7 +109,7 @@ def play(task: FloorTask, method: str, setting: Setting, seed: int, target: floa
             if not math.isfinite(line.value):
                 failure = f"Round {line.round}: the test value is {line.value}."
                 break
-            so_far = _record(task, method, setting, seed, lines, failure, 0.0)
+            so_far = _record(task, method, setting, seed, lines, failure, 0.0).compared()
             if target is not None and line.round >= task.rounds and so_far.spent(target, "up") is not None:
                 break
     except EngineError as error:  # a training that diverges is a result

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.studies.floor import records, tables
-from evidence.studies.floor.methods import CONSTANT, DEFAULT, FLOAT32, METHODS, OURS, OUTER
+from evidence.studies.floor.methods import CONSTANT, FLOAT32, METHODS, OURS
 from evidence.studies.floor.tasks import TASKS, TRIAL
 
-OWN = (OURS, DEFAULT, OUTER, CONSTANT)  # ours, or made from our parts
+OWN = (OURS, CONSTANT)  # ours, or made from our parts
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def verdict(folder: Path = records.RECORDS) -> str:
     rivals, anybody = ({one.task for one in pairs if one.method not in own and one.up < 1} for own in (OWN, (OURS,)))
     lines.append(
         f"- On {len(tasks) - len(rivals)} of {len(tasks)} tasks no rival needed fewer bytes up than ours. That leaves "
-        "out the constant and `auto`, which are made of our parts. "
-        f"With them it is {len(tasks) - len(anybody)}, where a tie is no win."
+        "out the constant, which is made of our parts. "
+        f"With it, it is {len(tasks) - len(anybody)}, where a tie is no win."
     )
     means = [f"{row[0]} {row[5].split(' ')[0]}" for row in by_method(folder)[1:] if row[5] != "—"]
     lines.append(f"- Bytes up as multiples of ours, means over the tasks where both reached it: {'; '.join(means)}.")

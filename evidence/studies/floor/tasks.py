@@ -16,7 +16,10 @@ MORE_ROUNDS = 1.2  # than float32, for every other method
 
 @dataclass(frozen=True)
 class FloorTask:
-    """A task. source: as `load_config` takes it. rounds: of float32."""
+    """A task. source: as `load_config` takes it. rounds: of float32.
+
+    every: methods are compared at multiples of so many rounds, because some were evaluated only there.
+    """
 
     name: str
     title: str
@@ -25,24 +28,29 @@ class FloorTask:
     settings: dict[str, Any] = field(default_factory=dict)
     cheap: bool = False  # whether it belongs to what is run without being named
     measure: str = "accuracy"  # or "loss", on the test set
+    every: int = 2
 
 
-_LOCAL = {"tau": 5, "batch_size": 32, "loss_samples": 64, "workers": 1, "evaluate_every": 2}
+_LOCAL = {"tau": 5, "batch_size": 32, "loss_samples": 64, "workers": 1, "evaluate_every": 1}
 _PICTURES = {**_LOCAL, "dataset": "fashion-mnist-sample"}
 _ALL: dict[str, Any] = {"clients": 8}
 _SOME: dict[str, Any] = {
-    "clients": 100, "clients_per_round": 5, "evaluate_every": 4, "loss": "round", "loss_smoothing": 0.9,
+    "clients": 100, "clients_per_round": 5, "loss": "round", "loss_smoothing": 0.9,
 }  # fmt: skip
+
+
+def _every_of(clients: dict[str, Any]) -> int:
+    return 2 if clients is _ALL else 4
 
 
 def _mlp(name: str, title: str, partition: str, rounds: int, clients: dict[str, Any]) -> FloorTask:
     settings = {**_PICTURES, "model": "mlp", "eta": 0.2 if clients is _ALL else 0.1, "partition": partition, **clients}
-    return FloorTask(name, title, "demo", rounds, settings, cheap=True)
+    return FloorTask(name, title, "demo", rounds, settings, cheap=True, every=_every_of(clients))
 
 
 def _logistic(name: str, title: str, function: str, rounds: int, clients: dict[str, Any]) -> FloorTask:
     settings = {**_LOCAL, "eta": 0.1 if clients is _ALL else 0.05, **clients}
-    return FloorTask(name, title, f"{LOGISTIC}:{function}", rounds, settings, cheap=True)
+    return FloorTask(name, title, f"{LOGISTIC}:{function}", rounds, settings, cheap=True, every=_every_of(clients))
 
 
 def _cnn(partition: str) -> FloorTask:
@@ -63,7 +71,7 @@ def _every() -> list[FloorTask]:
             _logistic(f"logistic-{key}-5-of-100", f"logistic regression, {key}, 5 of 100", function, 90, _SOME),
             _mlp(f"mlp-{key}-5-of-100", f"MLP, {key}, 5 of 100", partition, 100, _SOME),
         ]
-    resnet = {"workers": 1, "evaluate_every": 2, "target_loss": 0.0}
+    resnet = {"workers": 1, "evaluate_every": 1, "target_loss": 0.0}
     return [
         *found,
         *(_cnn(partition) for partition in PARTITIONS),
@@ -72,7 +80,7 @@ def _every() -> list[FloorTask]:
             "language model, 4 clients",
             str(LANGUAGE),
             100,
-            {"workers": 1, "evaluate_every": 2},
+            {"workers": 1, "evaluate_every": 1},
             measure="loss",
         ),
         FloorTask("resnet18-iid", "ResNet-18, iid, 4 clients", "cifar-resnet18-iid", 24, resnet),
