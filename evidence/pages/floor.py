@@ -10,9 +10,9 @@ from matplotlib.ticker import FuncFormatter
 
 from adaquantfl.report.figures import RC, SPARE, STYLES
 from adaquantfl.report.tables import amount, markdown
-from evidence.pages.marked import RECORDS
-from evidence.studies.floor import constants, luck, summary, tables
-from evidence.studies.floor.methods import CONSTANT, DEFAULT, FLOAT32, OURS, OUTER
+from evidence.pages.marked import RECORDS, verdict
+from evidence.studies.floor import constants, lag, luck, summary, tables
+from evidence.studies.floor.methods import CONSTANT, FLOAT32, OURS
 from evidence.studies.floor.records import Record, load
 from evidence.studies.floor.tasks import TASKS
 
@@ -20,9 +20,8 @@ FLOOR = RECORDS / "floor"
 PICTURE = "cnn-iid"  # the README's task
 SHOWN = {
     FLOAT32: ("float32", STYLES["float32"]),
-    DEFAULT: ("auto (default)", SPARE[0]),
     "AdaQuantFL": ("AdaQuantFL, s0 = 1", STYLES["AdaQuantFL"]),
-    OURS: ("cost-aware", SPARE[1]),
+    OURS: ("auto (default)", SPARE[0]),
 }
 
 
@@ -59,6 +58,18 @@ def chance() -> str:
     return markdown(luck.table(FLOOR, RECORDS / "luck"))
 
 
+def lags() -> str:
+    return markdown(lag.table(FLOOR, RECORDS / "luck"))
+
+
+def aims() -> str:
+    """What was aimed at before the runs, misses first."""
+    found = lag.aims(FLOOR, RECORDS / "luck")
+    return markdown(
+        [["what", "aim", "measured", "verdict"], *([a.what, a.aim, a.measured, verdict(a.met)] for a in found)]
+    )
+
+
 def runs() -> tuple[dict[str, Record], float]:
     """Return the picture's runs, seed 0, and the accuracy to reach: float32's last, less 0.5 points."""
     found = {one.method: one for one in load(PICTURE, FLOOR) if one.seed == 0 and one.method in SHOWN}
@@ -80,8 +91,8 @@ def readme() -> str:
 
 def against() -> str:
     """Return the README's table of rivals: bytes up as multiples of ours, on three tasks."""
-    shown = ("SparseLoCo", OUTER, CONSTANT, DEFAULT, "AdaQuantFL", "DAdaQuant", "EDEN", FLOAT32)
-    grid = [["bytes up, times those of `cost-aware`", "seeds", *shown]]
+    shown = ("SparseLoCo", CONSTANT, "AdaQuantFL", "DAdaQuant", "EDEN", FLOAT32)
+    grid = [["bytes up, times those of `auto`", "seeds", *shown]]
     for task in ("mlp-iid", PICTURE, "language"):
         found = {row.method: row for row in tables.rows(task, FLOOR)}
         cells = [tables.ratio(found[name].up, found[OURS].up) if name in found else "—" for name in shown]

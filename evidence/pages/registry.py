@@ -50,6 +50,8 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "floor-details": ("docs/rivals.md", floor.details),
     "floor-constants": ("docs/rivals.md", floor.best_constants),
     "floor-luck": ("docs/rivals.md", floor.chance),
+    "floor-aims": ("docs/rivals.md", floor.aims),
+    "floor-lag": ("docs/rivals.md", floor.lags),
     "quantizers": ("docs/rivals.md", quantizers.quantizers),
     "mean": ("docs/rivals.md", quantizers.mean),
     "few": ("docs/rivals.md", quantizers.few),

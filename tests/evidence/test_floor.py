@@ -71,12 +71,12 @@ def test_every_run_can_be_set_up(method: str) -> None:
     tasks = list(TASKS.values()) if method == methods.OURS else [TRIAL, TASKS["mlp-iid"]]
     for task, setting in product(tasks, methods.METHODS[method]):
         config = setting.config(task, seed=2, rounds=methods.rounds_of(method, task))
-        assert (config.seed, config.evaluate_every) == (2, task.settings["evaluate_every"])
+        assert (config.seed, config.evaluate_every) == (2, 1)
 
 
 def test_nobody_has_more_trials_than_another_and_ours_has_none() -> None:
     assert {len(settings) for settings in methods.METHODS.values()} == {1, 4}
-    assert len(methods.METHODS[methods.OURS]) == len(methods.METHODS[methods.DEFAULT]) == 1
+    assert len(methods.METHODS[methods.OURS]) == 1
     judged = {(task.source, task.settings.get("partition")) for task in TASKS.values()}
     assert (TRIAL.source, TRIAL.settings["partition"]) not in judged
     assert TRIAL_SEED not in range(3)
@@ -168,6 +168,16 @@ def test_a_crossing_lies_between_two_evaluations() -> None:
     assert falling.target(20) == pytest.approx(1.005)
     assert rising.target(20) == pytest.approx(0.495)
     assert rising.final(22) is None  # it has not got that far
+
+
+def test_methods_are_compared_only_where_all_were_evaluated() -> None:
+    often = record([0.1 * one for one in range(1, 8)], round=list(range(1, 8)))
+    assert often.compared().round == [2, 4, 6]
+    assert often.compared().value == pytest.approx([0.2, 0.4, 0.6])
+    last = methods.rounds_of(methods.FLOAT32, TASKS["logistic-iid-5-of-100"])
+    assert last % TASKS["logistic-iid-5-of-100"].every  # the last round is evaluated all the same
+    end = record([0.5, 0.6], methods.FLOAT32, task="logistic-iid-5-of-100", round=[last - 1, last])
+    assert end.compared().round == [last]
 
 
 def test_the_setting_with_the_fewest_bytes_on_the_trial_task_is_chosen(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.studies.floor import constants, luck, records
+from evidence.studies.floor import constants, lag, luck, records
 from evidence.studies.floor.methods import CONSTANT, FLOAT32, OURS
 from evidence.studies.floor.tasks import TASKS
 
@@ -62,3 +62,38 @@ def test_float32_with_other_batches_says_how_much_is_luck(tmp_path: Path) -> Non
     assert row[:2] == [TASKS[task].title, "3 of 4"]
     assert float(row[2]) == pytest.approx((2 + 2 + 1) / 3, abs=0.1)  # trailing means take a little less than twice
     assert row[3] == "1 of 2"
+
+
+def run(values: list[float], method: str = FLOAT32, seed: int = 0, accuracy: bool = True) -> records.Record:
+    rounds = list(range(1, len(values) + 1))
+    return records.Record("logistic-iid", method, "", seed, accuracy, rounds, values, rounds, rounds, "", 1.0, "commit")
+
+
+def test_a_lag_is_counted_in_rounds_to_a_share_of_what_float32_learns() -> None:
+    rising = run([0.1 * one for one in range(1, 9)] + [0.8] * 8)
+    assert lag.goals(rising) == pytest.approx((0.64, 0.76))
+    assert lag.rounds_to(rising, 0.64) == pytest.approx(6.4)
+    assert lag.rounds_to(rising, 0.9) == float("inf")
+    falling = run([4.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], accuracy=False)
+    assert lag.goals(falling) == pytest.approx((1.6, 1.09))
+    assert lag.rounds_to(falling, 2.5) == pytest.approx(2.5)
+
+
+def test_one_round_above_the_goal_is_not_there_yet() -> None:
+    assert lag.rounds_to(run([0.1, 0.1, 0.9, 0.1, 0.1, 0.1]), 0.5) == float("inf")
+
+
+def test_twice_the_rounds_is_a_lag_of_two_and_misses_come_first(tmp_path: Path) -> None:
+    floor, folder = tmp_path / "floor", tmp_path / "luck"
+    fast = [0.02 * min(one, 40) for one in range(1, 51)]
+    slow = [0.01 * min(one, 80) for one in range(1, 101)]
+    for where, made in ((floor, [run(fast), run(slow, OURS)]), (folder, [run(fast, luck.AGAIN)])):
+        where.mkdir()
+        (where / "logistic-iid.jsonl").write_text("".join(json.dumps(asdict(one)) + "\n" for one in made))
+    (found,) = lag.lags(floor, folder)
+    assert found.ours == (pytest.approx([2.0]), pytest.approx([2.0]))
+    assert found.again == ([1.0], [1.0])
+    verdicts = [aim.met for aim in lag.aims(floor, folder)]
+    assert verdicts[:4] == [False] * 4
+    assert verdicts == sorted(verdicts)
+    assert lag.table(floor, folder)[-1][1:] == ["**2.00**", "**1.00**", "**2.00**", "**1.00**"]

@@ -10,5 +10,5 @@
 tasks.py: what is trained. methods.py: who is compared, with at most four settings each. rivals.py and powersgd.py:
 methods that the package does not have. loop.py: a short training loop for them, and the package's own for the others.
 records.py: one line for each finished run. tables.py: the crossing and the tables. constants.py: the
-best constant of each task, found afterwards. luck.py: whether float32 reaches it again.
+best constant of each task, found afterwards. luck.py: whether float32 reaches it again. lag.py: rounds behind float32.
 """

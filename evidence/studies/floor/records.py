@@ -43,9 +43,13 @@ class Record:
         """
         task = TRIAL if self.task == TRIAL.name else TASKS[self.task]
         last = rounds_of(self.method, task)
-        places = [place for place, one in enumerate(self.round) if one % task.every == 0 or one == last]
+        kept = [place for place, one in enumerate(self.round) if one % task.every == 0 or one == last]
         return replace(
-            self, **{name: [getattr(self, name)[place] for place in places] for name in ("round", "value", "up", "down")}
+            self,
+            round=[self.round[place] for place in kept],
+            value=[self.value[place] for place in kept],
+            up=[self.up[place] for place in kept],
+            down=[self.down[place] for place in kept],
         )
 
     @property
