@@ -28,7 +28,7 @@ $(READY): $(INSTALLED) hatch_build.py $(wildcard core/*.[ch])
 	@touch $@
 
 demo: $(READY)  ## AdaQuantFL, fixed levels and our own rule on the bundled data: figures, tables and a page in demo/
-	$(BIN)/adaquantfl compare demo --methods adaquant,1bit,2bit,4bit,8bit,cost-aware+centroid --out demo
+	$(BIN)/adaquantfl compare demo --methods adaquant,1bit,2bit,4bit,8bit,auto --out demo
 
 test: $(READY)  ## lint, types, documentation, and all but the long tests
 	$(MAKE) --jobs=2 lint fast-tests

@@ -114,5 +114,5 @@ def draw(path: Path) -> None:
         axes.set(xscale="log", ylabel="Test accuracy", xlabel="Bytes sent by 8 clients, together")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value, "B")))
         axes.yaxis.set_major_formatter("{x:.0%}")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.68, 0.0))
+        axes.legend(loc="lower center", bbox_to_anchor=(0.6, 0.0))
         picture.savefig(path, dpi=170)

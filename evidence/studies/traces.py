@@ -32,7 +32,7 @@ class Trace:
 
     Attributes:
         losses: the global training loss of every evaluation, in the order of rounds.
-        paper_bits: what one client had sent by then, by the paper's formula.
+        paper_bits: what one client had sent by then, by the paper's formula; empty with other quantizers.
         bytes_up: what all clients had sent by then.
         failure: why the run diverged; empty if it did not.
         ended: False if somebody stopped the run.
@@ -140,7 +140,8 @@ def read(run: Path, method: str, seed: int, failure: str = "") -> Trace:
     evaluated = [line for line in lines if line.get("loss") is not None]
     if not evaluated:
         raise DataError(f"{run}: no round of it was evaluated.")
-    losses, bits, sent = ([line[key] for line in evaluated] for key in ("loss", "paper_bits", "wire_bytes_up"))
+    losses, sent = ([line[key] for line in evaluated] for key in ("loss", "wire_bytes_up"))
+    bits = [line["paper_bits"] for line in evaluated if "paper_bits" in line]
     there = (run / "summary.json").exists()
     summary = json.loads((run / "summary.json").read_text()) if there else {}
     kept = {key: summary[key] for key in KEPT if summary.get(key) is not None}
