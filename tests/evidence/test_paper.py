@@ -113,6 +113,14 @@ def test_a_run_is_kept_once_with_its_evaluations_and_its_end(tmp_path: Path) -> 
     assert one.summary["wire_bytes_up"] == one.bytes_up[-1]
 
 
+def test_a_run_that_the_papers_formula_does_not_describe_is_kept_without_its_bits(tmp_path: Path) -> None:
+    changes = {**small_runs.TINY, "dataset": "fashion-mnist-sample", "rounds": 2, "evaluate_every": 1, "workers": 1}
+    job = Job(load_config("demo", {**changes, "rule": "auto"}), tmp_path / "run")
+    traces.keep(job, "auto", tmp_path / "panel.jsonl")
+    ((one,),) = traces.load(tmp_path / "panel.jsonl").values()
+    assert (len(one.bytes_up), one.paper_bits) == (2, [])
+
+
 @pytest.mark.parametrize("panel", [name for name in paper.PANELS if "resnet" not in name])
 def test_a_panels_runs_can_be_set_up(panel: str) -> None:
     for method in paper.METHODS:
