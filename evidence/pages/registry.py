@@ -20,7 +20,7 @@ from evidence.pages import (
     performance,
     quantizers,
 )
-from evidence.pages.marked import RECORDS, ROOT, fill
+from evidence.pages.marked import ROOT, fill
 
 MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "demo-table": ("README.md", demo.table),
