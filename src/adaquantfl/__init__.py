@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
     from .report.write import report
-    from .rules import AdaQuant, Auto, Fixed, FullPrecision, Need, Plan, Report, Rule, Seen, Survey, Verdict
+    from .rules import AdaQuant, Auto, Fixed, FullPrecision, Need, Plan, Report, Rule, Seen, Verdict
     from .runs.play import compare, load, run
     from .theory import error_bound, optimal_levels, paper_bits
     from .threads import get_threads, set_threads
@@ -80,7 +80,6 @@ _HOME = {
         "Report",
         "Rule",
         "Seen",
-        "Survey",
         "Verdict",
     ),
     "training.own": ("OwnTask",),
@@ -121,7 +120,6 @@ __all__ = [
     "RuleError",
     "Seen",
     "Server",
-    "Survey",
     "TaskError",
     "TrimmedMean",
     "Verdict",

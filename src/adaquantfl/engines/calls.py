@@ -119,8 +119,7 @@ class Player:
         began, order = time.perf_counter(), client.order
         trained, loss = self.trainer.train(client.number, weights, order.round, order.eta)
         done = time.perf_counter()
-        probe = self.trainer.probe(client.number, order.round) if order.candidates else None
-        reply = client.reply(trained, loss, self.trainer.examples[client.number], probe)
+        reply = client.reply(trained, loss, self.trainer.examples[client.number])
         if client.keeps:
             self.restore(client.number, self.state(client.number))
         return Trained(reply, done - began, time.perf_counter() - done)

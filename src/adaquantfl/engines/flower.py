@@ -211,18 +211,14 @@ def _answer(call: Call, reply: Message) -> Any:
 
 
 def _mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """`quantize_mod` with our tasks' probe and the time that it takes. An error of a task is its client's alone."""
+    """`quantize_mod` with the time that it takes. An error of a task is its client's alone."""
     if _CONFIG not in message.content:  # the question for the partition
         return quantize_mod(message, context, call_next)
     began, config = time.perf_counter(), dict[str, Any](message.content.config_records[_CONFIG])
     Path(os.environ[_WORKERS], str(os.getpid())).touch()
     try:
-        trainer, client = _trainer(config["run"]), int(context.node_config["partition-id"])
-        with _within(trainer.config.round_timeout):
-            reply = quantize_mod(
-                message, context, call_next,
-                lambda weights, _: trainer.probe(client, config["round"])(weights),
-            )  # fmt: skip
+        with _within(_trainer(config["run"]).config.round_timeout):
+            reply = quantize_mod(message, context, call_next)
     except Exception as error:
         return Message(Error(MOD_FAILED, reason_of(error)), reply_to=message)
     if reply.has_content():

@@ -13,11 +13,6 @@ from .receive import Received
 
 log = logging.getLogger("flwr")
 _MOST_NAMES = 5  # of nodes in a sentence
-_UNMEASURED = (
-    "%d of %d clients do not measure what noise does to their loss. The rule counts it as 0 there: it chooses levels "
-    "by cost and error alone, and takes finer ones when the training loss rises. Give the mod a probe: "
-    "mods=[functools.partial(quantize_mod, probe=loss_of)]."
-)
 _ALL_CLIPPED = (
     "In round %d the updates of all %d clients were longer than differential privacy's clipping norm once they were "
     "decoded, and the server made them shorter, to %.3g of their length on average. That is quantization noise: take "
@@ -77,8 +72,6 @@ class Fleet:
             log.warning("Refused the reply of node %d: %s", node, reason)
         for node, weight in received.capped.items():
             log.warning("Node %d says that it has %g examples, which is above max_examples.", node, weight)
-        if received.unmeasured:
-            self.once("unmeasured", _UNMEASURED, received.unmeasured, received.heard)
         if received.clipped and len(received.clipped) == received.usable:
             share = sum(received.clipped) / received.usable
             self.once("clipped", _ALL_CLIPPED, server_round, received.usable, share)

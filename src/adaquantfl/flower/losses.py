@@ -37,7 +37,7 @@ def loss_in(numbers: Mapping[str, int | float], keys: Sequence[str]) -> float | 
 
 def needs_loss(rule: Rule) -> bool:
     """Whether a rule looks at the clients' training loss."""
-    return bool(rule.needs & {Need.LOSS, Need.ROUND_LOSS, Need.SURVEY})
+    return bool(rule.needs & {Need.LOSS, Need.ROUND_LOSS})
 
 
 def advice(keys: Sequence[str]) -> str:

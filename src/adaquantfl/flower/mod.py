@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
-from ..protocol.arrays import Layout, Weights
+from ..protocol.arrays import Layout
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
@@ -19,21 +17,15 @@ from .form import Form
 from .losses import loss_in, numbers_in
 from .records import array_record, arrays_in, bytes_in, put, recall, remember, without_ours
 
-Probe = Callable[[Weights, Context], float]  # the loss of these arrays on some of the client's data
 _SECAGG = "secaggplus_configs"  # Flower's record in the messages of its SecAgg+ workflow
 _once = Once()
 
 
-def quantize_mod(
-    message: Message, context: Context, call_next: ClientAppCallable, probe: Probe | None = None
-) -> Message:
+def quantize_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Quantize the reply to a train message of an `AdaQuantStrategy`, and open the model of an evaluate message.
 
     All other messages are left alone. Put it first in `mods`: the first is the last to touch the reply, and others want
     to see plain arrays.
-
-    probe: measures a loss, for rules that survey what noise does (`CostAware`): `functools.partial(quantize_mod,
-    probe=loss_of)`. Without it the harm counts as 0, and the server's log says so.
 
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[quantize_mod])
@@ -68,18 +60,16 @@ def quantize_mod(
         if len(trained_records) != 1:
             raise ConfigError(f"It has {len(trained_records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = trained_records[0], _measured(reply.content, plan)
-        measure = None if probe is None else (lambda weights: probe(form.whole(weights), context))
         arrays = arrays_in(trained)
         if apart := form.apart(arrays):
             raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
-        data = client.reply(form.once(arrays), loss, examples, measure, measure_error=True)
+        data = client.reply(form.once(arrays), loss, examples, measure_error=True)
     except ConfigError as error:
         return _plain(reply, str(error))
     if plan["with_model"] or client.keeps or records.KEY in context.state:  # what was taken back must not come back
         kept = int(plan.get("rounds_kept", ROUNDS_KEPT))  # type: ignore[arg-type]
         remember(client, context.state, bool(plan["with_model"]), kept)
     entries = {records.REPLY: data, records.PARTITION: partition, records.ERROR: client.error}
-    entries[records.UNMEASURED] = (probe is None and bool(client.order.candidates)) or None
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
 

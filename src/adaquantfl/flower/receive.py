@@ -21,7 +21,7 @@ from ..protocol.server import Server
 from .form import Form
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, NOTE, PARTITION, UNMEASURED, array_record, arrays_in, put, update_in, without_ours
+from .records import ERROR, NOTE, PARTITION, array_record, arrays_in, put, update_in, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 _NEEDS_MOD = (
@@ -42,7 +42,6 @@ class Received:
         refused, failed: node -> why; failed ones sent an error.
         capped: node -> its weight, which was above `max_examples`.
         bounded: nodes whose loss is far from the others'.
-        unmeasured: how many clients were to measure harm and have no probe.
     """
 
     heard: int = 0
@@ -53,7 +52,6 @@ class Received:
     capped: dict[int, float] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     bounded: list[int] = field(default_factory=list)
-    unmeasured: int = 0
     _places: list[tuple[float, int, Message]] = field(default_factory=list)
 
     @property
@@ -108,7 +106,6 @@ class Received:
         measured = record.get(ERROR)
         if isinstance(measured, float) and 0 <= measured < math.inf:
             self.errors.append(measured)
-        self.unmeasured += bool(record.get(UNMEASURED))
         self.heard += 1
         self.take(message, record.get(PARTITION))
 

@@ -23,7 +23,6 @@ KEY = "adaquantfl"  # of our record in a message and in a Context's state
 ORDER, LAYOUT, REPLY, NOTE, HOLDS, _CLIENT = "order", "layout", "reply", "note", "holds", "client"  # entries
 PARTITION = "partition"  # of a client's data: from 0, the same in every run
 ERROR = "error"  # of a reply's quantizer, as the client measured it
-UNMEASURED = "unmeasured"  # the client was asked what noise does to its loss, and has no probe
 SPEAKER = "quantize_mod:"  # how the mod's errors begin
 MOD_FAILED = 6  # Flower's code for an error of a mod
 

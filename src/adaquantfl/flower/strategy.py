@@ -15,7 +15,7 @@ from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import Whole
 from ..protocol.limits import REFUSE
 from ..protocol.server import Server
-from ..protocol.stages import Price, Stages
+from ..protocol.stages import Stages
 from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
 from ..rules import Rule
@@ -64,7 +64,6 @@ class AdaQuantStrategy(Strategy):
         max_examples: of a client: a number, or "10x" for ten times the round's median; 0 is no limit.
         loss_smoothing: of the rounds' losses, from 0 to below 1.
         undo: roll rounds back where the loss is this many times the usual one; 0 is never.
-        cost: what a rule that surveys saves: "up", "both", or a function of bytes up and down.
 
     Attributes:
         server: the `aq.Server`, from the first round on.
@@ -97,7 +96,6 @@ class AdaQuantStrategy(Strategy):
         max_examples: float | str = 0,
         loss_smoothing: float = 0.0,
         undo: float = 0.0,
-        cost: str | Price = "up",
     ) -> None:
         self._average = FedAvg() if strategy is None else None  # samples the clients, where the server averages
         strategy = strategy or self._average
@@ -112,7 +110,7 @@ class AdaQuantStrategy(Strategy):
         self.strategy = strategy
         self._stages = Stages.of(
             rule, quantizer, scope, downlink, seed, norm=norm, codec=codec, sparsity=sparsity, feedback=feedback,
-            min_clients=min_clients, max_update_norm=max_update_norm, norm_action=norm_action, undo=undo, cost=cost,
+            min_clients=min_clients, max_update_norm=max_update_norm, norm_action=norm_action, undo=undo,
             max_examples=max_examples, loss_smoothing=loss_smoothing,
             averages=is_mean(strategy) if averages is None else averages,
         )  # fmt: skip

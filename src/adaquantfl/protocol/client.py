@@ -7,7 +7,7 @@ reply = client.reply(trained, loss=0.41, examples=600)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +17,14 @@ from ..codecs.frame import TILE
 from ..codecs.raw import encode_float32
 from ..errors import CheckpointError, EngineError, FrameError, Refused
 from ..quantizers.choice import drawn_error
-from . import survey, trees
+from . import trees
 from .arrays import Layout, Model, Vector, Weights
 from .downlink import Held, open_parcel
 from .feedback import Remainder
 from .messages import Order, Reply, sign
-from .uplink import MOST_UPDATE_NORM, Sent, check_order, send
+from .uplink import MOST_UPDATE_NORM, check_order, send
 
 FORMAT = 1
-Probe = Callable[[Weights], float | None]  # the loss of these weights on some of the client's data; None: not known
 
 
 class Client:
@@ -86,18 +85,10 @@ class Client:
         self._stream_key = read.key if key is None else key
         return held.layout.join(held.model, copy)
 
-    def reply(
-        self,
-        trained: Weights,
-        loss: float,
-        examples: int = 1,
-        probe: Probe | None = None,
-        measure_error: bool = False,
-    ) -> bytes:
+    def reply(self, trained: Weights, loss: float, examples: int = 1, measure_error: bool = False) -> bytes:
         """The update as bytes. loss: the mean loss seen in training. examples: how much the client counts.
 
-        probe: measures a loss, where the server's rule surveys how much harm the noise does. Without it the harm counts
-        as 0. measure_error: whether `error` is to be known afterwards, which takes some time.
+        measure_error: whether `error` is to be known afterwards, which takes some time.
         """
         self.error = None
         order, held = self.order, self._models.last
@@ -118,18 +109,16 @@ class Client:
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         if remainder.value is not None:
             update += remainder.value
-        keep = measure_error or order.feedback or bool(order.candidates)
-        sent = send(update, order, held.layout, keep, self._stream_key)  # eq. 4
+        sent = send(update, order, held.layout, measure_error or order.feedback, self._stream_key)  # eq. 4
         if measure_error:
             self.error = 0.0 if sent.levels is None else drawn_error(update, sent.levels)
         buffers = encode_float32(after.buffers) if len(after.buffers) else b""
-        seen = self._survey(held, update, sent, float(loss), probe) if order.candidates else b""
         if order.feedback and sent.levels is not None:
             sent.levels.take_from(update)
             self._remainder = remainder.after(order.round, update)
         else:
             self._remainder = remainder.all_sent(order.round)
-        return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others, seen))
+        return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others))
 
     def _packed(self, reply: Reply) -> bytes:
         data = replace(reply, order=self.order.token(self.holds)).pack()
@@ -175,28 +164,6 @@ class Client:
     def _given(self, held: Held) -> Model:
         """The model as `open` handed it out: in the arrays' own types."""
         return held.layout.split(held.layout.join(held.model, copy=False)) if held.layout.narrow else held.model
-
-    def _survey(self, held: Held, update: Vector, sent: Sent, loss: float, probe: Probe | None) -> bytes:
-        """What other levels would do, and what the noise of these does to the loss at the round's model.
-
-        The noise is scaled to its share in the sum of a round's updates, of which each has noise of its own. It is
-        added and subtracted, and the mean counts. The slope of the loss along it, which is as often up as down, cancels
-        out. The part of the curvature remains.
-        """
-        harm, order = 0.0, self.order
-        exact = None if probe is None or sent.levels is None else probe(held.layout.join(held.model, copy=False))
-        if exact is not None and abs(exact) < survey.MOST_LOSS:  # NaN, too, says that it cannot be measured
-            assert probe is not None
-            assert sent.levels is not None
-            noise = (sent.levels.dequantize() - update) * np.float32(order.noise)
-            noisy = [probe(self._moved(held, way)) for way in (noise, -noise)]
-            loss, harm = exact, sum(0.0 if one is None else one - exact for one in noisy) / 2
-            harm = harm if abs(harm) < survey.MOST_LOSS else math.inf
-        return survey.take(update, order, held.layout, loss, harm)
-
-    @staticmethod
-    def _moved(held: Held, by: Vector) -> Weights:
-        return held.layout.join(replace(held.model, weights=held.model.weights + by), copy=False)
 
 
 def _norm(update: Vector) -> float:

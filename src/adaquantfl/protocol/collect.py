@@ -15,16 +15,15 @@ from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, check_frame
 from ..codecs.frame import read_frame
 from ..errors import FrameError, Refused
-from ..rules import Plan, Survey
+from ..rules import Plan
 from ..theory import MAX_LEVELS
-from . import survey, trees, uplink
+from . import trees, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
 from .exact_arrays import Changes, changes_of, entries_of, far_off, float_changes
 from .limits import NormLimit, bounded
 from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
-from .survey import ClientSurvey
 from .updates import Parts, Update, Updates
 
 _BY_CLIENT = ("missing", "norms", "changes", "order_bytes", "parcel_bytes")  # what is noted of each client
@@ -42,10 +41,8 @@ class Heard:
         loss: the mean loss that the client saw in training, as it says.
         examples: that the client has, as it says.
         s: the levels of its frame; None is float32.
-        survey: the client's, where it was asked for one.
         frame_bytes: of its frame as it came.
         payload_bytes: the frames without their headers and checksums, and what travels as it is.
-        priced_bytes: `Reply.priced_bytes`.
     """
 
     data: bytes
@@ -55,22 +52,17 @@ class Heard:
     loss: float
     examples: int
     s: int | None
-    survey: ClientSurvey | None
     frame_bytes: int
     payload_bytes: int
-    priced_bytes: int
 
     @staticmethod
-    def of(data: bytes, signed: bool, order: Order, reply: Reply, parts: Parts, seen: ClientSurvey | None) -> Heard:
+    def of(data: bytes, signed: bool, order: Order, reply: Reply, parts: Parts) -> Heard:
         """What is kept of a reply that was checked."""
         frame, buffers = parts.frame, parts.buffers
         frames = [frame.frame] if buffers is None else [frame.frame, buffers.frame]
         payload = sum(len(one.body) for one in frames) + len(parts.others)
         largest = frame.largest, 0.0 if buffers is None else buffers.largest
-        return Heard(
-            data, signed, order, largest, reply.loss, reply.examples, frame.s, seen, frame.frame.size, payload,
-            reply.priced_bytes,
-        )  # fmt: skip
+        return Heard(data, signed, order, largest, reply.loss, reply.examples, frame.s, frame.frame.size, payload)
 
     def parts(self, layout: Layout) -> Parts:
         """The parts of the reply, read again."""
@@ -147,11 +139,6 @@ class OpenRound:
         self.refused_bytes, self.diverged = large(tree["refused_bytes"]), large(tree["diverged"])
 
     @property
-    def candidates(self) -> tuple[float, ...]:
-        """The levels that the clients survey."""
-        return self.plan.survey
-
-    @property
     def planned_levels(self) -> float | None:
         """s where it is the same for all clients; None where it is not, or the round is float32."""
         s = self.plan.levels
@@ -210,9 +197,6 @@ class OpenRound:
             frame = uplink.check(reply.frame, weight, order, layout)
             buffers = _exact_parts(reply, weight, layout)
             parts = Parts(frame, buffers, reply.others)
-            if reply.survey and not order.candidates:
-                raise FrameError("It has a survey that the round's plan does not ask for.")
-            seen = survey.read(reply.survey, len(order.candidates)) if order.candidates else None
             norm, changes = 0.0, list[float]()
             if limit.is_set:
                 exact = model.buffers if buffers is None else raw.values(buffers.frame)
@@ -226,7 +210,7 @@ class OpenRound:
             raise Refused(_refusal(client, str(error))) from error
         if limit.is_set:
             self.norms[client], self.changes[client] = norm, changes
-        return Heard.of(data, secret is not None, order, reply, parts, seen)
+        return Heard.of(data, secret is not None, order, reply, parts)
 
     def refuse(self, client: int, data: bytes, reason: str) -> None:
         """Note a reply that was refused: it was sent all the same."""
@@ -274,13 +258,11 @@ class Said:
     Attributes:
         loss: their mean loss, weighted as they are.
         rule_loss: the same with losses within `limits.bounded`, for rules.
-        survey: of all of them, likewise bounded.
-        bounded: the clients with a figure beyond the bounds.
+        bounded: the clients with a loss beyond the bounds.
     """
 
     loss: float
     rule_loss: float
-    survey: Survey | None
     bounded: tuple[int, ...] = ()
 
 
@@ -291,10 +273,7 @@ def what_was_said(opened: OpenRound, shares: Shares, signed: bool) -> Said:
     counted = bounded(told, p, signed)
     whole = not clients or (shares.complete and not opened.missing_clients)
     loss, rule_loss = (_mean(losses, p, whole) for losses in (told, counted))
-    surveys = {client: seen for client in clients if (seen := opened.heard[client].survey) is not None}
-    merged, far_off = survey.merge(opened.candidates, surveys, p) if surveys else (None, set[int]())
-    far_off |= {client for client in clients if counted[client] != told[client]}
-    return Said(loss, rule_loss, merged, tuple(sorted(far_off)))
+    return Said(loss, rule_loss, tuple(client for client in clients if counted[client] != told[client]))
 
 
 def _mean(losses: Mapping[int, float], p: Mapping[int, float], whole: bool) -> float:

@@ -1,14 +1,13 @@
-"""What a round measured: the columns that the protocol fills, the bytes and bits that were sent, and what it cost."""
+"""What a round measured: the columns that the protocol fills, and the bytes and bits that were sent."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from ..rules import Survey, Verdict
+from ..rules import Verdict
 from ..theory import bits_per_element
 from .arrays import Layout
 from .collect import OpenRound, Said
@@ -19,7 +18,6 @@ from .state import ServerState
 from .uplink import counted_levels
 
 PAPERS_QUANTIZER = "uniform"
-PRICED_PLAN_BYTES = 16  # of an order, in a rule's price: round, s and eta
 
 
 def levels_sent(opened: OpenRound) -> list[int | None]:
@@ -40,34 +38,6 @@ def counted(ledger: Ledger, opened: OpenRound, stages: Stages, layout: Layout) -
         ledger = ledger.after_reply(len(one.data), one.payload_bytes)
     ledger = ledger.after_reply(opened.refused_bytes, 0)
     return ledger.after_round(layout.dimension, levels_sent(opened), stages.uplink.scales(layout.lengths))
-
-
-def priced(survey: Survey | None, opened: OpenRound, stages: Stages, known: Mapping[int, int]) -> Survey | None:
-    """The round's survey with what one client's round would have cost instead of a frame's bytes.
-
-    known: the clients that have answered in some round.
-    """
-    if survey is None:
-        return None
-    rest = fmean(one.priced_bytes for one in opened.heard.values())  # the reply's own head, buffers
-    down = fmean(size + PRICED_PLAN_BYTES for size in opened.parcel_bytes.values())
-    return replace(
-        survey,
-        costs=tuple(stages.price(size + rest, down) for size in survey.costs),
-        participation=_participation(opened, stages, known) if stages.averages else 0.0,
-    )
-
-
-def _participation(opened: OpenRound, stages: Stages, known: Mapping[int, int]) -> float:
-    """The share of all clients that were asked.
-
-    Where their number is not known, it is estimated from how many of the round's clients have answered before. If few
-    have, there are many more clients than have been seen.
-    """
-    share = stages.participation(opened.orders, known)
-    if stages.cohort.examples:
-        return share
-    return share * len(known.keys() & opened.orders.keys()) / len(opened.orders)
 
 
 def remembered(state: ServerState, opened: OpenRound, sizes: Mapping[int, int], verdict: Verdict) -> dict[str, Any]:
@@ -95,7 +65,6 @@ def of_round(
     missing: Mapping[int, str],
     said: Said,
     verdict: Verdict,
-    survey: Survey | None,
     stages: Stages,
     left_out: Sequence[int],
 ) -> dict[str, Any]:
@@ -116,7 +85,6 @@ def of_round(
         "lr": opened.eta,
         "round_loss": said.loss if opened.heard else None,
         **({} if verdict is Verdict.KEEP else {"undone": True}),
-        **({"harm": survey.harm / survey.loss} if survey and survey.loss > 0 and math.isfinite(survey.loss) else {}),
         **ledger,
         "clients": len(opened.heard),
         **({"missing": dict(missing)} if missing else {}),

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..names import unknown
 
 REFUSE, CLIP = ACTIONS = ("refuse", "clip")
-FIGURE_FACTOR = 10.0  # times the round's median that a loss or another figure of a client counts for, at most
+LOSS_FACTOR = 10.0  # times the round's median that the loss of a client counts for, at most
 
 
 @dataclass(frozen=True)
@@ -109,31 +109,28 @@ class ExamplesLimit:
         return {who: max(1, math.floor(bound)) if number > bound else number for who, number in told.items()}
 
 
-def bounded(
-    figures: Mapping[int, float], weights: Mapping[int, float], signed: bool = False, spare: float = 0.0
-) -> dict[int, float]:
+def bounded(losses: Mapping[int, float], weights: Mapping[int, float], signed: bool = False) -> dict[int, float]:
     """Return what rules see of what each client said: at most 10 times the weighted median, at least a tenth of it.
 
     What is NaN counts as the upper bound. Nothing changes where the median itself is not finite, because most clients
     then say that the model is ruined.
 
     Args:
-        figures: of each client, such as its loss.
+        losses: of each client, as it says.
         weights: of at least these clients.
-        signed: whether figures below 0 make sense. The median is then that of their sizes, and the lower bound is the
-            upper one with a minus. Otherwise a figure of 0 or less says nothing about the median.
-        spare: a size that is within the bounds, whatever the median is.
+        signed: whether losses below 0 make sense. The median is then that of their sizes, and the lower bound is the
+            upper one with a minus. Otherwise a loss of 0 or less says nothing about the median.
 
     >>> bounded({0: 2.1, 1: 2.3, 2: 1e300}, {0: 0.3, 1: 0.3, 2: 0.4})
     {0: 2.1, 1: 2.3, 2: 23.0}
     """
-    sizes = {who: abs(x) if x == x else math.inf for who, x in figures.items() if signed or not x <= 0}
+    sizes = {who: abs(x) if x == x else math.inf for who, x in losses.items() if signed or not x <= 0}
     middle = _weighted_median(sizes, weights)
     if not math.isfinite(middle):
-        return dict(figures)
-    most = max(FIGURE_FACTOR * middle, spare)
-    least = -most if signed else middle / FIGURE_FACTOR
-    return {who: x if least <= x <= most else least if x < least else most for who, x in figures.items()}
+        return dict(losses)
+    most = LOSS_FACTOR * middle
+    least = -most if signed else middle / LOSS_FACTOR
+    return {who: x if least <= x <= most else least if x < least else most for who, x in losses.items()}
 
 
 def _weighted_median(figures: Mapping[int, float], weights: Mapping[int, float]) -> float:

@@ -24,12 +24,12 @@ ORDER_MAGIC, REPLY_MAGIC = b"AQO1", b"AR1"
 _ORDER = struct.Struct("<4s4BIIdd2Q")
 _REPLY = struct.Struct("<3sBId")  # magic, flags, order, loss
 _CRC = struct.Struct("<I")
-_LENGTHS = struct.Struct("<BBBxI")  # candidates, rounds taken back, target, length of the layout
+_LENGTHS = struct.Struct("<BBxxI")  # rounds taken back, target, length of the layout
 LEVELS, ERROR, RESOLUTION = TARGETS = ("levels", "error", "resolution")  # what an order's s is a number of
 
-_QUANTIZED, _SURVEY, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in range(5))
-_FRAME, _BUFFERS, _OTHERS, _SEEN, _DIVERGED = (1 << bit for bit in range(5))
-_PARTS = (_FRAME, _BUFFERS, _OTHERS, _SEEN)
+_QUANTIZED, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in range(4))
+_FRAME, _BUFFERS, _OTHERS, _DIVERGED = (1 << bit for bit in range(4))
+_PARTS = (_FRAME, _BUFFERS, _OTHERS)
 _WHOLE, _TENSOR = 0, 2**32 - 1  # scopes; anything between is the elements of a bucket
 MOST_NUMBER = 2.0**32  # of levels, or of what a rule has in their place
 MOST_TAKEN_BACK = 255  # rounds that an order can name; a client remembers the last two that it played
@@ -49,8 +49,6 @@ class Order:
         quantizer: its tag in a frame, which also names the norm.
         target: what s is a number of: "levels"; the largest "error" that the client's levels may have; or the
             "resolution" from which the client takes its levels.
-        candidates: the levels of a survey.
-        noise: how much of one client's noise is left in the mean over the round.
         taken_back: earlier rounds of this client that do not count.
         layout: of the model, where the client may not know it.
         parcel: what leads to the model.
@@ -67,8 +65,6 @@ class Order:
     balanced: bool = False
     feedback: bool = False
     target: str = LEVELS
-    candidates: tuple[float, ...] = ()
-    noise: float = 1.0
     taken_back: tuple[int, ...] = ()
     layout: str = ""
     parcel: bytes | memoryview = b""
@@ -91,9 +87,8 @@ class Order:
 
     def check(self) -> None:
         """Refuse numbers that nobody can work with, as the client does: FrameError."""
-        numbers = np.array([1.0 if self.s is None else self.s, self.noise, *self.candidates])
-        if self.eta < 0 or not ((numbers > 0) & (numbers <= MOST_NUMBER)).all():
-            raise FrameError("The order has a number of levels, or a share of noise, that is not above 0, or enormous.")
+        if self.eta < 0 or not 0 < (1.0 if self.s is None else self.s) <= MOST_NUMBER:
+            raise FrameError("The order has a number of levels that is not above 0, or enormous, or a negative eta.")
 
     def pack(self) -> bytes:
         """The order as bytes."""
@@ -101,7 +96,7 @@ class Order:
 
     def head(self, parcel: int) -> bytes:
         """All but the parcel, which has this many bytes."""
-        flags = _QUANTIZED * (self.s is not None) | _SURVEY * bool(self.candidates) | _FEEDBACK * self.feedback
+        flags = _QUANTIZED * (self.s is not None) | _FEEDBACK * self.feedback
         flags |= _BALANCED * self.balanced | _EVALUATE * self.evaluate
         scope = self.scope if isinstance(self.scope, int) else {"whole": _WHOLE, "tensor": _TENSOR}[self.scope]
         known = self.codec in CODECS
@@ -112,9 +107,7 @@ class Order:
             ORDER_MAGIC, flags, self.quantizer, codec, len(names), self.round, scope, self.s or 0.0, self.eta,
             self.key, parcel,
         )  # fmt: skip
-        head += _LENGTHS.pack(len(self.candidates), len(self.taken_back), TARGETS.index(self.target), len(layout))
-        if self.candidates:
-            head += np.array([self.noise, *self.candidates], dtype="<f8").tobytes()
+        head += _LENGTHS.pack(len(self.taken_back), TARGETS.index(self.target), len(layout))
         head += np.array(self.taken_back, dtype="<u4").tobytes() + names + layout
         return head + _CRC.pack(crc32(head))
 
@@ -124,9 +117,8 @@ class Order:
         if len(data) < _ORDER.size + _LENGTHS.size + _CRC.size or not data.startswith(ORDER_MAGIC):
             raise FrameError("This is no order of this version: it is too short or begins otherwise.")
         _, flags, quantizer, codec, named, round, scope, s, eta, key, parcel = _ORDER.unpack_from(data)
-        candidates, back, target, laid = _LENGTHS.unpack_from(data, _ORDER.size)
+        back, target, laid = _LENGTHS.unpack_from(data, _ORDER.size)
         read = _Reader(data, _ORDER.size + _LENGTHS.size)
-        numbers = read.array("<f8", candidates + 1) if candidates else np.ones(1)
         taken_back = read.array("<u4", back)
         texts = [read.take(size) for size in (named, laid)]
         (crc,) = _CRC.unpack(read.take(_CRC.size))
@@ -149,14 +141,13 @@ class Order:
             name if codec == 255 else CODECS[codec],
             {_WHOLE: "whole", _TENSOR: "tensor"}.get(scope, scope),
             bool(flags & _BALANCED), bool(flags & _FEEDBACK), TARGETS[target],
-            tuple(map(float, numbers[1:])), float(numbers[0]), tuple(map(int, taken_back)), layout,
-            memoryview(data)[read.position :], bool(flags & _EVALUATE),
+            tuple(map(int, taken_back)), layout, memoryview(data)[read.position :], bool(flags & _EVALUATE),
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer. frame: the update; buffers: a float32 frame; others: bytes as they are; survey: `survey.py`.
+    """A client's answer. frame: the update; buffers: a float32 frame; others: bytes as they are.
 
     order: which order it answers, `Order.token`. The frame leaves out what its receiver knows from that order. Where
     training diverged, there is no frame and the loss is NaN.
@@ -168,24 +159,15 @@ class Reply:
     frame: bytes = b""
     buffers: bytes = b""
     others: bytes = b""
-    survey: bytes = b""
     order: int = 0
 
     @property
     def diverged(self) -> bool:
         return not np.isfinite(self.loss)
 
-    @property
-    def priced_bytes(self) -> int:
-        """What a rule's price counts in addition to the frame: the rest of a reply without survey and signature.
-
-        Most replies have no survey. A signature's size does not depend on the rule.
-        """
-        return _REPLY.size + _CRC.size + len(self.buffers) + len(self.others)
-
     def pack(self) -> bytes:
         """The reply as bytes."""
-        parts = (self.frame, self.buffers, self.others, self.survey)
+        parts = (self.frame, self.buffers, self.others)
         flags = sum(flag for flag, part in zip(_PARTS, parts, strict=True) if part) | _DIVERGED * self.diverged
         pieces = [_REPLY.pack(REPLY_MAGIC, flags, self.order, self.loss), varint(self.round), varint(self.examples)]
         for part in parts:
@@ -204,12 +186,12 @@ class Reply:
         _, flags, order, loss = _REPLY.unpack_from(data)
         read = _Reader(body, _REPLY.size)
         round, examples = read.varint(), read.varint()
-        frame, buffers, others, seen = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
+        frame, buffers, others = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
         if read.position != len(body) or flags >= 2 * _DIVERGED:
             raise FrameError("The reply does not end where its last part ends.")
         if bool(flags & _DIVERGED) == bool(np.isfinite(loss)):
             raise FrameError("The reply's loss and its flags do not agree.")
-        return Reply(round, loss, examples, frame, buffers, others, seen, order)
+        return Reply(round, loss, examples, frame, buffers, others, order)
 
 
 def sign(reply: bytes, secret: bytes) -> bytes:

@@ -46,7 +46,6 @@ def begin(
         dimension=state.layout.dimension,
         loss=known,
         eta=eta,
-        survey=state.survey,
         motion=called(stages.downlink_words, stages.downlink.motion, state.trajectory.downlink),
     )
     caution = state.watch["caution"]
@@ -70,7 +69,6 @@ def _orders(
 ) -> dict[int, Order]:
     """What each client is told, except for the model."""
     uplink, orders = stages.uplink.order(plan), {}
-    noise = stages.cohort.noise(clients, state.examples) if plan.survey else 1.0
     for client in clients:
         number, target = stages.uplink.target(plan, client, caution)
         orders[client] = Order(
@@ -79,8 +77,6 @@ def _orders(
             eta=eta,
             key=stream_key(stages.seed, state.round, client),
             target=target,
-            candidates=plan.survey,
-            noise=noise,
             taken_back=tuple(round for round in state.asked.get(client, ()) if round in state.taken_back),
             **uplink,
         )
@@ -104,8 +100,7 @@ def end(
     now, relay, earlier = state.trajectory, None, state.earlier
     updates = opened.updates(shares, state.layout, now.model, stages.limit)
     energies = updates.energies() if stages.wants_energies(opened.plan, opened.orders) and not lost else None
-    survey = None if lost else facts.priced(said.survey, opened, stages, state.examples)
-    report = Report(math.inf if lost else said.rule_loss, survey, energies)
+    report = Report(math.inf if lost else said.rule_loss, energies)
     watch, undone = watched(state.watch, report.loss, stages.undo) if stages.undo else (state.watch, False)
     rule, verdict = (state.rule, Verdict.ROLL_BACK) if undone else judged(stages.rule, state.rule, report)
     if lost and verdict is Verdict.KEEP:
@@ -136,11 +131,10 @@ def end(
         log=log,
         ledger=ledger,
         loss=state.loss if verdict is Verdict.ROLL_BACK else loss,
-        survey=None if verdict is Verdict.ROLL_BACK else survey,
         **facts.remembered(state, opened, examples, verdict),
     )
     left_out = made.left_out if isinstance(made, Combined) else ()
-    return after, facts.of_round(after, opened, missing, said, verdict, survey, stages, left_out)
+    return after, facts.of_round(after, opened, missing, said, verdict, stages, left_out)
 
 
 def _step(

@@ -32,7 +32,7 @@ from .exact_arrays import Changes
 from .limits import REFUSE
 from .messages import Order
 from .orders import Orders, Parcel, Parcels
-from .stages import Price, Stages
+from .stages import Stages
 from .state import ServerState, Trajectory
 from .step import ServerStep
 
@@ -83,7 +83,6 @@ class Server:
         loss_smoothing: of the rounds' losses: 0.9 is over about ten rounds.
         undo: roll back a round whose clients saw this many times the usual loss, or a loss that is not finite, and the
             one before it; the next rounds use more levels. 0: never.
-        cost: what a rule that surveys saves: "up", "both", or a function of bytes up and down.
         averages: whether the new model is a mean over the clients; None: as the step is.
         exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
         secrets: client -> bytes that the client was started with. Its replies must then be signed, so that nobody else
@@ -123,7 +122,6 @@ class Server:
         max_examples: float | str = 0,
         loss_smoothing: float = 0.0,
         undo: float = 0.0,
-        cost: str | Price = "up",
         averages: bool | None = None,
         exact: Iterable[str] = EXACT_NAMES,
         secrets: Mapping[int, bytes] | None = None,
@@ -132,7 +130,7 @@ class Server:
         self.stages = stages or Stages.of(
             rule, quantizer, scope, downlink, seed, norm=norm, codec=codec, sparsity=sparsity, feedback=feedback,
             step=step, min_clients=min_clients, cohort=cohort, max_update_norm=max_update_norm,
-            norm_action=norm_action, max_examples=max_examples, loss_smoothing=loss_smoothing, undo=undo, cost=cost,
+            norm_action=norm_action, max_examples=max_examples, loss_smoothing=loss_smoothing, undo=undo,
             averages=averages,
         )  # fmt: skip
         layout = Layout.of(weights, exact)
@@ -336,7 +334,7 @@ class Server:
         """Continue with a model of other arrays. The rule and all totals stay; nobody holds this model yet."""
         before, fresh = self._state, Server(weights, exact=exact, stages=self.stages).current
         log = Log(before.log.round + 1, fresh.log.digest)
-        new = replace(before, layout=fresh.layout, trajectory=fresh.trajectory, earlier=None, survey=None, log=log)
+        new = replace(before, layout=fresh.layout, trajectory=fresh.trajectory, earlier=None, log=log)
         self.return_to(new)
 
     def has(self, digest: bytes) -> bool:
@@ -372,7 +370,7 @@ class Server:
     ) -> Server:
         """A server from what `state` wrote down, except for its secrets.
 
-        objects: rule, quantizer, downlink, step or cost, where it cannot be made from its name and its settings.
+        objects: rule, quantizer, downlink or step, where it cannot be made from its name and its settings.
         """
         server = Server.__new__(Server)
         server._secrets = _checked(secrets)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import ConfigError
 from ..open_registry import Registry, describe, rebuild
 from ..quantizers import registry as quantizers
 from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
-from ..rules import Motion, Need, Plan, Rule, Seen, State, Survey
+from ..rules import Motion, Need, Plan, Rule, Seen, State
 from ..rules import registry as rules
 from ..rules.checks import planned, started, wrong
 from .cohort import Cohort
@@ -23,8 +23,6 @@ from .step import STEPS, ServerStep
 from .uplink import Uplink
 
 T = TypeVar("T")
-Price = Callable[[float, float], float]  # (bytes up, bytes down) of one client's round -> what it costs
-PRICES: dict[str, Price] = {"up": lambda up, down: up, "both": lambda up, down: up + down}
 _PLAIN = ("max_update_norm", "norm_action", "max_examples", "loss_smoothing", "undo", "seed", "averages")
 
 
@@ -42,13 +40,10 @@ class Stages:
     max_examples: float | str = 0
     loss_smoothing: float = 0.0
     undo: float = 0.0
-    cost: str | Price = "up"
     seed: int = 0
     averages: bool = True
 
     def __post_init__(self) -> None:
-        if not callable(self.cost) and self.cost not in tuple(PRICES):
-            raise ConfigError(f"cost = {self.cost!r}: use 'up', 'both', or a function of the bytes up and down.")
         if not (_is_number(self.loss_smoothing) and 0 <= self.loss_smoothing < 1):
             raise ConfigError(f"loss_smoothing = {self.loss_smoothing!r}: it is a number from 0 to below 1.")
         if not (_is_number(self.undo) and (self.undo == 0 or self.undo > 1)):
@@ -82,7 +77,6 @@ class Stages:
         max_examples: float | str = 0,
         loss_smoothing: float = 0.0,
         undo: float = 0.0,
-        cost: str | Price = "up",
         averages: bool | None = None,
     ) -> Stages:
         """Return the stages that these names or objects stand for, checked."""
@@ -109,7 +103,6 @@ class Stages:
             max_examples,
             loss_smoothing,
             undo,
-            cost,
             seed,
             averages,
         )
@@ -121,10 +114,6 @@ class Stages:
     @cached_property
     def examples_limit(self) -> ExamplesLimit:
         return ExamplesLimit.of(self.max_examples)
-
-    @property
-    def price(self) -> Price:
-        return self.cost if callable(self.cost) else PRICES[self.cost]
 
     @property
     def downlink_words(self) -> str:
@@ -139,7 +128,7 @@ class Stages:
     @property
     def negative_loss(self) -> bool:
         """Whether a loss below 0 makes sense: rules that divide by losses refuse it."""
-        return not self.rule.needs & {Need.LOSS, Need.SURVEY}
+        return Need.LOSS not in self.rule.needs
 
     def wants_energies(self, plan: Plan, orders: Mapping[int, Order]) -> bool:
         """Whether the energies of a round are measured: its noise averages out, and the rule looks at them."""
@@ -164,7 +153,6 @@ class Stages:
         dimension: int,
         loss: float | None,
         eta: float,
-        survey: Survey | None,
         motion: Motion | None,
     ) -> tuple[State, Plan]:
         """The rule's plan of a round with these clients. examples: of those that have answered in some round."""
@@ -173,7 +161,6 @@ class Stages:
             dimension=dimension,
             loss=loss,
             eta=eta,
-            survey=survey,
             weights=self.cohort.population(clients, examples),
             weights_squared=self.cohort.noise(clients, examples) ** 2,
             participation=self.participation(clients, examples),
@@ -195,17 +182,14 @@ class Stages:
             "downlink": describe(DOWNLINKS, self.downlink),
             "step": describe(STEPS, self.step),
             "cohort": {**asdict(self.cohort), "examples": list(self.cohort.examples)},
-            "cost": None if callable(self.cost) else self.cost,
             **{name: getattr(self, name) for name in _PLAIN},
         }
 
     @staticmethod
     def of_description(tree: Mapping[str, Any], given: Mapping[str, Any]) -> Stages:
         """Restore from `describe`. given: objects that it cannot hold. CheckpointError where one is missing."""
-        if others := set(given) - {"rule", "quantizer", "downlink", "step", "cost"}:
+        if others := set(given) - {"rule", "quantizer", "downlink", "step"}:
             raise ConfigError(f"{others.pop()} cannot be given: it is part of the state.")
-        if tree["cost"] is None and "cost" not in given:
-            raise CheckpointError("The server's cost was a function. Pass it: restore(state, cost=...).")
         quantizer = given.get("quantizer", tree["uplink"]["quantizer"])
         return Stages(
             rule=given.get("rule") or rules.from_description(tree["rule"]),
@@ -213,7 +197,6 @@ class Stages:
             downlink=given.get("downlink") or rebuild(DOWNLINKS, tree["downlink"], "downlink"),
             step=given.get("step") or rebuild(STEPS, tree["step"], "step"),
             cohort=Cohort(**{**tree["cohort"], "examples": tuple(tree["cohort"]["examples"])}),
-            cost=given.get("cost") or tree["cost"],
             **{name: tree[name] for name in _PLAIN},
         )
 

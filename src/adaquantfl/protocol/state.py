@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import AdaQuantError, CheckpointError
-from ..rules import State, Survey
+from ..rules import State
 from ..rules.watch import WATCHED
 from . import trees
 from .arrays import Layout, Model
@@ -52,7 +52,6 @@ class ServerState:
     earlier: Trajectory | None = None
     loss: float | None = None
     measured: float | None = None
-    survey: Survey | None = None
     loss_due: float = 0.0
     watch: Mapping[str, Any] = field(default_factory=lambda: dict(WATCHED))
     asked: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -79,7 +78,6 @@ class ServerState:
             "ledger": asdict(self.ledger),
             "loss": self.loss,
             "measured": self.measured,
-            "survey": self.survey and {name: _plain(value) for name, value in vars(self.survey).items()},
             "asked": {str(client): list(rounds) for client, rounds in self.asked.items()},
             "taken_back": list(self.taken_back),
             "examples": _with_text_keys(self.examples),
@@ -91,7 +89,7 @@ class ServerState:
         try:
             if tree["format"] != FORMAT:
                 raise CheckpointError(f"The state has format {tree['format']}; this version reads {FORMAT}.")
-            log, survey, watch, layout = tree["log"], tree["survey"], tree["watch"], Layout.from_json(tree["layout"])
+            log, watch, layout = tree["log"], tree["watch"], Layout.from_json(tree["layout"])
             steps, starts = (tuple(map(trees.data, log[name])) for name in ("steps", "starts"))
             if len(steps) != len(starts):
                 raise ValueError(f"{len(steps)} steps start from {len(starts)} models")
@@ -109,7 +107,6 @@ class ServerState:
                 ledger=Ledger(**{name: trees.whole_number(value, 2**63) for name, value in tree["ledger"].items()}),
                 loss=_known(tree["loss"]),
                 measured=_known(tree["measured"]),
-                survey=_read_survey(survey) if survey is not None else None,
                 asked={int(client): tuple(map(trees.whole_number, asked)) for client, asked in tree["asked"].items()},
                 taken_back=tuple(map(trees.whole_number, tree["taken_back"])),
                 examples=_numbered(tree["examples"]),
@@ -129,11 +126,6 @@ def _read_trajectory(tree: Mapping[str, Any], layout: Layout) -> Trajectory:
     return Trajectory(trees.whole_number(tree["round"], least=-1), held, dict(tree["step"]), dict(tree["downlink"]))
 
 
-def _read_survey(tree: Mapping[str, Any]) -> Survey:
-    values: dict[str, Any] = {name: tuple(trees.numbers(tree[name])) for name in ("levels", "errors", "costs")}
-    return Survey(**values | trees.numbers_of(tree, ("loss", "harm", "participation")))
-
-
 def _known(value: Any) -> float | None:
     return None if value is None else trees.number(value)
 
@@ -144,7 +136,3 @@ def _with_text_keys(numbers: Mapping[int, int]) -> dict[str, int]:
 
 def _numbered(tree: Mapping[str, Any]) -> dict[int, int]:
     return {int(key): trees.whole_number(value) for key, value in tree.items()}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -89,11 +89,6 @@ class Uplink:
         kind, _ = self.kind(plan)
         if self.scope == "balanced" and not kind.traits.balanced:
             raise ConfigError(f"scope = 'balanced' does not go with quantizer = {kind.name!r}: use 'tensor'.")
-        if plan.survey and not kind.traits.unbiased:
-            raise ConfigError(
-                f"quantizer = {kind.name!r} does not go with rule = {rule!r}, which measures noise that averages out "
-                "over the clients: choose one that is unbiased."
-            )
         if (plan.max_error or plan.resolution) and not kind.traits.follows_rule:
             raise ConfigError(
                 f"quantizer = {kind.name!r} has no levels that a client could choose by {rule!r}: use it with "

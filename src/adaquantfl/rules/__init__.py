@@ -2,9 +2,8 @@
 
 from .adaquant import ROUNDINGS, AdaQuant
 from .auto import Auto
-from .base import Energies, Motion, Need, Plan, Report, Rule, Seen, Survey, Verdict
+from .base import Energies, Motion, Need, Plan, Report, Rule, Seen, Verdict
 from .base import State as State
-from .cost_aware import CostAware
 from .fixed import Fixed, FullPrecision
 from .rivals import DAdaQuant, FedDQ
 
@@ -12,7 +11,6 @@ __all__ = [
     "ROUNDINGS",
     "AdaQuant",
     "Auto",
-    "CostAware",
     "DAdaQuant",
     "Energies",
     "FedDQ",
@@ -24,6 +22,5 @@ __all__ = [
     "Report",
     "Rule",
     "Seen",
-    "Survey",
     "Verdict",
 ]

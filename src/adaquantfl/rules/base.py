@@ -6,7 +6,6 @@ differs between rules is data in the `Plan` that they return, so that servers an
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,35 +28,8 @@ class Need(Enum):
 
     LOSS = "loss"  # f(w_k), at the start of the rounds for which `Plan.loss_due` asks for it
     ROUND_LOSS = "round loss"  # the mean mini-batch loss of the last round instead, which is free
-    SURVEY = "survey"  # what the levels of `Plan.survey` would have done to the clients' updates
     ENERGIES = "energies"  # the squared norms of the updates, in rounds whose noise averages out
     EARLIER = "earlier"  # the model before the present one is kept, because `judge` may return ROLL_BACK
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What several numbers of levels would have done to a round's updates.
-
-    Attributes:
-        levels: the numbers of levels.
-        errors: the quantizer's variance for each, as a share of the update's squared norm.
-        costs: what the round would have cost with each.
-        loss: on a sample of the clients' data, at the model that the round began with.
-        harm: how much the noise of the levels in use raises that loss.
-        participation: the share of all clients that were asked; 0 where the server does not average, because each
-            update then has to be right by itself.
-
-    >>> survey = Survey(levels=(1, 2, 4), errors=(9.0, 3.0, 0.8), costs=(100, 180, 350), loss=1.2, harm=0.01)
-    >>> dict(zip(survey.levels, survey.costs))
-    {1: 100, 2: 180, 4: 350}
-    """
-
-    levels: tuple[float, ...]
-    errors: tuple[float, ...]
-    costs: tuple[float, ...]
-    loss: float = math.nan
-    harm: float = 0.0
-    participation: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +88,6 @@ class Seen:
         dimension: d, the number of quantized elements.
         loss: f(w_k), or the last round's loss; None if neither is known.
         eta: the learning rate of the round.
-        survey: of the last round, where it had one.
         weights: p_i of every client that is known.
         weights_squared: the sum of p_i^2 over the clients of a round.
         participation: the share of the clients that take part in the round.
@@ -133,7 +104,6 @@ class Seen:
     dimension: int
     loss: float | None = None
     eta: float = 1.0
-    survey: Survey | None = None
     weights: Mapping[int, float] = field(default_factory=dict)
     weights_squared: float = 1.0
     participation: float = 1.0
@@ -157,7 +127,6 @@ class Plan:
         downlink: the name of the downlink that suits the rule, where the user has set none; read before round 1.
         downlink_error: the share of the model's change that the downlink `late` may leave for later rounds; None: its
             own choice.
-        survey: the numbers of levels that the clients look at.
         loss_due: the paper bits of one client from which on the next plan needs a new f(w_k).
 
     >>> Plan(levels=3).quantized, Plan().quantized
@@ -172,7 +141,6 @@ class Plan:
     feedback: bool | None = None
     downlink: str = ""
     downlink_error: float | None = None
-    survey: tuple[float, ...] = ()
     loss_due: float = 0.0
 
     @property
@@ -192,15 +160,13 @@ class Report:
 
     Attributes:
         loss: the mean mini-batch loss of its clients; infinite where training has diverged on too many of them.
-        survey: what the clients measured, where the plan asked for it.
         energies: of the updates, where the rule needs them and they were measured.
 
-    >>> Report(loss=2.3).survey is None
+    >>> Report(loss=2.3).energies is None
     True
     """
 
     loss: float
-    survey: Survey | None = None
     energies: Energies | None = None
 
 

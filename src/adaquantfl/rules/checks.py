@@ -14,8 +14,6 @@ from ..quantizers import registry as quantizers
 from ..theory import MAX_LEVELS
 from .base import Need, Plan, Report, Rule, Seen, State, Verdict
 
-MOST_SURVEYED = 255  # numbers that an order can hold
-
 
 def check_start(s0: float, name: str = "s0") -> None:
     """Refuse a number of levels that no rule can start with."""
@@ -70,21 +68,18 @@ def planned(rule: Rule, state: State, seen: Seen, clients: Collection[int] = ())
         levels = number("levels", levels, MAX_LEVELS)
     if sum(one is not None for one in (levels, plan.max_error, plan.resolution)) > 1:
         raise wrong(rule.plan, plan, "only one of levels, max_error and resolution")
-    kinds = {"quantizer": str, "downlink": str, "balanced": bool, "survey": tuple, "feedback": bool | None}
+    kinds = {"quantizer": str, "downlink": str, "balanced": bool, "feedback": bool | None}
     for name, kind in kinds.items():
         if not isinstance(value := getattr(plan, name), kind):
             raise wrong(rule.plan, value, f"a {getattr(kind, '__name__', kind)}", f"as {name} ")
-    if len(plan.survey) > MOST_SURVEYED:
-        raise wrong(rule.plan, f"{len(plan.survey)} numbers", f"at most {MOST_SURVEYED}", "as survey ")
     if plan.quantizer and plan.quantizer not in quantizers.names():
         raise wrong(rule.plan, plan.quantizer, f"one of {', '.join(quantizers.names())}", "as quantizer ")
     numbers: dict[str, Any] = {
         name: None if (value := getattr(plan, name)) is None else number(name, value)
         for name in ("max_error", "resolution", "downlink_error")
     }
-    survey = tuple(number("survey", s, MAX_LEVELS) for s in plan.survey)
     due = number("loss_due", plan.loss_due, least=-math.inf)
-    plain = replace(plan, levels=levels, survey=survey, loss_due=due, **numbers)
+    plain = replace(plan, levels=levels, loss_due=due, **numbers)
     return _plain(rule.plan, after), plain
 
 

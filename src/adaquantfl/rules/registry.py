@@ -16,7 +16,6 @@ from ..open_registry import Registry, named_class
 from .adaquant import AdaQuant
 from .auto import Auto
 from .base import Rule
-from .cost_aware import CostAware
 from .fixed import Fixed, FullPrecision
 from .rivals import DAdaQuant, FedDQ
 
@@ -49,9 +48,6 @@ _METHODS: dict[str, RuleEntry] = {
         "the paper's: s grows with the square root of how far the loss has fallen",
         "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021",
     ),
-    "cost-aware": RuleEntry(
-        CostAware, "ours: the most progress per byte, from what a round really costs and harms", "docs/theory.md"
-    ),
     "dadaquant": RuleEntry(DAdaQuant, "s doubles on a plateau, and follows the clients' data", _HONIG),
     "dadaquant-time": RuleEntry(DAdaQuant, "s doubles on a plateau of the loss", _HONIG, {"clients": False}),
     "dadaquant-clients": RuleEntry(
@@ -71,7 +67,7 @@ _METHODS: dict[str, RuleEntry] = {
     },
     "fp32": RuleEntry(FullPrecision, "float32, not quantized", "McMahan et al.: FedAvg, AISTATS 2017"),
 }
-_OURS = (AdaQuant, Auto, CostAware, DAdaQuant, FedDQ, Fixed, FullPrecision)
+_OURS = (AdaQuant, Auto, DAdaQuant, FedDQ, Fixed, FullPrecision)
 RULES: Registry[type[Rule]] = Registry(
     "rule", "adaquantfl.rules", lambda: _OURS, named_class(Rule, RuleError), RuleError
 )

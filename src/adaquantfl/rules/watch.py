@@ -1,6 +1,6 @@
 """Watching the losses of the rounds: a round whose noise made training diverge is rolled back.
 
-The server does so for every rule where `undo` is set. `cost-aware` does it by itself.
+The server does so for every rule where `undo` is set.
 """
 
 from __future__ import annotations

@@ -44,8 +44,6 @@ class Column:
         return f"{self.label} (%)" if self.unit == "%" else self.label
 
 
-_COST_AWARE = '`rule = "cost-aware"`'
-
 _ALL = (
     Column("round", "The number of the round, from 1.", summary="rounds",
            label="Round", x=3, caption="Rounds to reach a training loss", head="rounds"),
@@ -71,14 +69,12 @@ _ALL = (
            section="`validation`", summary="final_validation_loss", initial="initial_validation_loss",
            scalar="loss/validation", label="Validation loss"),
     Column("undone", "True where the rule restored an earlier model and the round's update was dropped.",
-           section=f"{_COST_AWARE} or `undo`", summary="undone_rounds", over_run="total"),
-    Column("harm", "The share of the loss that the noise of the round adds, where it was surveyed.",
-           unit="%", section=_COST_AWARE, scalar="quantization/harm", label="Harm of the noise", scale="linear"),
+           section="`undo`, or a rule that rolls back", summary="undone_rounds", over_run="total"),
     Column("paper_bits", "Uplink bits of one client by the paper's formula, since the start; of the paper's quantizer.",
            unit="b", summary="paper_bits", scalar="traffic/paper_bits", label="Bits sent by one client", x=2,
            caption="Bits to reach a training loss: uplink of one client by the paper's formula",
            head="bits per client"),
-    Column("wire_bytes_up", "Bytes that all clients sent, since the start: frames with headers, losses, surveys.",
+    Column("wire_bytes_up", "Bytes that all clients sent, since the start: frames with headers, losses.",
            unit="B", summary="wire_bytes_up", scalar="traffic/up_bytes", label="Bytes sent by all clients", x=1,
            caption="Bytes to reach a training loss: measured uplink of all clients together", head="bytes up"),
     Column("wire_bytes_down", "Bytes that all clients received, since the start: plans and models.",
@@ -94,8 +90,8 @@ _ALL = (
            section='`norm_action = "clip"`'),
     Column("capped", "The clients that said they have more than `max_examples`, each with the number.",
            section="`aq.Server(max_examples=...)`"),
-    Column("bounded", "The clients with a loss, or a figure of a survey, that is above 10 times the round's median or "
-           "below a tenth of it. The rule saw that bound.", section="a round with such a client"),
+    Column("bounded", "The clients with a loss that is above 10 times the round's median or below a tenth of it. "
+           "The rule saw that bound.", section="a round with such a client"),
     Column("left_out", "The clients whose update the server step did not use.", section='`step = "krum"`'),
     Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
            section="an evaluation that refuses a loss"),

@@ -54,7 +54,6 @@ class Config(Settings):
     scope: str | int = "tensor"  # a norm for each "tensor", for the "whole" update, or a number of elements; "balanced"
     codec: str = "auto"  # the smallest; "fixed" is the paper's. It never changes the model
     downlink: Any = ""  # [downlink]: "exact": what leads to the new model. "late": quantized; with "auto"
-    cost: str = "up"  # what "cost-aware" saves: bytes "up", or in "both" directions
     undo: float = 0.0  # the server rolls back a round whose clients saw this many times the usual loss; 0: never
     # How the server checks and combines the updates.
     step: Any = "sum"  # [step]: the paper's; "momentum", "nesterov", "adam", "yogi"; "median", "trimmed-mean", "krum"
@@ -118,7 +117,6 @@ class Config(Settings):
             norm_action=self.norm_action,
             loss_smoothing=self.loss_smoothing,
             undo=self.undo,
-            cost=self.cost,
         )
 
     def learning_rate(self, round: int) -> float:

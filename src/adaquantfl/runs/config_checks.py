@@ -23,7 +23,7 @@ _AT_LEAST = {
 }  # fmt: skip
 _BELOW_ONE = ("loss_smoothing", "momentum", "validation")
 _CHOICES = {
-    "loss": ("full", "round"), "cost": ("up", "both"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
+    "loss": ("full", "round"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
     "tracking": TRACKERS, "optimizer": ("sgd", "adamw"), "eta_schedule": ("step", "cosine"),
 }  # fmt: skip
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")

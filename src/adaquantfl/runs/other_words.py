@@ -9,11 +9,11 @@ from difflib import get_close_matches
 RENAMED = {
     "method": "rule", "s0": "rule.s0", "interval": "rule.interval", "guard": "rule.guard", "rounding": "rule.rounding",
     "error": "rule.error", "noise": "rule.noise", "rule_s0": "rule.s0", "patience": "rule.patience",
-    "resolution": "rule.resolution", "survey_every": "rule.every", "repair": "rule.repair", "harm": "rule.harm",
-    "delay": "rule.delay", "undo_always": "undo", "norm": "quantizer.norm", "sparsity": "quantizer.sparsity",
-    "private": "downlink.private", "server_eta": "step.eta", "server_momentum": "step.beta",
-    "server_beta2": "step.beta2", "server_epsilon": "step.epsilon", "trim": "step.share", "hostile": "step.hostile",
-    "method_sha256": "rule.sha256", "quantizer_sha256": "quantizer.sha256",
+    "resolution": "rule.resolution", "delay": "rule.delay", "undo_always": "undo", "norm": "quantizer.norm",
+    "sparsity": "quantizer.sparsity", "private": "downlink.private", "server_eta": "step.eta",
+    "server_momentum": "step.beta", "server_beta2": "step.beta2", "server_epsilon": "step.epsilon",
+    "trim": "step.share", "hostile": "step.hostile", "method_sha256": "rule.sha256",
+    "quantizer_sha256": "quantizer.sha256",
 }  # fmt: skip
 _ETA = "The learning rate is `eta`, such as eta=0.1. `eta_schedule`, `eta_decay` and `eta_warmup` change it over time."
 _STEPS = "Local work is counted in steps: `tau` SGD steps per client and round, on batches of `batch_size`."

@@ -23,7 +23,6 @@ _BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the qu
 _LOSS_SAMPLE = -1  # in place of a round: the sample on which "full" evaluates the loss
 _EVERYBODY = -1  # in place of a client
 _EVALUATION_BATCH = 256
-_PROBE_SAMPLE = 128  # examples of a client on which the harm of noise is measured
 
 
 class Trainer:
@@ -82,12 +81,6 @@ class Trainer:
                 loss = self._local_steps(client, round, eta)
             trained = self.weights()
             return {name: array.reshape(np.shape(weights[name])) for name, array in trained.items()}, loss
-
-    def probe(self, client: int, round: int) -> Callable[[Any], float]:
-        """A function that measures the loss of weights on a small sample of the client's data, the same each time."""
-        part = self.task.parts[client]
-        sample = self._rng(round, client).choice(part, min(len(part), _PROBE_SAMPLE), replace=False)
-        return lambda weights: self._total_loss(weights, self.task.train, sample) / len(sample)
 
     def loss(self, client: int, weights: Arrays) -> float:
         """f_i(w) on the client's data, or on a fixed sample of it."""
