@@ -1,7 +1,7 @@
 """The error of every quantizer at the bytes of a training round: hundredths of a bit per element and fewer.
 
-As mean_estimation.py, on the CNN's updates only. A round of `cost-aware+centroid` sends 500 to 1000 bytes for 1.7
-million elements, 0.002 to 0.005 bits each.
+As mean_estimation.py, on the CNN's updates only. It has 1.7 million elements, for which 0.002 to
+0.005 bits each are 400 to 1000 bytes.
 
     python benchmarks/few_bytes.py [--out evidence/records/benchmarks/few_bytes.json]
 """

@@ -19,7 +19,6 @@ from adaquantfl.protocol.late import Late
 from adaquantfl.protocol.messages import TARGETS, Order, Reply
 from adaquantfl.protocol.steps import walk
 from adaquantfl.protocol.uplink import MOST_VALUE
-from adaquantfl.rules import CostAware
 from support.frames import whole as with_whole_frame
 
 from . import frames
@@ -45,7 +44,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"rule": aq.AdaQuant(s0=2), "downlink": "exact"},
     {"rule": aq.Fixed(bits=2), "quantizer": "nearest", "downlink": Late(), "max_update_norm": 50.0},
     {"rule": aq.FullPrecision(), "downlink": "exact"},
-    {"rule": CostAware(s0=2.0, every=1), "quantizer": "uniform", "downlink": "exact"},
+    {"rule": aq.Auto(), "quantizer": "uniform", "downlink": "exact"},
     {"rule": aq.Fixed(bits=3), "quantizer": "centroid", "downlink": "model", "max_update_norm": "10x"},
     {"rule": aq.Fixed(bits=1), "quantizer": "centroid", "downlink": "exact", "columns": 400},  # relays short frames
 )
@@ -159,7 +158,7 @@ class MessageOracle:
         if client.order.evaluate or self.chance.random() >= REPLIED:
             return None
         try:
-            client.reply(weights, loss=1.0, examples=3, probe=lambda given: 1.0)
+            client.reply(weights, loss=1.0, examples=3)
         except AdaQuantError as error:
             return f"reply: {error}"
         return None
@@ -212,11 +211,11 @@ class MessageOracle:
             field = chance.choice(("round", "examples", "order"))
             return replace(reply, **{field: chance.choice(COUNTS) % (2**32 if field == "order" else 2**35)}).pack()
         if kind == 7:
-            field = chance.choice(("frame", "buffers", "others", "survey"))
+            field = chance.choice(("frame", "buffers", "others"))
             return replace(reply, **{field: self.mutator.raw(getattr(reply, field))}).pack()
         if kind == 8:
             other = chance.choice(chance.choice(self.setups).replies)
-            return replace(reply, frame=other.frame, survey=chance.choice((reply.survey, other.survey))).pack()
+            return replace(reply, frame=other.frame).pack()
         return _sealed(self.mutator.raw(reply.pack()[:-4]))
 
     def _mutated_order(self, order: Order) -> bytes:

@@ -24,8 +24,6 @@ SMALL = {
     "model": "mlp", "clients": 4, "rounds": 6, "tau": 2, "workers": 1, "evaluate_every": 3, "loss_samples": 64,
 }  # fmt: skip
 COARSE = {"rule.s0": 1, "rule.rounding": "nearest"}  # of the runs of the demo, whatever its preset says
-SURVEYED = {"rule.every": 2, "rounds": 8}
-ROLLED_BACK = {"rule.every": 2, "rounds": 6, "rule.undo": 1.01, "rule.s0": 4.0, "eta": 1.5, "rule.harm": 0.5}
 TEN = {"clients": 10, "clients_per_round": 3, "loss": "round"}
 
 TASK = """
@@ -66,20 +64,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "dadaquant": {"rule": "dadaquant", "partition": "dirichlet(0.3)", "rule.patience": 2},
     "dadaquant-time": {"rule": "dadaquant-time", "rule.patience": 1},
     "feddq": {"rule": "feddq", "quantizer.norm": "linf", "scope": "whole"},
-    "cost-aware": {"rule": "cost-aware", **SURVEYED},
-    "cost-aware both": {"rule": "cost-aware", "cost": "both", "downlink": "exact", **SURVEYED},
-    "cost-aware centroid exact": {
-        "rule": "cost-aware", "quantizer": "centroid", "scope": "tensor", "downlink": "exact", **SURVEYED,
-    },
-    "cost-aware takes back": {"rule": "cost-aware", "rule.undo": 1.01, "rule.s0": 1.0, "eta": 0.3, **SURVEYED},
-    "cost-aware takes back exact": {
-        "rule": "cost-aware", "rule.undo": 1.01, "rule.s0": 1.0, "eta": 0.3, "downlink": "exact", **SURVEYED,
-    },
-    "cost-aware rolls back": {"rule": "cost-aware", **ROLLED_BACK},
-    "cost-aware rolls back exact": {
-        "rule": "cost-aware", "downlink": "exact", **ROLLED_BACK,
-    },
-    "cost-aware some clients": {"rule": "cost-aware", **SURVEYED, **TEN},
     "rotated": {"quantizer": "rotated"},
     "lattice": {"quantizer": "lattice"},
     "eden": {"quantizer": "eden", "rule": "2bit"},
@@ -108,7 +92,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "cnn exact": {"model": "cnn", "rounds": 3, "downlink": "exact"},
     "two workers": {"workers": 2},
     "own task": {"source": "task", "rule": "adaquant", "rule.rounding": "nearest"},
-    "own task centroid": {"source": "task", "rule": "cost-aware", "quantizer": "centroid", **SURVEYED},
     "own task with a fault": {"source": "faulty", "min_clients": 2, "downlink": "exact", "rule": "4bit"},
     "gloo": {"engine": "gloo"},
     "gloo stc exact": {
@@ -129,7 +112,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "adaquant undo": {"undo": 1.01, "eta": 0.8},
     "4bit undo exact": {"rule": "2bit", "undo": 1.01, "eta": 1.5, "downlink": "exact"},
     "auto undo late": {"rule": "auto", "undo": 1.01, "eta": 1.5, "downlink": "late"},
-    "cost-aware late": {"source": "task", "rule": "cost-aware", "rounds": 16, "downlink": "exact"},
     "constant": {"rule": "fixed", "rule.s": 0.25},
     "momentum": {"step": "momentum", "step.eta": 0.7},
     "nesterov": {"step": "nesterov", "downlink": "exact"},

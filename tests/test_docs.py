@@ -147,7 +147,7 @@ def test_every_key_and_preset_is_documented() -> None:
 
 def test_the_defaults_in_the_tables_are_those_of_the_code() -> None:
     defaults = {field.name: field.default for field in fields(Config)}
-    tables = {"rule": ("adaquant", "auto", "dadaquant", "feddq", "cost-aware"), "quantizer": ("stc",),
+    tables = {"rule": ("adaquant", "auto", "dadaquant", "feddq"), "quantizer": ("stc",),
               "step": ("adam", "trimmed-mean", "krum"), "downlink": ("exact", "late")}  # fmt: skip
     for kind, names in tables.items():
         for name in reversed(names):

@@ -172,7 +172,7 @@ def test_the_core_works_without_the_extras(core: Path, tmp_path: Path) -> None:
     for arguments, words in (
         (["--version"], version),
         (["--help"], "inspect"),
-        (["methods"], "cost-aware"),
+        (["methods"], "feddq"),
         (["inspect", "frame"], "float32"),
         (["data", "list"], "fashion-mnist-sample"),
     ):

@@ -6,7 +6,7 @@ client that nothing happens to except the restores is given the same whole model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import adaquantfl as aq
 from adaquantfl.protocol.downlink import Held, Log, digest_of
 from adaquantfl.protocol.messages import Order
 
-COMPARED = ("round", "s", "round_loss", "undone", "harm", "clients", "paper_bits", "payload_bytes_up")
+COMPARED = ("round", "s", "round_loss", "undone", "clients", "paper_bits", "payload_bytes_up")
 
 
 class Violation(AssertionError):
@@ -43,7 +43,6 @@ class Training:
     trained: Any
     loss: float
     examples: int
-    probe: Callable[[Any], float]
     reply: bytes
 
 
@@ -91,7 +90,7 @@ def check_client(number: int, secret: bytes, events: list[ClientEvent]) -> None:
         again = isinstance(previous, Training) and _same_order(previous, event)
         if not again:  # an order that came twice is answered twice alike
             client.open(whole_order(event.order, event.held))
-            reply = client.reply(event.trained, event.loss, event.examples, event.probe)
+            reply = client.reply(event.trained, event.loss, event.examples)
             if reply != event.reply:
                 raise Violation(f"client {number} answered round {event.order.round} otherwise than without faults")
         states.append(client.state())

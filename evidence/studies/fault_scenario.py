@@ -6,7 +6,6 @@ Each client pulls a small model towards a point of its own: no data, and no PyTo
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,13 +15,13 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.quantizers.registry import find
-from adaquantfl.rules import CostAware, DAdaQuant, FedDQ
+from adaquantfl.rules import DAdaQuant, FedDQ
 
 RULES: dict[str, aq.Rule] = {
     "adaquant": aq.AdaQuant(s0=2, interval=4.0),
     "2bit": aq.Fixed(bits=2),
     "fp32": aq.FullPrecision(),
-    "cost-aware": CostAware(s0=4.0, every=2, harm=0.5, undo=2.0),
+    "auto": aq.Auto(),
     "dadaquant": DAdaQuant(s0=2, patience=2),
     "feddq": FedDQ(resolution=0.2),
 }
@@ -61,6 +60,7 @@ class Scenario:
     write: float = 1.0
     kill_at: int | None = None
     codec: str = "auto"
+    undo: float = 0.0
     packed: bool = True
 
     @staticmethod
@@ -68,10 +68,8 @@ class Scenario:
         """The scenario of a seed."""
         draw = random.Random(seed)
         clients, rule, quantizer = draw.randint(1, 4), draw.choice(list(RULES)), draw.choice(QUANTIZERS)
-        if (rule == "cost-aware" and not find(quantizer).traits.unbiased) or (
-            rule == "feddq" and not find(quantizer).traits.follows_rule
-        ):
-            quantizer = "uniform"  # the rule takes unbiased quantizers
+        if rule in ("auto", "feddq") and not find(quantizer).traits.follows_rule:
+            quantizer = "uniform"
         return Scenario(
             seed,
             rule,
@@ -90,6 +88,7 @@ class Scenario:
             client_kill=draw.choice((0.0, 0.02, 0.1)),
             write=draw.choice((1.0, 0.6, 0.25)),
             codec=draw.choice(("fixed", "fixed", "sparse", "auto")),
+            undo=draw.choice((0.0, 0.0, 2.0)),
             packed=draw.random() < 0.2,
         )
 
@@ -107,6 +106,7 @@ class Scenario:
             codec=self.codec,
             cohort=cohort,
             max_update_norm=self.limit,
+            undo=self.undo,
             sparsity=8,
             seed=self.seed,
             secrets=self.keys(),
@@ -156,7 +156,3 @@ def loss_at(client: int, weights: Any) -> float:
     """The mean squared distance to the client's point."""
     parts = [np.mean((array - _target(client, array.shape)) ** 2) for array in _floats(weights).values()]
     return float(np.mean(parts))
-
-
-def probe_of(client: int) -> Callable[[Any], float]:
-    return lambda weights: loss_at(client, weights)

@@ -29,7 +29,7 @@ from adaquantfl.protocol.downlink import Held, digest_of
 from adaquantfl.protocol.messages import SIGNATURE_SIZE, Reply
 
 from .fault_record import ClientEvent, PlayedRound, Restored, Training, Violation, check_client, check_server
-from .fault_scenario import ETA, Scenario, examples, loss_at, probe_of, train
+from .fault_scenario import ETA, Scenario, examples, loss_at, train
 
 STEPS_PER_ROUND = 400  # more is a hang
 CALM_AFTER = 4  # attempts to close a round; then nothing fails until it is closed
@@ -182,15 +182,14 @@ class Bench:
     def _train(self, number: int, client: aq.Client, held: Held, weights: Any) -> None:
         trained, loss = train(number, weights), loss_at(number, weights)
         if self._happens(self.scenario.fault / 8):
-            loss *= 50  # for a rule that rolls back
+            loss *= 50  # for a server that rolls back
             self.counts["loss rose"] += 1
         elif self._happens(self.scenario.fault / 8):
             loss = float("nan")
             self.counts["diverged"] += 1
-        probe = probe_of(number)
-        reply = client.reply(trained, loss, examples(number), probe)
+        reply = client.reply(trained, loss, examples(number))
         order = replace(client.order, parcel=b"", layout="")
-        self.events[number].append(Training(order, held, trained, loss, examples(number), probe, reply))
+        self.events[number].append(Training(order, held, trained, loss, examples(number), reply))
         self.states[number].append(self._write(client.state()))
         self.base.setdefault((number, reply), set()).add(held.digest)
         self.network.append(Message("reply", number, reply))
@@ -317,7 +316,7 @@ class Bench:
                 {"examples": self.draw.choice((0, 1, 2**32 - 1))},
                 {"round": reply.round + self.draw.choice((-1, 1)) if reply.round else 1},
                 {"frame": b"", "loss": float("nan")},
-                {"frame": reply.frame[:-4], "survey": b"1234"},
+                {"frame": reply.frame[:-4], "others": b"1234"},
                 {"order": self.draw.getrandbits(32)},
             ]
         )

@@ -86,7 +86,6 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
 RUNS: dict[str, dict[str, Any]] = {
     "the paper's rule": {"rule": "adaquant", "downlink": "exact"},
     "auto": {"rule": "auto"},
-    "a survey": {"rule": {"name": "cost-aware", "every": 2}},
     "a median, clipped": {"rule": "8bit", "step": "median", "max_update_norm": "1x", "norm_action": "clip"},
     "a sample of clients": {"rule": "4bit", "clients_per_round": 2, "loss": "round"},
 }

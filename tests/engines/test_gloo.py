@@ -249,7 +249,7 @@ def test_no_more_than_at_once_work_at_the_same_time(federate: Federate, monkeypa
 
 def test_a_client_that_raises_is_absent_with_its_reason(federate: Federate) -> None:
     federation = federate(small())
-    reasons = replies(federation.engine, federation.server, candidates=(0.0,))
+    reasons = replies(federation.engine, federation.server, s=0.0)
     assert all("that is not above 0" in str(reason) for reason in reasons.values())
     assert federation.all_answer()
 

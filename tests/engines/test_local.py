@@ -105,7 +105,7 @@ def test_a_client_that_fails_is_absent_with_its_reason(
 ) -> None:
     engine = pooled if workers == 2 else start(workers=workers)
     server = server_of(engine)
-    reasons = replies(engine, server, candidates=(0.0,))
+    reasons = replies(engine, server, s=0.0)
     assert all("that is not above 0" in str(reason) for reason in reasons.values())
     assert all(isinstance(reply, bytes) for reply in replies(engine, server).values())
 
@@ -171,10 +171,10 @@ def test_without_any_usable_loss_the_evaluation_says_so(
         engine.evaluate(server, test=False)
 
 
-def test_a_rule_that_rolls_back_is_told_that_the_model_is_ruined(
+def test_a_server_that_rolls_back_is_told_that_the_model_is_ruined(
     start: Callable[..., LocalEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = start(workers=1, rule="cost-aware")
+    engine = start(workers=1, undo=5.0)
     monkeypatch.setattr(engine.player.trainer, "loss", lambda client, weights: math.inf)
     assert math.isnan(engine.evaluate(server_of(engine), test=False).loss)
 

@@ -30,7 +30,7 @@ def test_ten_thousand_runs_with_faults() -> None:
 SETTINGS: dict[str, dict[str, Any]] = {
     "adaquant, exact": {"secrets": True},
     "nearest with feedback, late": {"rule": "2bit", "quantizer": "nearest", "downlink": "late"},
-    "cost-aware, drawn clients": {"rule": "cost-aware", "known": True, "seed": 5},
+    "auto, drawn clients": {"rule": "auto", "known": True, "seed": 5},
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from adaquantfl import checkpoint
 from adaquantfl.errors import CheckpointError, ConfigError, EngineError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.records import KEY, REPLY
-from adaquantfl.rules import CostAware
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.paper_strategy import paper_strategy
+from support.scripted import Scripted
 
 MODEL: Arrays = {
     "conv": np.linspace(-1, 1, 600, dtype="f4").reshape(20, 30),
@@ -467,22 +466,9 @@ def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
     assert "aq_s" not in metrics
 
 
-def test_a_rule_that_surveys_works() -> None:
-    result = run(paper_strategy(FedAvg(), rule=CostAware(every=2), downlink="exact"), Learning(LOSSES), 6, FLOATS)
-    metrics = [result.train_metrics_clientapp[n] for n in range(1, 7)]
-    assert len({m["aq_s"] for m in metrics}) > 1
-    assert all(m["aq_quantized"] == 4 for m in metrics)
-
-
-def test_a_probe_measures_the_harm_and_a_rejected_round_leaves_the_model() -> None:
-    def sharp(weights: Any, context: Any) -> float:
-        asked.append(context.node_id)
-        return 1.0 + 1e9 * float(np.square(weights["conv"] - FLOATS["conv"]).sum())
-
-    asked: list[int] = []
-    group = [Client(step(n), mods=(partial(quantize_mod, probe=sharp),)) for n in range(4)]
-    result = run(paper_strategy(FedAvg(), rule=CostAware(s0=1)), FakeGrid(group), 1, FLOATS)
-    assert set(asked) == {1000, 1001, 1002, 1003}
+def test_a_rejected_round_leaves_the_model() -> None:
+    strategy = paper_strategy(FedAvg(), rule=Scripted((aq.Verdict.REJECT,)))
+    result = run(strategy, FakeGrid(clients()), 1, FLOATS)
     assert all(np.array_equal(array, FLOATS[name].astype("f4")) for name, array in final(result).items())
 
 

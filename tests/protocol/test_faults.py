@@ -60,7 +60,6 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "NaN loss": (lambda round, client, reply: replace(reply, loss=math.nan), "diverged"),
     "buffers from nowhere": (lambda round, client, reply: replace(reply, buffers=b"??"), "buffers"),
     "others from nowhere": (lambda round, client, reply: replace(reply, others=b"??"), "have 2 bytes, expected 0"),
-    "a survey that nobody asked for": (lambda round, client, reply: replace(reply, survey=bytes(99)), "survey"),
     "no examples": (lambda round, client, reply: replace(reply, examples=0), "has 0 examples"),
     "another round": (lambda round, client, reply: replace(reply, round=4), "answers round 4, but this is round 0"),
 }

@@ -9,7 +9,6 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.protocol.feedback import Remainder
-from adaquantfl.rules import CostAware
 from support.rounds import Federation, federation
 
 ROUNDS = 5
@@ -181,28 +180,3 @@ def test_what_can_no_longer_be_taken_back_is_forgotten() -> None:
     assert left.known
     assert left.all_sent(6).known
     assert not left.all_sent(7).known
-
-
-def test_cost_aware_is_never_late_where_the_user_wants_no_feedback() -> None:
-    survey = aq.Survey((1, 4, 16), (4.0, 1.0, 0.3), (100, 200, 400), loss=1.0, harm=1e-3)
-    rule = CostAware()
-    state = {**rule.init(), "round": 20, "started": True, "drifts": [1.0] * 5}
-    plans = [
-        rule.plan(state, aq.Seen(bits=0, dimension=9, survey=survey, feedback=feedback))[1]
-        for feedback in (None, False)
-    ]
-    assert [plan.feedback for plan in plans] == [True, None]
-
-
-@pytest.mark.parametrize(("clients", "expected"), [(3, 1.0), (1000, 0.0)])
-def test_participation_is_estimated_where_nobody_says_how_many_clients_there_are(clients: int, expected: float) -> None:
-    server, ends = aq.Server(np.zeros(50, "f4"), rule=CostAware()), {}
-    for round in range(4):
-        asked = [(3 * round + place) % clients for place in range(3)]
-        for client, order in server.open(asked).items():
-            end = ends.setdefault(client, aq.Client(client))
-            server.receive(client, end.reply(end.open(order) + 1, loss=1.0, probe=lambda weights: 1.0))
-        server.close()
-    survey = server.current.survey
-    assert survey is not None
-    assert survey.participation == expected

@@ -77,7 +77,7 @@ def refused(client: aq.Client, data: bytes) -> bool:
         return True
     if not client.order.evaluate:
         try:
-            client.reply(given, loss=1.0, probe=lambda _: 1.0)
+            client.reply(given, loss=1.0)
         except AdaQuantError:
             return True
     return False
@@ -139,14 +139,14 @@ def test_a_log_forgets_steps_that_no_client_would_take() -> None:
     np.testing.assert_array_equal(found.model.weights, models[-1].weights)
 
 
-@pytest.mark.parametrize("rule", ["adaquant", "auto", "cost-aware", "fp32"])
+@pytest.mark.parametrize("rule", ["adaquant", "auto", "fp32"])
 def test_mutants_of_orders_are_refused_or_opened_and_nothing_else_happens(rule: str) -> None:
     chance, (held, seeds), opened = Random(rule), orders(rule=rule), 0
-    for _ in range(MUTANTS // 4):
+    for _ in range(MUTANTS // 3):
         order, client = chance.choice(seeds), aq.Client(0)
         client._models.last = held if chance.random() < 0.7 else None
         opened += not refused(client, _mutant(order, held, chance))
-    assert 0 < opened < MUTANTS / 4
+    assert 0 < opened < MUTANTS / 3
 
 
 def _mutant(order: Order, held: Held, chance: Random) -> bytes:

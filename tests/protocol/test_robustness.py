@@ -17,7 +17,6 @@ from adaquantfl.protocol.arrays import Layout
 from adaquantfl.protocol.cohort import Cohort
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.step import ServerStep
-from adaquantfl.rules import CostAware
 from support import quadratic
 from support.rounds import reply_of
 from support.scripted import Scripted
@@ -68,7 +67,7 @@ def through_json(tree: Any) -> Any:
     return json.loads(json.dumps(plain(tree)), object_hook=back)
 
 
-@pytest.mark.parametrize("rule", [CostAware(s0=4.0, every=3), aq.AdaQuant(s0=2, interval=4.0)])
+@pytest.mark.parametrize("rule", [aq.Auto(), aq.AdaQuant(s0=2, interval=4.0)])
 def test_a_loss_that_was_not_asked_for_is_the_one_that_was_given_last(rule: aq.Rule) -> None:
     always, asked = (aq.Server(vector(), rule=rule, downlink="late", seed=1) for _ in range(2))
     one, other, last = ends_of(), ends_of(), 3.0
@@ -210,7 +209,7 @@ class Half(ServerStep):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rule": Unnamed(s0=2)}, {"rule": WithAttributes(9)}, {"step": Half()}, {"cost": lambda up, down: 2 * up}],
+    [{"rule": Unnamed(s0=2)}, {"rule": WithAttributes(9)}, {"step": Half()}],
     ids=lambda settings: next(iter(settings)),
 )
 def test_what_a_state_cannot_hold_has_to_be_given_back(settings: dict[str, Any]) -> None:
@@ -302,7 +301,7 @@ def test_a_step_that_is_not_finite_is_not_taken_and_the_sentence_names_the_step(
 def test_balanced_levels_are_held_to_what_an_update_can_ask_for(quantizer: str) -> None:
     most = 127 if quantizer == "natural" else 65535
     weights = {"a": np.zeros(5000, np.float32), "b": np.zeros(3, np.float32)}
-    server = aq.Server(weights, rule=CostAware(s0=1.0), quantizer=quantizer)
+    server = aq.Server(weights, rule=aq.Fixed(s=1.0), quantizer=quantizer, scope="balanced")
     order, end = server.open([0])[0], aq.Client(0)
     given: Any = end.open(order)
     rng = np.random.default_rng(0)
@@ -469,9 +468,6 @@ def test_a_layout_with_an_unknown_type_is_refused() -> None:
         {"s": -1.0},
         {"s": 1e300},
         {"eta": -0.1},
-        {"candidates": (0.0, 1.0)},
-        {"candidates": (math.nan,)},
-        {"candidates": (1.0,), "noise": math.inf},
     ],
     ids=str,
 )

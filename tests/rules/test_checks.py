@@ -53,8 +53,6 @@ def test_levels_that_are_none_name_the_line_and_what_is_expected(levels: Any) ->
         (({}, aq.Plan(levels=3, max_error=0.5)), "only one of levels, max_error and resolution"),
         (({}, aq.Plan(max_error=-1.0)), "as max_error -1.0; expected a number above 0"),
         (({}, aq.Plan(levels={3: 4})), "expected levels for every client of the round; client 0 has none"),
-        (({}, aq.Plan(levels=3, survey=3)), "as survey 3; expected a tuple"),
-        (({}, aq.Plan(levels=3, survey=(1,) * 300)), "300 numbers"),
         (({}, aq.Plan(levels=3, feedback="yes")), "as feedback 'yes'"),
         (({1: 2}, aq.Plan(levels=3)), "returned state = {1: 2}"),
         (({}, aq.Plan(levels=3, quantizer="unifrom")), "as quantizer 'unifrom'; expected one of uniform, rotated"),

@@ -21,9 +21,9 @@ def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
         "rule.s0": 3,
         "scope": "whole",
     }
-    assert [one.name for one in parse_list("adaquant,cost-aware[undo=2,rule.s0=1],4bit,")] == [
+    assert [one.name for one in parse_list("adaquant,dadaquant[undo=2,rule.s0=1],4bit,")] == [
         "adaquant",
-        "cost-aware[undo=2,rule.s0=1]",
+        "dadaquant[undo=2,rule.s0=1]",
         "4bit",
     ]
 

@@ -141,7 +141,7 @@ def ruined(round: int, client: int, reply: Reply) -> Reply:
 
 
 def test_a_run_with_a_round_taken_back_says_so_and_resumes_to_the_same_model(small: Config, tmp_path: Path) -> None:
-    config = replace(small, rule={"name": "cost-aware", "s0": 1.0, "every": 2}, rounds=4, checkpoint_every=1)
+    config = replace(small, undo=5.0, rounds=4, checkpoint_every=1)
     connect = altered(LocalEngine, ruined)
     shown: list[str] = []
     whole = loop.run(
