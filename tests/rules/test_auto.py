@@ -36,8 +36,12 @@ def after(energies: Energies) -> float | None:
 def test_the_first_rounds_have_unbiased_noise_of_a_fixed_share() -> None:
     first = planned(Auto().init())
     assert (first.quantizer, first.feedback, first.max_error, first.downlink) == ("centroid", False, 0.25, "late")
-    for round in range(6):
-        assert planned(known(round=round), motion=Motion(0.0, 1.0, 0.0)).feedback is False
+
+
+def test_updates_are_never_late_where_nobody_has_measured_what_noise_does() -> None:
+    """With momentum or Adam on the server, a delay harms, and nothing is measured."""
+    for motion in (None, Motion(), Motion(gain=0.0), Motion(repair=1.0), Motion(persistence=0.0)):
+        assert planned(known(alignment=0.01, round=500), motion=motion).feedback is False
 
 
 def test_until_its_effect_is_measured_noise_is_a_fixed_share_of_the_step() -> None:
@@ -135,7 +139,8 @@ def test_a_median_takes_updates_that_are_right_by_themselves() -> None:
 def test_what_was_left_out_follows_within_the_rounds_that_the_rule_allows() -> None:
     size, rounds = 4_000, 40
     update = np.random.default_rng(6).standard_t(3, size).astype(np.float32)
-    server, client = aq.Server(np.zeros(size, dtype=np.float32), rule=Auto(), downlink="exact"), aq.Client(0)
+    server = aq.Server(np.zeros(size, dtype=np.float32), rule=Auto(), downlink="exact", feedback=True)
+    client = aq.Client(0)
     for _ in range(rounds):
         weights = client.open(server.open([0])[0])
         server.receive(0, client.reply(weights + update, loss=1.0))

@@ -16,7 +16,7 @@ _MOST_NAMES = 5  # of nodes in a sentence
 _ALL_CLIPPED = (
     "In round %d the updates of all %d clients were longer than differential privacy's clipping norm once they were "
     "decoded, and the server made them shorter, to %.3g of their length on average. That is quantization noise: take "
-    "finer levels (rule='8bit', or Auto with a smaller error) or a larger clipping norm."
+    "finer levels (rule='8bit', or Auto with a smaller delay) or a larger clipping norm."
 )
 
 

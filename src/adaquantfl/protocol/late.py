@@ -33,9 +33,9 @@ _NOBODY = 2**32 - 1  # the client whose random numbers the downlink has
 class Late(Exact):
     """The model's change in coarse levels; the rest is sent in later rounds.
 
-    In the first rounds the change has unbiased noise, which delays nothing and is corrected in the next round. Once a
-    delay saves more bytes, only the largest part of the change is sent. If the frames of the round's clients are
-    smaller than that, the server passes them on instead; with `private` it never does.
+    At first the change has unbiased noise, which delays nothing and is corrected in the next round. Once a delay saves
+    more bytes, and the server has measured what noise does to training, only the largest part of the change is sent. If
+    the frames of the round's clients are smaller, the server passes them on instead; with `private` it never does.
 
     Attributes:
         error: the largest share of the change's energy that is left for later rounds.
@@ -58,11 +58,12 @@ class Late(Exact):
         return log.after_round(old, new, relay)  # `publish` has seen to what is private
 
     def publish(self, old: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
-        gain, left = self.motion(state).gain, state["remainder"]
+        seen, left = self.motion(state), state["remainder"]
+        gain = seen.gain
         error = min(error_of(delay_after(change.round + 1, gain)) if change.error is None else change.error, self.error)
         # What clients ask for twice would grow from round to round.
         noise = NOISE / (1 + 3 * max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2
-        random = error / (1 - error) < noise
+        random = not seen.measured or error / (1 - error) < noise
         measured = motion.after(state, change.update, left, change.energies)
         total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
         frame, weights = _sent(old.weights, total, noise if random else error, change, NOISY if random else LATER)

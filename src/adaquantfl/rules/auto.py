@@ -16,7 +16,7 @@ An update can be made small in two ways, and each costs rounds:
 The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Until it
 has, and where it cannot, N is `noise` times S. An update that is late by T rounds takes fewer bytes than one whose
 noise is 2 T times its own energy, so the rule turns from noise to late once 2 T exceeds what is allowed. It does so
-where training bears little noise, and never in the first rounds.
+where training bears little noise, and never before that is measured: with momentum or Adam on the server delays harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from .late import LATE, delay_after, error_of
 NOISY, LATER = "centroid", "fitted"  # the quantizer of each way
 LATE_SAVES = 2.0  # late by T rounds, an update takes the bytes of one with noise of this times T, or fewer
 MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames save nothing
-FIRST_ROUNDS = 6  # in which updates are never late: until then little is measured
 LEAST_NOISE, MOST_NOISE = 0.02, 16.0  # of the step's energy, which cannot be told from far more noise than that
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
@@ -87,7 +86,7 @@ class Auto(Rule):
             assert seen.quantizer is not None
             late = seen.quantizer.traits.feedback
         elif late is None:
-            late = state["late"] or not seen.averages or (round > FIRST_ROUNDS and LATE_SAVES * late_for > error)
+            late = state["late"] or not seen.averages or (motion.measured and LATE_SAVES * late_for > error)
         if not seen.averages:
             error = self.alone
         elif late:

@@ -78,6 +78,11 @@ class Motion:
     repair: float | None = None
     persistence: float | None = None
 
+    @property
+    def measured(self) -> bool:
+        """Whether it is known what noise does to training."""
+        return self.repair is not None and self.persistence is not None
+
 
 @dataclass(frozen=True)
 class Seen:
