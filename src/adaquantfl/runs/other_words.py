@@ -8,7 +8,7 @@ from difflib import get_close_matches
 # Settings of methods that were keys of their own, by their place in a table now.
 RENAMED = {
     "method": "rule", "s0": "rule.s0", "interval": "rule.interval", "guard": "rule.guard", "rounding": "rule.rounding",
-    "error": "rule.error", "noise": "rule.noise", "rule_s0": "rule.s0", "patience": "rule.patience",
+    "noise": "rule.noise", "rule_s0": "rule.s0", "patience": "rule.patience",
     "resolution": "rule.resolution", "delay": "rule.delay", "undo_always": "undo", "norm": "quantizer.norm",
     "sparsity": "quantizer.sparsity", "private": "downlink.private", "server_eta": "step.eta",
     "server_momentum": "step.beta", "server_beta2": "step.beta2", "server_epsilon": "step.epsilon",
