@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..quantizers.segments import Segments
-from ..quantizers.vectors import square_sums
+from ..quantizers.vectors import energy
 from ..rules import Energies, Motion
 from .arrays import Vector
 
@@ -58,8 +57,9 @@ def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Ener
     found = {**state, "gain": _gain(state, u, e)}
     if energies is None or not energies.signal > 0:
         return found
-    whole = float(square_sums(update, Segments.of(None, len(update)))[0])
-    if abs(whole - energies.step) > _SAME_STEP * energies.step:  # momentum, Adam: its noise is not the clients'
+    if (
+        abs(energy(update) - energies.step) > _SAME_STEP * energies.step
+    ):  # momentum, Adam: its noise is not the clients'
         return {**found, "repair": [0.0] * 4}
     if state["random"] and (square := _dot(e, e)) > 0:
         total, weight, squares, _ = state["repair"]

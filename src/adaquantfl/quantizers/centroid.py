@@ -49,7 +49,6 @@ STRETCH = Number("stretch", least=1.0, most=2.0**20)
 CLIP = 16.0  # rms: where rotated coordinates are cut off
 _COARSEST = 16.0  # rms: beyond the largest of 2^20 Gaussian elements
 _COARSE = 5.0  # rms: from here on at most one element in 80 is sent, and scales cost more than a slower rotation
-TILE = 1 << 16  # elements that are put back together, so that nothing else as long as the vector is made
 _PEAK = 1 / math.sqrt(2 * math.pi)  # of the density
 
 
@@ -128,11 +127,8 @@ class Centroid(Quantizer):
         numbers = np.ones(1, dtype=np.float32) if levels.numbers is None else levels.numbers
         centres = step_means(_step(numbers, levels.s), levels.top)
         table = np.concatenate([-centres[:0:-1], centres])
-        scales, turned = levels.scales.astype(np.float64), np.empty(len(levels.values), dtype=np.float32)
-        for start in range(0, len(turned), TILE):
-            here = slice(start, start + TILE)
-            inside: npt.NDArray[np.int64] = np.clip(levels.offsets, start, start + TILE)
-            each = np.repeat(scales, np.diff(inside))
+        turned = np.empty(len(levels.values), dtype=np.float32)
+        for here, each in levels.tiles(levels.scales.astype(np.float64)):
             turned[here] = table[levels.values[here].astype(np.intp) + levels.top] * each
         return rotate_back(turned, levels.offsets, levels.key or 0)
 

@@ -125,8 +125,8 @@ class Levels:
         if not find(self.quantizer).traits.linear:
             x -= self.dequantize()
             return
-        for here, floats in self._tiles(self.steps):
-            x[here] -= floats.astype(np.float32)
+        for here, each in self.tiles(self.steps):
+            x[here] -= np.multiply(self.values[here], each, dtype=np.float64).astype(np.float32)
 
     @property
     def steps(self) -> npt.NDArray[np.float64]:
@@ -145,19 +145,18 @@ class Levels:
         array([ 3., -4.], dtype=float32)
         """
         out = np.empty(self.dimension, dtype=np.float32)
-        for here, floats in self._tiles(steps):
-            out[here] = floats
+        for here, each in self.tiles(steps):
+            out[here] = np.multiply(self.values[here], each, dtype=np.float64)
         return out
 
-    def _tiles(self, steps: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
-        """Each level times its step, some at a time: the doubles of all elements would be twice the vector."""
+    def tiles(self, numbers: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+        """Each segment's number for all of its elements, some at a time: all doubles would be twice the vector."""
         offsets = self.offsets
         for start in range(0, self.dimension, _TILE):
             stop = min(start + _TILE, self.dimension)
             first, last = np.searchsorted(offsets, start, "right") - 1, np.searchsorted(offsets, stop)
             bounds: npt.NDArray[np.int64] = np.clip(offsets[first : last + 1], start, stop)
-            each = np.repeat(steps[first:last], np.diff(bounds))
-            yield slice(start, stop), np.multiply(self.values[start:stop], each, dtype=np.float64)
+            yield slice(start, stop), np.repeat(numbers[first:last], np.diff(bounds))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Levels):

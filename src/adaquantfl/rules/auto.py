@@ -118,7 +118,5 @@ class Auto(Rule):
         if energies is None or not energies.mean > 0:
             return state, Verdict.KEEP
         found = energies.signal / energies.mean
-        return {
-            **state,
-            "alignment": found if before is None else _MEMORY * before + (1 - _MEMORY) * found,
-        }, Verdict.KEEP
+        alignment = found if before is None else _MEMORY * before + (1 - _MEMORY) * found
+        return {**state, "alignment": alignment}, Verdict.KEEP
