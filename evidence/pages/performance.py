@@ -125,27 +125,11 @@ def one_round() -> str:
 
 def machines() -> str:
     """Say which records are from which processor."""
-    names = ("targets", "codec", "coldstart", "sizes", "real_updates", "round", "memory", "scale", "load")
+    names = ("targets", "codec", "coldstart", "sizes", "real_updates", "round", "memory", "scale")
     by_cpu: dict[str, list[str]] = {}
     for name in names:
         by_cpu.setdefault(read(name)["machine"]["cpu"], []).append(f"`{name}`")
     return "\n".join(f"- {cpu}: {', '.join(names)}" for cpu, names in by_cpu.items())
-
-
-def load() -> str:
-    """Return the memory of rounds with many clients, and of either end with a large model."""
-    found = read("load")
-    grid = [["memory at the peak", "target", "here", ""]]
-    for one in found["loads"]:
-        above = max(row["above the replies"] for row in one["rounds"])
-        name = f"server, {one['clients']:,} clients, d = {one['dimension']:,}: above the replies"
-        met = verdict(above <= one["allowed"])
-        grid.append([name, f"≤ {one['allowed'] / 1e6:.1f} MB", f"{above / 1e6:.1f} MB", met])
-    ends = found["ends"]
-    for end in ("server", "client"):
-        name, met = f"{end}, one client, d = {ends['dimension']:,}", verdict(ends[end] <= ends["allowed"])
-        grid.append([name, f"≤ {ends['allowed']} models", f"{ends[end]:.2f} models", met])
-    return markdown(grid)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,6 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "bodies": ("docs/performance.md", performance.bodies),
     "updates": ("docs/performance.md", performance.updates),
     "round": ("docs/performance.md", performance.one_round),
-    "load": ("docs/performance.md", performance.load),
     "densities": ("docs/performance.md", performance.densities),
     "sizes": ("docs/performance.md", performance.sizes),
     "federation": ("docs/performance.md", performance.federation),
@@ -84,7 +83,6 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "patches": ("docs/how-to/transport.md", examples.patches),
     "nvflare": ("docs/nvflare.md", nvflare.table),
     "hostile": ("docs/security.md", hostile.attacks),
-    "load-limits": ("docs/security.md", performance.load),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
     "bytes.png": floor.draw,
