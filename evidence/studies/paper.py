@@ -31,6 +31,7 @@ METHODS = {
     "adaquant": "AdaQuantFL",
     "adaquant-nearest": "AdaQuantFL (nearest)",
     "adaquant-s0-4": "AdaQuantFL (s0 = 4)",
+    "adaquant-stall": "AdaQuantFL (stall = 8)",
     "2bit": "2 bits",
     "3bit": "3 bits",
     "4bit": "4 bits",
@@ -40,6 +41,7 @@ METHODS = {
 VARIANTS: dict[str, dict[str, Any]] = {  # methods that are another one with a setting of their own
     "adaquant-nearest": {"rule": "adaquant", "rule.rounding": "nearest"},
     "adaquant-s0-4": {"rule": "adaquant", "rule.s0": 4},
+    "adaquant-stall": {"rule": "adaquant", "rule.stall": 8},
 }
 _SAMPLE = {"dataset": "fashion-mnist-sample"}
 # A pass over all 60,000 pictures would take longer than the rounds between two evaluations.
