@@ -657,9 +657,13 @@ def round_centres(
 
 
 def rotate(x: Vector, offsets: Offsets, key: int, forward: bool, out: Vector | None = None) -> Vector:
-    """H D x of every segment, each of 2^k elements, or D H x, which undoes it. out: x itself, or new memory."""
+    """H D x of every segment, each of 2^k elements, or D H x, which undoes it. out: x itself, or new memory.
+
+    x: the elements from the first offset on, which need not be 0.
+    """
     out = np.empty(len(x), dtype=np.float32) if out is None else out
-    _rotate(_at(x), _at(offsets), len(offsets) - 1, key, forward, _at(out), _each(len(x)))
+    before = 4 * int(offsets[0])
+    _rotate(_at(x) - before, _at(offsets), len(offsets) - 1, key, forward, _at(out) - before, _each(len(x)))
     _raise()
     return out
 

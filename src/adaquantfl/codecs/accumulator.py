@@ -187,10 +187,26 @@ class Checked:
     def decoded_norm(self) -> float:
         """The l2 norm of what the frame decodes to, whatever its header says; without its weight."""
         # Not by BLAS, whose sums depend on the number of threads: weights are made from this number.
-        found = np.zeros(self.frame.header.dimension, dtype=np.float32)
-        self.weighted(1.0).add_to(found)
-        parts = (found[start : start + TILE] for start in range(0, len(found), TILE))
-        return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in parts))
+        return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in self._decoded()))
+
+    def _decoded(self) -> Iterator[npt.NDArray[np.float32]]:
+        """What the frame decodes to, without its weight, a tile at a time."""
+        header = self.frame.header
+        if self.s is None or header.kind.traits.linear:
+            found = np.zeros(header.dimension, dtype=np.float32)
+            self.weighted(1.0).add_to(found)
+            yield from (found[start : start + TILE] for start in range(0, len(found), TILE))
+            return
+        tile, filled = np.empty(TILE, dtype=np.float32), 0
+        for _, floats in header.kind.pieces(levels_of(self.frame)):
+            while len(floats):
+                here, floats = floats[: TILE - filled], floats[TILE - filled :]
+                tile[filled : filled + len(here)] = here
+                filled += len(here)
+                if filled == TILE:
+                    yield tile
+                    filled = 0
+        yield tile[:filled]
 
     def vector(self) -> npt.NDArray[np.float32]:
         """What the frame stands for, without its weight."""
@@ -204,6 +220,10 @@ class Checked:
             whole = data if isinstance(data, bytes) else bytes(data)
             if core.add(whole, total, float(self.weight), 0.0, told, scratch) is not None:
                 return
+        if self.s is not None and not header.kind.traits.linear:
+            for here, floats in header.kind.pieces(levels_of(self.frame)):
+                total[here] += np.multiply(floats, np.float32(self.weight), out=floats)
+            return
         values, steps = self._parts()
         for start in range(0, len(total), TILE):
             total[start : start + TILE] += self._tile(values, steps, start, min(start + TILE, len(total)))

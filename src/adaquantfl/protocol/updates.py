@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,14 +99,13 @@ class Updates:
         layout, model = self.layout, self.model
         update, buffers = Accumulator(layout.dimension), Accumulator(max(1, layout.buffers))
         relayed = sum(one.frame_bytes for one in self.each) < 4 * layout.dimension
-        frames, others = list[tuple[Frame, float]](), list[bytes]()
+        others = list[bytes]()
         weight = kept = 0.0  # kept: of the model's own buffers
         for one in self.each:
             parts, p = one.read(), one.weight * one.factor
             update.add(parts.frame.weighted(p))
             if parts.buffers is not None:
                 buffers.add(parts.buffers.weighted(p))
-            frames += [(parts.frame.frame, p)] if relayed else []
             others += [parts.others] if layout.other_bytes else []
             weight += one.weight
             kept += one.weight * (1.0 - one.factor)
@@ -119,7 +119,7 @@ class Updates:
         if others and kept:
             others, weights = [*others, model.others], [*weights, kept]
         merged = mean_of_others(layout, others, weights) if others else b""
-        relay = Relay(frames, factor) if relayed else None
+        relay = Relay(_Frames(self.each), factor) if relayed else None
         return Combined(rescaled(update.take(), factor), statistics, merged, relay)
 
     def energies(self) -> Energies:
@@ -184,6 +184,20 @@ class Updates:
             new = raw.values(buffers.frame)
             rows.append(new if one.factor == 1.0 else old + np.float32(one.factor) * (new - old))
         return np.stack(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Frames(Sequence[tuple[Frame, float]]):
+    """The frames of updates and their weights, each read when it is asked for."""
+
+    each: tuple[Update, ...]
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __getitem__(self, place: Any) -> Any:
+        one = self.each[place]
+        return one.read().frame.frame, one.weight * one.factor
 
 
 def _squared_distances(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

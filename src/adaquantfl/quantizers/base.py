@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -150,6 +150,13 @@ class Quantizer(ABC):
         if not self.traits.linear:
             raise NotImplementedError(f"{self.name} is not linear in its levels, and has to define dequantize.")
         return levels.times(levels.steps)
+
+    def pieces(self, levels: Levels) -> Iterator[tuple[slice, Vector]]:
+        """What `dequantize` returns, in pieces, each of which is valid until the next; it may be overwritten."""
+        floats = levels.dequantize()
+        for start in range(0, levels.dimension, MOST_BLOCK):
+            here = slice(start, start + MOST_BLOCK)
+            yield here, floats[here]
 
     def levels_for(
         self,

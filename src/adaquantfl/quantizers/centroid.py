@@ -16,6 +16,7 @@ since a scale cannot mend a block of zeros.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -43,7 +44,7 @@ from .gaussian import exp, inverse_tail, step_errors, step_means, upper_tail
 from .levels import Levels, level_dtype
 from .rotation import LARGEST_BLOCK, Turned, rotate_back
 from .segments import Segments
-from .vectors import FloatVector, Stretch, check_stretch
+from .vectors import FloatVector, Stretch, check_stretch, energy
 
 STRETCH = Number("stretch", least=1.0, most=2.0**20)
 CLIP = 16.0  # rms: where rotated coordinates are cut off
@@ -124,13 +125,25 @@ class Centroid(Quantizer):
 
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """scale D H c(level)."""
+        out = np.empty(levels.dimension, dtype=np.float32)
+        for here, floats in self.pieces(levels):
+            out[here] = floats
+        return out
+
+    def pieces(self, levels: Levels) -> Iterator[tuple[slice, Vector]]:
+        """The same for some blocks at a time, all in the same memory."""
         numbers = np.ones(1, dtype=np.float32) if levels.numbers is None else levels.numbers
         centres = step_means(_step(numbers, levels.s), levels.top)
         table = np.concatenate([-centres[:0:-1], centres])
-        turned = np.empty(len(levels.values), dtype=np.float32)
-        for here, each in levels.tiles(levels.scales.astype(np.float64)):
-            turned[here] = table[levels.values[here].astype(np.intp) + levels.top] * each
-        return rotate_back(turned, levels.offsets, levels.key or 0)
+        offsets, scales, top, last = levels.offsets, levels.scales.astype(np.float64), levels.top, 0
+        memory = np.empty(min(max(LARGEST_BLOCK, np.diff(offsets).max()), levels.dimension), dtype=np.float32)
+        while last < len(scales):
+            first, start = last, int(offsets[last])
+            last = max(first + 1, int(np.searchsorted(offsets, start + LARGEST_BLOCK, "right")) - 1)
+            stop = int(offsets[last])
+            for here, each in levels.tiles(scales, start, stop):
+                memory[here.start - start : here.stop - start] = table[levels.values[here].astype(np.intp) + top] * each
+            yield slice(start, stop), rotate_back(memory[: stop - start], offsets[first : last + 1], levels.key or 0)
 
 
 QUANTIZERS = (Centroid(),)
@@ -140,12 +153,11 @@ def _drawn_error(x: Vector, levels: Levels) -> float:
     """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
     assert levels.numbers is not None
     squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
-    energy = float(np.sum(np.square(x, dtype=np.float64)))
-    total = 0.0
+    whole, total = energy(x), 0.0
     for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
         counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
         total += scale * scale * float(np.dot(counts, squares))
-    return max(total / energy - 1.0, 0.0) if energy else 0.0
+    return max(total / whole - 1.0, 0.0) if whole else 0.0
 
 
 def _expected_error(s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:

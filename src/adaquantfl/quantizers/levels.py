@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .vectors import FloatVector, Stretch
 
 
-_TILE = 1 << 16  # elements that are in double at a time
+_TILE = 1 << 14  # elements that are in double at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,8 @@ class Levels:
         array([1., 0., 2., 0.], dtype=float32)
         """
         if not find(self.quantizer).traits.linear:
-            x -= self.dequantize()
+            for here, floats in find(self.quantizer).pieces(self):
+                x[here] -= floats
             return
         for here, each in self.tiles(self.steps):
             x[here] -= np.multiply(self.values[here], each, dtype=np.float64).astype(np.float32)
@@ -149,11 +150,13 @@ class Levels:
             out[here] = np.multiply(self.values[here], each, dtype=np.float64)
         return out
 
-    def tiles(self, numbers: npt.NDArray[np.float64]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+    def tiles(
+        self, numbers: npt.NDArray[np.float64], begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
         """Each segment's number for all of its elements, some at a time: all doubles would be twice the vector."""
-        offsets = self.offsets
-        for start in range(0, self.dimension, _TILE):
-            stop = min(start + _TILE, self.dimension)
+        offsets, end = self.offsets, self.dimension if end is None else end
+        for start in range(begin, end, _TILE):
+            stop = min(start + _TILE, end)
             first, last = np.searchsorted(offsets, start, "right") - 1, np.searchsorted(offsets, stop)
             bounds: npt.NDArray[np.int64] = np.clip(offsets[first : last + 1], start, stop)
             yield slice(start, stop), np.repeat(numbers[first:last], np.diff(bounds))

@@ -44,7 +44,7 @@ def rotate(x: npt.NDArray[np.float32], segments: Segments, key: int) -> npt.NDAr
 
 
 def rotate_back(y: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float32]:
-    """D H y, which undoes `rotate`, in the memory of y."""
+    """D H y, which undoes `rotate`, in the memory of y: all elements, or those from the first offset to the last."""
     return core.rotate(y, offsets, checked_key(key), forward=False, out=y)
 
 
