@@ -143,6 +143,20 @@ def test_a_step_that_is_not_the_clients_mean_is_not_taken_for_it() -> None:
     assert motion.of(state).persistence is None
 
 
+@pytest.mark.parametrize("settings", [{}, {"max_update_norm": "1x", "norm_action": "clip"}])
+def test_the_mean_is_known_for_one_whoever_was_drawn_and_clipped(settings: dict) -> None:
+    """Two of three clients of unequal sizes: the weights of a round do not add up to 1."""
+    cohort = aq.Cohort((100, 20, 5), per_round=2)
+    server = aq.Server(np.zeros(SIZE, dtype=np.float32), cohort=cohort, downlink=Late(private=True), **settings)
+    ends, rng = [aq.Client(i) for i in range(3)], np.random.default_rng(3)
+    for _ in range(6):
+        for i, order in server.open().items():
+            update = (1 + i) * (1 + rng.standard_normal(SIZE))
+            server.receive(i, ends[i].reply(ends[i].open(order) + update.astype(np.float32), loss=1.0))
+        server.close()
+    assert measured(server).measured
+
+
 def test_a_round_that_is_rolled_back_leaves_the_remainder_and_the_figures_as_they_were() -> None:
     server = aq.Server(np.zeros(SIZE, dtype=np.float32), rule="2bit", downlink=Late(private=True), undo=2.0)
     client, rng, kept = aq.Client(0), np.random.default_rng(1), []

@@ -14,7 +14,8 @@ u answers to that difference:
   It is the mean of eta h over all directions, and far below the gain. The standard error is added, so that the figure
   starts high and falls as evidence comes in.
 - *persistence*: the mean cosine between a step and the steps of about ten rounds before it, the noise of the uplink
-  taken out. The last step is skipped: in sharp directions each step undoes a part of the one before.
+  taken out. The last step is skipped: in sharp directions each step undoes a part of the one before. The figure starts
+  low and rises as evidence comes in.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from ..quantizers.vectors import energy
+from ..quantizers.vectors import dot, energy
 from ..rules import Energies, Motion
 from .arrays import Vector
 
-ELEMENTS = 2**18  # that all of this is measured on, spread over the model
+ELEMENTS = 2**18  # that gain and persistence are measured on, spread over the model
 _GAIN_MEMORY, _REPAIR_MEMORY, _PERSISTENCE_MEMORY = 0.8, 0.95, 0.9  # of the sums of earlier rounds
 _DIRECTION_MEMORY = 0.9
 _LEAST = 1e-3  # of the last change's energy: a round with a smaller update says nothing
@@ -61,15 +62,15 @@ def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Ener
         abs(energy(update) - energies.step) > _SAME_STEP * energies.step
     ):  # momentum, Adam: its noise is not the clients'
         return {**found, "repair": [0.0] * 4}
-    if state["random"] and (square := _dot(e, e)) > 0:
+    if state["random"] and (square := energy(left)) > 0:
         total, weight, squares, _ = state["repair"]
-        spread = math.sqrt(_dot(u, u) / square / len(u))
-        keep = _REPAIR_MEMORY
-        found["repair"] = [keep * total + _dot(u, e) / square, keep * weight + 1, keep**2 * squares + 1, spread]
+        spread = math.sqrt(energy(update) / square / len(update))
+        keep, asked = _REPAIR_MEMORY, dot(update, left) / square  # of all elements: the more, the smaller the spread
+        found["repair"] = [keep * total + asked, keep * weight + 1, keep**2 * squares + 1, spread]
     unit = u / np.float32(math.sqrt(energies.signal))
     direction, before, steps = state["direction"], state["direction_before"], state["steps"] + 1
     if len(before):
-        cosine = _dot(unit, before) * len(update) / len(u)
+        cosine = dot(unit, before) * len(update) / len(u)
         total, weight = state["persistence"]
         found["persistence"] = [_PERSISTENCE_MEMORY * total + cosine, _PERSISTENCE_MEMORY * weight + 1]
     share = np.float32(max(1 - _DIRECTION_MEMORY, 1 / steps))
@@ -93,8 +94,8 @@ def of(state: Mapping[str, Any]) -> Motion:
     cosines, rounds = state["persistence"]
     return Motion(
         gain=again / left - (onward / sent if sent > 0 else 0.0) if left > 0 else None,
-        repair=max(total / weight, 0.0) + spread * math.sqrt(squares) / weight if weight > 1.5 else None,
-        persistence=min(max(cosines / rounds, 0.0), 1.0) if rounds > 2.5 else None,
+        repair=max(total / weight, 0.0) + spread * math.sqrt(squares) / weight if weight else None,
+        persistence=min(max(cosines / rounds * (1 - 1 / state["steps"]), 0.0), 1.0) if rounds else None,
     )
 
 
@@ -102,8 +103,8 @@ def _gain(state: Mapping[str, Any], u: Vector, left: Vector) -> list[float]:
     """The sums of the gain's formula after a round."""
     before, found = state["sent"], list[float](state["gain"])
     if len(before):
-        now = np.array([_dot(u, left), _dot(left, left), _dot(u, before), _dot(before, before)])
-        asked, change = _dot(u, u), float(now[1] + now[3])
+        now = np.array([dot(u, left), dot(left, left), dot(u, before), dot(before, before)])
+        asked, change = dot(u, u), float(now[1] + now[3])
         if state["random"]:  # noise points nowhere by itself, and it is in the sent part too, with the other sign
             now[2:] = 0.0
         if asked > _LEAST * change > 0:
@@ -113,8 +114,3 @@ def _gain(state: Mapping[str, Any], u: Vector, left: Vector) -> list[float]:
 
 def _some(values: Vector) -> Vector:
     return values[:: -(-len(values) // ELEMENTS) | 1]  # odd, so that it does not stay in some columns of a matrix
-
-
-def _dot(a: Vector, b: Vector) -> float:
-    """Without BLAS, whose sums depend on the number of threads."""
-    return float(np.sum(np.multiply(a, b, dtype=np.float64)))

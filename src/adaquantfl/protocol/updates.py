@@ -125,15 +125,16 @@ class Updates:
     def energies(self) -> Energies:
         """The squared norms of the updates and of their mean, for rules that tell clients their largest error."""
         weights = np.array([one.weight for one in self.each])
+        square = (self.total if self.scaled else weights.sum()) ** 2  # as `sum` makes the step
         weights /= weights.sum()
         total, mean, noise = Accumulator(self.layout.dimension), 0.0, 0.0
         for one, p in zip(self.each, weights.tolist(), strict=True):
             frame = one.read().frame
-            total.add(frame.weighted(p))
-            decoded, share = frame.decoded_norm**2, _USUAL_SHARE * one.error
+            total.add(frame.weighted(p * one.factor))
+            decoded, share = (one.factor * frame.decoded_norm) ** 2, _USUAL_SHARE * one.error
             mean += p * decoded / (1 + share)
             noise += p * p * decoded * share / (1 + share)
-        return Energies(energy(total.take()), mean, noise, float(np.sum(weights**2)))
+        return Energies(square * energy(total.take()), square * mean, square * noise, float(np.sum(weights**2)))
 
     def only(self, places: Sequence[int]) -> Updates:
         """Some of the updates, by their places. Each counts the same, whatever data its client says it has."""

@@ -89,15 +89,26 @@ def square_sums(x: npt.NDArray[np.float32], segments: Segments) -> npt.NDArray[n
 
 
 def energy(x: FloatVector) -> float:
-    """Return ||x||^2 in double: bit for bit the sum that NumPy makes of the squares, which would be twice the vector.
+    """Return ||x||^2 in double.
 
     >>> energy(np.array([3.0, -4.0], dtype=np.float32))
     25.0
     """
-    if len(x) <= _TILE:
-        return float(np.sum(np.square(x, dtype=np.float64)))
-    half = len(x) // 2 // 8 * 8  # where NumPy's pairwise sum divides
-    return energy(x[:half]) + energy(x[half:])
+    return dot(x, x)
+
+
+def dot(a: FloatVector, b: FloatVector) -> float:
+    """Return <a, b> in double: bit for bit the sum that NumPy makes of the products, which would be twice the vector.
+
+    It does without BLAS, whose sums depend on the number of threads.
+
+    >>> dot(np.array([3.0, -4.0], dtype=np.float32), np.array([1.0, 2.0], dtype=np.float32))
+    -5.0
+    """
+    if len(a) <= _TILE:
+        return float(np.sum(np.multiply(a, b, dtype=np.float64)))
+    half = len(a) // 2 // 8 * 8  # where NumPy's pairwise sum divides
+    return dot(a[:half], b[:half]) + dot(a[half:], b[half:])
 
 
 def all_finite(x: npt.NDArray[np.floating]) -> bool:
