@@ -56,8 +56,7 @@ class Orders:
         """
         server, client, others, ours = self.server, self.clients[node], dict(content), dict(self.settings)
         log = server.current.log
-        held = None if whole else log.holds.get(client)
-        if held is not None and log.leads_from(held):
+        if not whole and log.leads_from(log.holds.get(client)):
             ours[ORDER] = server.order(client, evaluate=self.evaluate)
             del others[self.name]
         elif self.same:

@@ -38,6 +38,11 @@ class ServedModel:
             raise ConfigError("The strategy has no model before its first round.")
         return array_record(self.form.whole(self.server.weights))
 
+    def fresh(self, weights: Mapping[str, AnyArray]) -> ArrayRecord:
+        """Begin with random weights, rounded (`Server(fresh=True)`): the arrays that training starts from."""
+        self._begin(weights, fresh=True)
+        return self.arrays
+
     def at(self, weights: Mapping[str, AnyArray]) -> Server:
         """The server with this model: the one that it made last, or another where somebody has changed it since."""
         if self.server is not None:
@@ -46,11 +51,7 @@ class ServedModel:
             with suppress(ConfigError):  # another model, with other arrays
                 self.server.adopt(self.form.once(weights))
                 return self.server
-        form = Form.of(weights)
-        exact = (*self._exact, *self._statistics(weights))
-        self.server = Server(form.once(weights), exact=exact, stages=self._stages)
-        self.form = form
-        return self.server
+        return self._begin(weights)
 
     def close(
         self, server: Server, before: ServerState, heard: int, arrays: ArrayRecord | None, loss: float | None
@@ -101,6 +102,13 @@ class ServedModel:
         """What the paper's formula says of the round, where it describes the quantizer."""
         described = "paper_bits" in facts
         return {"aq_bits_per_element": facts["bits_per_element"], "aq_paper_bits": bits} if described else {}
+
+    def _begin(self, weights: Mapping[str, AnyArray], fresh: bool = False) -> Server:
+        form = Form.of(weights)
+        exact = (*self._exact, *self._statistics(weights))
+        self.server = Server(form.once(weights), exact=exact, stages=self._stages, fresh=fresh)
+        self.form = form
+        return self.server
 
     def _untie(self, server: Server, weights: Mapping[str, AnyArray]) -> None:
         """Continue with every array on its own: copies that were equal are not any more."""
