@@ -109,11 +109,20 @@ def load(clients: int, dimension: int, rule: str, rounds: int = 2) -> dict[str, 
 
 
 def either_end(dimension: int, rule: str) -> dict[str, Any]:
-    """Return the models at the peak of rounds with one client: at the server, and at the client."""
+    """Return the models at the peak of rounds with one client: at the server, and at the client.
+
+    keeping: where clients keep what they leave out of their updates.
+    """
+    found = {name: peaks(dimension, rule, feedback) for name, feedback in (("sending", None), ("keeping", True))}
+    return {"dimension": dimension, "allowed": MODELS_AT_AN_END, **found}
+
+
+def peaks(dimension: int, rule: str, feedback: bool | None) -> dict[str, float]:
+    """Return the models of either end. feedback: as `aq.Server` takes it."""
     trained = np.random.default_rng(0).standard_normal(dimension, dtype=np.float32)
     size, found = 4 * dimension, {"server": 0, "client": 0}
     start, theirs = now(), 0
-    server, client = aq.Server(np.zeros(dimension, np.float32), rule=rule), aq.Client(0)
+    server, client = aq.Server(np.zeros(dimension, np.float32), rule=rule, feedback=feedback), aq.Client(0)
     for _ in range(ROUNDS):
         forget()
         order = server.open([0])[0]
@@ -130,7 +139,7 @@ def either_end(dimension: int, rule: str) -> dict[str, Any]:
         del reply
         server.close()
         found["server"] = max(found["server"], most() - start - theirs)
-    return {"dimension": dimension, "allowed": MODELS_AT_AN_END, **{end: found[end] / size for end in found}}
+    return {end: found[end] / size for end in found}
 
 
 if __name__ == "__main__":

@@ -20,16 +20,16 @@ def test_rotating_a_block_is_signs_and_a_hadamard_matrix(rng: np.random.Generato
             matrix = np.kron([[1, 1], [1, -1]], matrix)
         x = rng.standard_normal(2**k).astype(np.float32)
         segments = Segments.of(None, 2**k)
-        units = [rotate(np.eye(2**k, dtype=np.float32)[i], segments, key=5) for i in range(2**k)]
+        units = [rotate(np.eye(2**k, dtype=np.float32)[i], segments.offsets, key=5) for i in range(2**k)]
         signs = np.sign([unit[0] for unit in units])  # the first row of a Hadamard matrix is all ones
-        np.testing.assert_allclose(rotate(x, segments, key=5), matrix @ (signs * x) / 2 ** (k / 2), atol=1e-5)
+        np.testing.assert_allclose(rotate(x, segments.offsets, key=5), matrix @ (signs * x) / 2 ** (k / 2), atol=1e-5)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 1000, 65_535, 65_536, 200_001])
 def test_rotating_keeps_the_norm_and_rotating_back_undoes_it(d: int, rng: np.random.Generator) -> None:
     x = rng.standard_normal(d).astype(np.float32)
     parts = blocks(Segments.of(None, d))
-    turned = rotate(x, parts, key=3)
+    turned = rotate(x, parts.offsets, key=3)
     assert np.linalg.norm(turned) == pytest.approx(np.linalg.norm(x), rel=1e-5)
     np.testing.assert_allclose(rotate_back(turned, parts.offsets, key=3), x, atol=1e-5)
     assert parts.lengths.max() <= 65_536
@@ -39,7 +39,7 @@ def test_rotating_keeps_the_norm_and_rotating_back_undoes_it(d: int, rng: np.ran
 def test_signs_are_fair_and_independent_of_the_rounding() -> None:
     # A unit vector in each block of 1: its rotation is its sign. 40,000 coins, their neighbours, and the draws.
     d, ones = 40_000, np.ones(40_000, dtype=np.float32)
-    signs = rotate(ones, Segments.of([1] * d, d), key=aq.stream_key(0, 0, 0)).astype(np.float64)
+    signs = rotate(ones, Segments.of([1] * d, d).offsets, key=aq.stream_key(0, 0, 0)).astype(np.float64)
     assert set(signs) == {-1.0, 1.0}
     flips = aq.quantize(ones, int(np.sqrt(d) / 2), aq.stream_key(0, 0, 0)).values - 0.5
     for other in (np.ones(d), np.roll(signs, 1), np.roll(signs, 2), 2 * flips):

@@ -14,6 +14,7 @@ import numpy as np
 from ..codecs.coding import encode, quantize_within
 from ..codecs.frame import TILE, Frame, read_frame
 from ..errors import ConfigError
+from ..quantizers.registry import find
 from ..quantizers.streams import stream_key
 from ..rules import Motion
 from ..rules.auto import LATER, NOISY
@@ -66,13 +67,13 @@ class Late(Exact):
         random = not seen.measured or error / (1 - error) < noise
         measured = motion.after(state, change.update, left, change.energies)
         total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
-        frame, weights = _sent(old.weights, total, noise if random else error, change, NOISY if random else LATER)
-        relay = Relay([(frame, 1.0)])
+        frame, fixed = _sent(total, noise if random else error, change, NOISY if random else LATER)
+        relay, remainder = Relay([(frame, 1.0)]), total
         if change.relay is not None and not self.private and _size(change.relay) < frame.size:
             relay, remainder, random = change.relay, left, False
             weights = add_up(old.weights, relay)
         else:
-            remainder = total
+            weights = add_up(old.weights, Relay([(fixed, 1.0)]))
             for start in range(0, len(total), TILE):
                 here = slice(start, start + TILE)
                 total[here] -= weights[here] - old.weights[here]
@@ -80,14 +81,13 @@ class Late(Exact):
         return Published(Model(weights, change.buffers, change.others), relay, after, ledger)
 
 
-def _sent(weights: Vector, total: Vector, error: float, change: Change, quantizer: str) -> tuple[Frame, Vector]:
-    """The frame of what is sent of a change, and the weights with it."""
+def _sent(total: Vector, error: float, change: Change, quantizer: str) -> tuple[Frame, Frame]:
+    """The frame of what is sent of a change, and one with the same levels that takes little memory to add up."""
     key = stream_key(0, change.round, _NOBODY)
     levels = quantize_within(total, error, key, change.lengths, quantizer)
-    # Codecs are lossless, and the fixed one is added up without memory to decode it.
-    frame, fixed = (read_frame(encode(levels, codec)) for codec in ("auto", "fixed"))
-    del levels
-    return frame, add_up(weights, Relay([(fixed, 1.0)]))
+    frame = read_frame(encode(levels))
+    linear = find(quantizer).traits.linear
+    return frame, read_frame(encode(levels, "fixed")) if linear else frame
 
 
 def _size(relay: Relay) -> int:

@@ -42,7 +42,7 @@ from .base import (
 from .choice import levels_within
 from .gaussian import exp, inverse_tail, step_errors, step_means, upper_tail
 from .levels import Levels, level_dtype
-from .rotation import LARGEST_BLOCK, Turned, rotate_back
+from .rotation import LARGEST_BLOCK, Turned, rotate_back, runs
 from .segments import Segments
 from .vectors import FloatVector, Stretch, check_stretch, energy
 
@@ -113,9 +113,11 @@ class Centroid(Quantizer):
         turned = Turned.of(x, segments, key, MOST_BLOCK if np.max(stretch) > _COARSE * s else LARGEST_BLOCK)
         parts = turned.parts
         steps = _each(stretch, cut, parts) / s
-        values, dots = core.round_steps(
-            turned.y, parts.offsets, turned.inverse, steps, step_means(_step(numbers, s), most), most, level_dtype(most)
-        )
+        centres, inverse, kind = step_means(_step(numbers, s), most), turned.inverse, level_dtype(most)
+        values, dots = np.empty(len(x), dtype=kind), np.empty(parts.count)
+        for some, here, y in turned.pieces():
+            offsets = parts.offsets[some.start : some.stop + 1] - here.start
+            values[here], dots[some] = core.round_steps(y, offsets, inverse[some], steps[some], centres, most, kind)
         return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
 
     def bound(self, header: Facts) -> float:
@@ -135,12 +137,10 @@ class Centroid(Quantizer):
         numbers = np.ones(1, dtype=np.float32) if levels.numbers is None else levels.numbers
         centres = step_means(_step(numbers, levels.s), levels.top)
         table = np.concatenate([-centres[:0:-1], centres])
-        offsets, scales, top, last = levels.offsets, levels.scales.astype(np.float64), levels.top, 0
+        offsets, scales, top = levels.offsets, levels.scales.astype(np.float64), levels.top
         memory = np.empty(min(max(LARGEST_BLOCK, np.diff(offsets).max()), levels.dimension), dtype=np.float32)
-        while last < len(scales):
-            first, start = last, int(offsets[last])
-            last = max(first + 1, int(np.searchsorted(offsets, start + LARGEST_BLOCK, "right")) - 1)
-            stop = int(offsets[last])
+        for first, last in runs(offsets, LARGEST_BLOCK):
+            start, stop = int(offsets[first]), int(offsets[last])
             for here, each in levels.tiles(scales, start, stop):
                 memory[here.start - start : here.stop - start] = table[levels.values[here].astype(np.intp) + top] * each
             yield slice(start, stop), rotate_back(memory[: stop - start], offsets[first : last + 1], levels.key or 0)

@@ -8,6 +8,7 @@ a segment with its own scale.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from .streams import checked_key
 from .vectors import FloatVector, float32_vector, square_sums
 
 LARGEST_BLOCK = 65_536  # elements that are rotated together, as a rule: more do not fit a core's cache
+_AT_A_TIME = 1 << 18  # elements, or one block: a whole vector's would be a second vector
 
 
 def blocks(segments: Segments, largest: int = LARGEST_BLOCK) -> Segments:
@@ -38,9 +40,9 @@ def blocks(segments: Segments, largest: int = LARGEST_BLOCK) -> Segments:
     return Segments.of(np.concatenate(lengths), segments.dimension)
 
 
-def rotate(x: npt.NDArray[np.float32], segments: Segments, key: int) -> npt.NDArray[np.float32]:
-    """H D x of every segment, each of which is a block."""
-    return core.rotate(x, segments.offsets, checked_key(key), forward=True)
+def rotate(x: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float32]:
+    """H D x of every block; x: all elements, or those from the first offset to the last."""
+    return core.rotate(x, offsets, checked_key(key), forward=True)
 
 
 def rotate_back(y: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], key: int) -> npt.NDArray[np.float32]:
@@ -48,20 +50,46 @@ def rotate_back(y: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], key:
     return core.rotate(y, offsets, checked_key(key), forward=False, out=y)
 
 
+def runs(offsets: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """The first block and the one behind the last of as many blocks as have so many elements; one block at least.
+
+    >>> list(runs(np.array([0, 4, 6, 8, 9]), 4))
+    [(0, 1), (1, 3), (3, 4)]
+    """
+    last = 0
+    while last < len(offsets) - 1:
+        first = last
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + most, "right")) - 1)
+        yield first, last
+
+
 @dataclass(frozen=True)
 class Turned:
-    """A checked vector, rotated, its blocks and the root mean square of each."""
+    """A checked vector that is to be rotated, its blocks and the root mean square of each."""
 
-    y: npt.NDArray[np.float32]
+    vector: npt.NDArray[np.float32]
     parts: Segments
     rms: npt.NDArray[np.float64]
+    key: int
 
     @staticmethod
     def of(x: FloatVector, segments: Lengths | None, key: int, largest: int = LARGEST_BLOCK) -> Turned:
         vector = float32_vector(x)
         parts = blocks(Segments.of(segments, len(vector)), largest)
         rms = np.sqrt(square_sums(vector, parts) / parts.lengths)  # which also refuses NaN: rotation would spread it
-        return Turned(rotate(vector, parts, key), parts, rms)
+        return Turned(vector, parts, rms, checked_key(key))
+
+    @property
+    def y(self) -> npt.NDArray[np.float32]:
+        """The rotated vector."""
+        return rotate(self.vector, self.parts.offsets, self.key)
+
+    def pieces(self) -> Iterator[tuple[slice, slice, npt.NDArray[np.float32]]]:
+        """The rotated vector, some blocks at a time: which blocks, where their elements are, and these."""
+        offsets = self.parts.offsets
+        for first, last in runs(offsets, _AT_A_TIME):
+            here = slice(int(offsets[first]), int(offsets[last]))
+            yield slice(first, last), here, rotate(self.vector[here], offsets[first : last + 1], self.key)
 
     @property
     def inverse(self) -> npt.NDArray[np.float64]:
