@@ -14,7 +14,7 @@ import adaquantfl as aq
 ROOT = Path(__file__).parents[1]
 DEVICE = ROOT / "examples" / "device"
 GOLDEN = ROOT / "tests" / "codecs" / "golden"
-PAGE = (ROOT / "docs" / "how-to" / "frames-elsewhere.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "transport.md").read_text()
 
 
 def run(command: str | list[str | Path], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The README's table of `make demo`, and the figure of docs/paper.md, from records/demo.
+"""The README's table of `make demo`, and the figure of docs/theory.md, from records/demo.
 
     python -m evidence.pages.demo demo
 
@@ -54,6 +54,14 @@ def table() -> str:
         f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a big tensor "
         "nearly every level is 0."
     )
+
+
+def printed() -> str:
+    """Return what `make demo` prints at its end."""
+    runs = find_runs([RECORD])
+    texts = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("wire_bytes_up", "paper_bits")]
+    lines = [line.rstrip() for text in texts for line in text.splitlines() if line.strip()]
+    return "\n".join(["<!-- output of the demo -->", "```text", *lines, "```"])
 
 
 def draw(path: Path) -> None:

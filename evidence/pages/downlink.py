@@ -1,15 +1,13 @@
-"""The tables of docs/downlink.md, from records/downlink.json (`python -m evidence.studies.downlink`)."""
+"""The table of docs/theory.md about the downlink, from records/downlink.json."""
 
 from __future__ import annotations
 
 from adaquantfl.report.tables import amount, markdown
 from evidence.pages.marked import read
 
-SHOWN = (1, 2, 10, 30, 60)
-
 
 def traffic() -> str:
-    """Return what all clients sent and got, next to FedAvg in float32, and some rounds of one client."""
+    """Return what all clients sent and got, next to FedAvg in float32."""
     record = read("downlink")
     runs = {name: record[name] for name in ("model", "exact")}
     rounds, clients = len(runs["exact"]["s"]), runs["exact"]["clients"]
@@ -22,12 +20,4 @@ def traffic() -> str:
     for title, (up, down) in sent.items():
         sizes = [amount(size, "B") for size in (up, down, up + down)]
         grid.append([title, *sizes, f"1/{2 * whole / (up + down):.3g}"])
-    each = [["round", "s", "one client's bytes up", "down"]]
-    exact = runs["exact"]
-    for number in SHOWN:
-        up, down = (
-            (exact[f"wire_bytes_{way}"][number - 1] - (exact[f"wire_bytes_{way}"][number - 2] if number > 1 else 0))
-            for way in ("up", "down")
-        )
-        each.append([str(number), f"{exact['s'][number - 1]:g}", f"{up / clients:,.0f}", f"{down / clients:,.0f}"])
-    return f"{markdown(grid)}\n\n{markdown(each)}"
+    return markdown(grid)

@@ -1,4 +1,4 @@
-"""The tables of docs/how-to/hosts.md about gloo, from records/benchmarks/engines.json."""
+"""The tables of evidence/details/performance.md about gloo, from records/benchmarks/engines.json."""
 
 from __future__ import annotations
 

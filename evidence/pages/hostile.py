@@ -1,4 +1,4 @@
-"""The measured table of docs/security.md, from records/hostile (`python -m evidence.studies.hostile`)."""
+"""The tables of evidence/details/hostile.md, from records/hostile (`python -m evidence.studies.hostile`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of docs/peers.md, from records/benchmarks/peers.json."""
+"""The tables of evidence/details/peers.md and docs/performance.md, from records/benchmarks/peers.json."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def readme() -> str:
     slower = sum(not ahead(row, "small") for row in rows if "small" in row["ours"])
     faster = sum(any(ahead(row, who) for who in row["ours"]) for row in rows)
     return (
-        f"{markdown(grid)}\n\nIn {slower} of [all {len(rows)} comparisons](docs/peers.md) the peer encodes or decodes "
-        f"faster than our smallest setting. In {faster} some setting of ours is faster in both directions, at no more "
+        f"{markdown(grid)}\n\nIn {slower} of [all {len(rows)} comparisons](docs/performance.md) the peer encodes or "
+        f"decodes faster than our smallest setting. In {faster} some setting of ours is faster in both directions, at no more "
         "bytes than the peer's."
     )

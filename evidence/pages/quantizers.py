@@ -1,4 +1,4 @@
-"""The tables and the figure of docs/rivals.md on quantizers, from the registry and the records of benchmarks."""
+"""The quantizers in docs/configuration.md, and their figures in evidence/details/rivals.md, from registry and records."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ WITHIN = 1.05  # of EDEN's error, at 1 bit and below
 
 Row = dict[str, Any]
 
-NEARLY_UNBIASED = ("eden", "centroid")  # for a random rotation, which signs and Hadamard stand for
-
 
 def rows(record: str = "mean_estimation", above: float = 0.015) -> list[Row]:
     return [row for row in read(f"benchmarks/{record}")["rows"] if has_its_bits(row, above)]
@@ -37,14 +35,13 @@ def kinds() -> list[str]:
 
 
 def quantizers() -> str:
-    grid = [["name", "what it does", "who", "norms", "s", "unbiased", "s from a rule"], ["---"] * 7]
+    """Return every quantizer: what it does, who published it, the norms that it takes, and its largest s."""
+    lines = []
     for q in map(find, names()):
-        yes = ["yes" if answer else "no" for answer in (q.traits.unbiased, q.traits.follows_rule)]
-        yes[0] = "nearly" if q.name in NEARLY_UNBIASED else yes[0]
-        most = str(q.traits.most) if q.traits.most > 1 else ""
-        facts = [f"`{q.name}`", q.traits.about, q.traits.reference, ", ".join(norms_of(q))]
-        grid.append([*facts, f"1 to {most}" if most else "1", *yes])
-    return "\n".join(f"| {' | '.join(line)} |" for line in grid)
+        norms = f"; {' or '.join(norms_of(q))} norm" if norms_of(q) else ""
+        source = q.traits.reference.removeprefix("this software; ")
+        lines.append(f"- `{q.name}`: {q.traits.about}. From {source}{norms}; s up to {q.traits.most}.")
+    return "\n".join(lines)
 
 
 def label(row: Row) -> str:

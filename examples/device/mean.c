@@ -1,5 +1,5 @@
 /* Print the mean of the vector in a frame, on a device without Python: mean FRAME
- * docs/how-to/frames-elsewhere.md says how to compile it. */
+ * docs/how-to/transport.md says how to compile it. */
 #include <stdio.h>
 #include <stdlib.h>
 

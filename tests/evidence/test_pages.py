@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from adaquantfl.report import tables
 from adaquantfl.runs.methods import parse
-from adaquantfl.runs.records import find_runs
 from evidence.pages import demo, registry
 from evidence.pages.marked import ROOT, fill
+from support.pages import OTHERS, PAGES
 
 
 @pytest.mark.parametrize("mark", registry.MARKS)
@@ -21,7 +20,7 @@ def test_the_page_shows_the_record(mark: str) -> None:
 
 
 def test_every_mark_has_a_generator_and_every_figure_a_page() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    pages = [*PAGES, *OTHERS]
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in pages}
     found = {(mark, page) for page, text in texts.items() for mark in re.findall(r"<!-- /([\w-]+) -->", text)}
     assert found == {(mark, page) for mark, (page, _) in registry.MARKS.items()}
@@ -39,15 +38,6 @@ def test_a_mark_is_filled_once_or_refused() -> None:
 def test_the_records_are_small() -> None:
     sizes = [path.stat().st_size for path in (ROOT / "evidence" / "records").rglob("*") if path.is_file()]
     assert sum(sizes) < 6_000_000
-
-
-def test_the_tutorial_shows_what_make_demo_prints() -> None:
-    (shown,) = re.findall(
-        r"<!-- output of the demo[^>]*-->\n```text\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.S
-    )
-    runs = find_runs([demo.RECORD])
-    printed = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("wire_bytes_up", "paper_bits")]
-    assert [line.rstrip() for text in printed for line in text.splitlines() if line.strip()] == shown.splitlines()
 
 
 def test_the_recorded_demo_has_the_methods_that_make_demo_runs() -> None:

@@ -49,7 +49,7 @@ def test_the_settings_of_the_page_are_the_defaults() -> None:
 def test_every_setting_is_on_the_page(name: str) -> None:
     for setting in inspect.signature(getattr(nvflare, name)).parameters:
         assert f"- **{setting}.** " in PAGE.read_text()
-    assert f"::: adaquantfl.nvflare.{name}\n" in (pages.ROOT / "docs" / "reference" / "nvflare.md").read_text()
+    assert f"::: adaquantfl.nvflare.{name}\n" in (pages.ROOT / "docs" / "reference" / "python.md").read_text()
 
 
 def test_a_job_s_files_have_only_the_settings_that_were_changed(tmp_path: Path) -> None:

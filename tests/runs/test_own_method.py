@@ -22,7 +22,7 @@ from adaquantfl.training import methods
 from support import pages
 from support.small_runs import TINY, interrupt_after, options
 
-PAGE = pages.blocks(pages.ROOT / "docs" / "how-to" / "own-method.md")
+PAGE = pages.blocks(pages.ROOT / "docs" / "own-task.md")
 FILES = {block.mark.removeprefix("file: "): block.code for block in PAGE if block.mark.startswith("file: ")}
 RULE, QUANTIZER = "my_rule.py:Plateau", "my_quantizer.py:Largest"
 Write = Callable[..., None]

@@ -11,7 +11,14 @@ from pathlib import Path
 from support.installed import installed
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = (ROOT / "README.md", *DOCS)
+LINKING = (
+    *PAGES,
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "examples").rglob("*.md")),
+    *sorted((ROOT / "evidence").rglob("*.md")),
+)
 
 _FENCE = re.compile(r"(?:<!-- ([^\n]*) -->\n)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
@@ -38,6 +45,29 @@ class Block:
         """It is not run: it says so, it is a part of a file that has its own test, or it `needs: ` what is missing."""
         needed = self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
         return self.mark.startswith(("not run: ", "excerpt: ")) or bool(needed and not installed(needed))
+
+
+_NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e[+-]?\d+)?")
+TOLERANCE = 0.05  # a training's last digits differ between processors
+
+
+def differs(printed: str, shown: str) -> str:
+    """Say where two texts differ: words must be equal, and numbers within TOLERANCE or one unit of the last digit.
+
+    >>> differs("loss 0.412, 1,003 bytes", "loss 0.41, 1,000 bytes")
+    ''
+    >>> differs("loss 0.6 after 3", "loss 0.41 after 3")
+    '0.6 instead of 0.41'
+    """
+    words = [_NUMBER.sub("#", text).split() for text in (printed, shown)]
+    if words[0] != words[1]:
+        return f"{' '.join(words[0])} instead of {' '.join(words[1])}"
+    for new, old in zip(_NUMBER.findall(printed), _NUMBER.findall(shown), strict=True):
+        ours, theirs = (float(text.rstrip(".").replace(",", "")) for text in (new, old))
+        unit = 10.0 ** -len(old.partition(".")[2].partition("e")[0])
+        if abs(ours - theirs) > max(TOLERANCE * abs(theirs), unit if "e" not in old else 0):
+            return f"{new} instead of {old}"
+    return ""
 
 
 def name(page: Path) -> str:

@@ -196,7 +196,7 @@ def gloo_secrets(options: argparse.Namespace) -> int:
     secrets.write_secrets(options.folder, options.clients)
     print(
         f"{options.folder} holds {options.clients} secrets. Set {secrets.VARIABLE}={options.folder}; "
-        "see docs/how-to/hosts.md."
+        "see docs/how-to/pytorch.md."
     )
     return 0
 

@@ -188,7 +188,7 @@ def _add_gloo(to: Commands) -> None:
     gloo = to.add_parser(
         "gloo",
         help="what a run on gloo needs on several hosts",
-        description="What a run on gloo needs on several hosts: docs/how-to/hosts.md has the steps.",
+        description="What a run on gloo needs on several hosts: docs/how-to/pytorch.md has the steps.",
     )
     parts = gloo.add_subparsers(metavar="PART", required=True)
     help = "write a secret for each client, by which the server knows it"
