@@ -1,4 +1,4 @@
-"""The README's table of `make demo`, and the figure of docs/theory.md, from records/demo.
+"""What `make demo` prints, and the figure of docs/theory.md, from records/demo.
 
     python -m evidence.pages.demo demo
 
@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 
 from adaquantfl.report import tables
 from adaquantfl.report.figures import GRID, RC, STYLES
-from adaquantfl.report.headline import headline
 from adaquantfl.runs.records import RunRecord, find_runs
 from adaquantfl.theory import adaptive_levels
 from evidence.pages.marked import RECORDS, ROOT
@@ -35,25 +34,6 @@ def copy_record(source: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
     shutil.copyfile(source / "overview.png", ROOT / "docs" / "figures" / "demo.png")
-
-
-def table() -> str:
-    """Return one row per method: bytes to the lowest loss that all reached, and the paper's bits for its quantizer."""
-    runs = find_runs([RECORD])
-    level = min(level for level in tables.loss_levels(runs) if all(run.reached(level) for run in runs))
-    grid = [[f"To training loss {level:g}", "bytes sent, all clients", "the paper's bits, per client"]]
-    for run in runs:
-        reached = run.reached(level)
-        assert reached is not None
-        bits = tables.amount(reached["paper_bits"], "b") if run.by_formula else "—"
-        grid.append([run.label, tables.amount(reached["wire_bytes_up"], "B"), bits])
-    fixed = next(run for run in runs if run.method == "2bit")
-    fewer = fixed.config["clients"] * fixed.final("paper_bits") / 8 / fixed.final("wire_bytes_up")
-    return (
-        f"{tables.markdown(grid)}\n\nThe loss is the lowest that all of them reached. {headline(runs)} The same 2-bit "
-        f"training takes {fewer:.0f}x fewer bytes on the wire than the formula counts: with one norm for a big tensor "
-        "nearly every level is 0."
-    )
 
 
 def printed() -> str:

@@ -260,31 +260,3 @@ PARTS: dict[str, Callable[[dict[str, Any]], str]] = {
 def part(name: str) -> str:
     """Return one of the page's parts."""
     return PARTS[name](read())
-
-
-SHOWN = {  # the README's rows: a vector and a method
-    "NumPy, float16": ("cnn", "numpy: float16"),
-    "bitsandbytes, NF4 in blocks of 64": ("cnn", "bitsandbytes: NF4, blocks of 64"),
-    "torchao, int4 in groups of 128": ("cnn", "torchao: int4, groups of 128"),
-    "hivemind, UNIFORM_8BIT": ("cnn", "hivemind: UNIFORM_8BIT"),
-    "pysz, SZ3 with bound 0.1 of the deviation": ("cnn", "pysz: SZ3, bound 0.1 of the deviation"),
-    "NVFlare, ADAQUANT with weight 1 (Gaussian)": ("gaussian", "nvflare: ADAQUANT, weight 1"),
-}
-
-
-def readme() -> str:
-    """Return some of the libraries, and in how many comparisons a peer is faster."""
-    record = read()
-    grid = [["library and method", "relative error", "its bits per element", "our bytes / its bytes"]]
-    for name, (vector, method) in SHOWN.items():
-        row = next(row for row in of_vector(record, vector) if title(row) == method)
-        ours = row["ours"]["small"]["bytes"] / row["bytes"]
-        grid.append([name, f"{row['error']:.1e}", bits(row["bytes"], row["d"]), share(ours)])
-    rows = [row for name in VECTORS for row in of_vector(record, name)]
-    slower = sum(not ahead(row, "small") for row in rows if "small" in row["ours"])
-    faster = sum(any(ahead(row, who) for who in row["ours"]) for row in rows)
-    return (
-        f"{markdown(grid)}\n\nIn {slower} of [all {len(rows)} comparisons](docs/performance.md) the peer encodes or "
-        f"decodes faster than our smallest setting. In {faster} some setting of ours is faster in both directions, at no more "
-        "bytes than the peer's."
-    )

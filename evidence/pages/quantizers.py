@@ -1,4 +1,4 @@
-"""The quantizers in docs/configuration.md, and their figures in evidence/details/rivals.md, from registry and records."""
+"""The quantizers in docs/configuration.md, and their figures in evidence/details/rivals.md."""
 
 from __future__ import annotations
 

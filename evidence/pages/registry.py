@@ -24,11 +24,9 @@ from evidence.pages import (
 from evidence.pages.marked import ROOT, fill
 
 MARKS: dict[str, tuple[str, Callable[[], str]]] = {
-    "demo-table": ("README.md", demo.table),
+    "flower-saved": ("README.md", examples.saved),
+    "compared": ("README.md", floor.compared),
     "demo-printed": ("docs/index.md", demo.printed),
-    "libraries": ("README.md", peers.readme),
-    "rivals-table": ("README.md", floor.against),
-    "bytes-table": ("README.md", floor.readme),
     "history-columns": ("docs/configuration.md", columns.columns),
     "paper-glance": ("docs/results.md", paper.glance),
     "paper-sample": ("evidence/details/results.md", partial(paper.tables, paper.SAMPLE)),

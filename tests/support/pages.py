@@ -13,12 +13,7 @@ from support.installed import installed
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = (ROOT / "README.md", *DOCS)
-LINKING = (
-    *PAGES,
-    ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "examples").rglob("*.md")),
-    *sorted((ROOT / "evidence").rglob("*.md")),
-)
+OTHERS = [*sorted((ROOT / "examples").rglob("*.md")), *sorted((ROOT / "evidence").rglob("*.md"))]
 
 _FENCE = re.compile(r"(?:<!-- ([^\n]*) -->\n)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4,}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
