@@ -21,7 +21,7 @@ _threads: int | None = None
 
 
 def get_threads() -> int:
-    """The number of threads that the core may use: `set_threads`, else ADAQUANTFL_THREADS, else the cores.
+    """Return the number of threads that the core may use: `set_threads`, else ADAQUANTFL_THREADS, else all cores.
 
     >>> get_threads() >= 1
     True
@@ -40,7 +40,7 @@ def cores() -> int:
 
 
 def set_threads(threads: int | None) -> None:
-    """Use `threads` threads in this process from now on; None goes back to the default.
+    """Use `threads` threads in this process from now on; None restores the default.
 
     Choose 1 where several processes already fill the cores. Results are the same for any number.
 

@@ -53,7 +53,7 @@ class Accumulator:
         self._scratch = Scratch()
 
     def reset(self) -> None:
-        """Begin again at zero, in the same memory.
+        """Set the sum to zero, in the same memory.
 
         >>> import adaquantfl as aq
         >>> total = Accumulator(2)
@@ -66,7 +66,7 @@ class Accumulator:
         self._total[:] = 0
 
     def check(self, frame: Bytes, weight: float) -> Checked:
-        """What `add` would take, looked at first: FrameError on anything malformed, the update's norm otherwise.
+        """Return the update's norm if `add` would take the frame; raise FrameError if it is malformed.
 
         >>> import adaquantfl as aq
         >>> total = Accumulator(2)
@@ -113,7 +113,7 @@ class Accumulator:
         self._bound += ready.bound
 
     def result(self, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
-        """The sum so far, as a copy: a new array, or `out`.
+        """Return a copy of the sum so far: a new array, or `out`.
 
         >>> Accumulator(3).result()
         array([0., 0., 0.], dtype=float32)
@@ -124,7 +124,7 @@ class Accumulator:
         return out
 
     def take(self) -> npt.NDArray[np.float32]:
-        """The sum itself, without a copy, for a caller that is the last one to use this object.
+        """Return the sum itself, without a copy, if you do not use this object afterwards.
 
         >>> Accumulator(3).take()
         array([0., 0., 0.], dtype=float32)

@@ -25,7 +25,7 @@ MOST_ELEMENTS = 2**26  # that `decode` makes of a frame whose dimension nobody h
 
 
 def encode(levels: Levels, codec: str | BuiltIn | Codec = "auto", known: Known | None = None) -> bytes:
-    """Levels to a frame, losslessly. codec: "fixed" is the paper's; "auto" takes the smallest; or an object.
+    """Return the frame of some levels. codec: "fixed" is the paper's; "auto" takes the smallest; or an object.
 
     known: what the receiver knows, which the frame leaves out.
 
@@ -47,7 +47,7 @@ def compress(
     norm: str | None = None,
     known: Known | None = None,
 ) -> bytes:
-    """Quantize and encode: the bytes of `encode(quantize(x, s, key, segments, stretch, quantizer, norm), codec)`.
+    """Quantize and encode in one go: `encode(quantize(x, s, key, segments, stretch, quantizer, norm), codec)`.
 
     With the paper's quantizer it is one pass, and faster.
 
@@ -124,7 +124,7 @@ def quantize_within(
 
 
 class Encoder:
-    """`compress` for one vector after the other, in memory that is kept: from the second on nothing large is allocated.
+    """Compress many vectors of one size in the same memory: after the first nothing large is allocated.
 
     A frame is a view of that memory. It is valid until the next call; make `bytes` of it to keep it longer. Quantizers
     other than the paper's allocate their levels. Use one for each thread.
@@ -143,7 +143,7 @@ class Encoder:
     def compress(
         self, x: FloatVector, s: int, key: int, segments: Lengths | None = None, stretch: Stretch = 1.0
     ) -> memoryview:
-        """The bytes that `compress` gives for the same vector.
+        """Return the bytes that `compress` gives for the same vector.
 
         >>> len(Encoder().compress(np.ones(9, dtype=np.float32), s=1, key=1)) > 36
         True
@@ -154,7 +154,7 @@ class Encoder:
 
 
 def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS) -> Levels:
-    """A frame to levels. FrameError on anything malformed.
+    """Return the levels of a frame. Raises FrameError on anything malformed.
 
     A few bytes can stand for billions of zeros. Pass the dimension that you expect; without it, a frame of more than
     `most` elements is refused.

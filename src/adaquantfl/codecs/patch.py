@@ -28,7 +28,7 @@ _NAMES = ("float32", "bfloat16", "float16")
 
 
 def diff(old: AnyArray, new: AnyArray) -> bytes:
-    """What turns `old` into `new`, two arrays of one shape and type: float32, float16 or bfloat16.
+    """Return the bytes that turn `old` into `new`: arrays of one shape, float32, float16 or bfloat16.
 
     bfloat16 is the type of ml_dtypes, or its bit patterns as uint16: `tensor.view(torch.uint16).numpy()`.
 
@@ -54,7 +54,7 @@ def diff(old: AnyArray, new: AnyArray) -> bytes:
 
 
 def patch(old: AnyArray, difference: Bytes, out: AnyArray | None = None) -> AnyArray:
-    """`new`, given `old` and what `diff` made of both. FrameError where it is damaged or belongs to another array.
+    """Return `new` from `old` and the result of `diff`. Raises FrameError if it is damaged or of another array.
 
     out: an array of the same type and shape that takes the result; `out=old` changes the weights in place, which is the
     fastest. Where the difference is refused, `old` is as it was.

@@ -14,7 +14,7 @@ TAG = 255
 
 
 def encode_float32(x: npt.NDArray[np.float32]) -> bytes:
-    """A frame that carries the values themselves.
+    """Return a frame that carries the values themselves.
 
     >>> decode_float32(encode_float32(np.array([1.5, -2.0], dtype=np.float32)))
     array([ 1.5, -2. ], dtype=float32)
@@ -28,7 +28,7 @@ def encode_float32(x: npt.NDArray[np.float32]) -> bytes:
 
 
 def decode_float32(frame: Bytes, dimension: int | None = None) -> npt.NDArray[np.float32]:
-    """The values of a frame from `encode_float32`; FrameError on anything else.
+    """Return the values of a frame from `encode_float32`. Raises FrameError on anything else.
 
     >>> frame = encode_float32(np.array([0.5, -2.0], dtype=np.float32))
     >>> len(frame), decode_float32(frame, dimension=2)

@@ -135,7 +135,7 @@ class AdaQuantStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages, with each client's order."""
+        """Return the wrapped strategy's messages, with each client's order."""
         refuse_outer(self)
         messages = list(self._steps.configure_train(server_round, arrays, config, grid))
         self._rounds.open(messages, grid, self._timeout)
@@ -144,7 +144,7 @@ class AdaQuantStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Updates become arrays again, and the wrapped strategy aggregates them. Adds this round's metrics.
+        """Turn updates into arrays, let the wrapped strategy aggregate them, and add this round's metrics.
 
         EngineError where no reply can be used: without it the run would end with a model that was never trained.
         """
@@ -156,13 +156,13 @@ class AdaQuantStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages; a client that holds a model is sent what changed since."""
+        """Return the wrapped strategy's messages; a client that holds a model is sent what changed since."""
         messages = list(self._steps.configure_evaluate(server_round, arrays, config, grid))
         self._rounds.show(messages, grid, self._timeout)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The wrapped strategy's metrics, and the bytes of the messages."""
+        """Return the wrapped strategy's metrics, and the bytes of the messages."""
         replies, traffic = self._rounds.seen(list(replies))
         metrics: MetricRecord | None = self._steps.aggregate_evaluate(server_round, replies)
         return metrics if metrics is None or not traffic else MetricRecord({**metrics, **traffic})
@@ -219,7 +219,7 @@ class AdaQuantStrategy(Strategy):
         return self._rounds.served.arrays
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as a plain tree of arrays, bytes, numbers and text; `adaquantfl.checkpoint` writes it to a folder.
+        """Return the state as a plain tree; `adaquantfl.checkpoint` writes it to a folder.
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> AdaQuantStrategy(FedAvg()).state_dict()

@@ -68,7 +68,7 @@ class Client:
         return self._models.last.digest if self._models.last else b""
 
     def open(self, order: bytes, copy: bool = True, key: int | None = None) -> Weights:
-        """The weights to train from. ModelNeeded where the client must be sent the whole model, Refused otherwise.
+        """Return the weights to train from. Raises ModelNeeded if the client needs the whole model, else Refused.
 
         copy: False gives read-only views, for callers that copy them anyway. key: of the random stream, instead of the
         order's.
@@ -86,7 +86,7 @@ class Client:
         return held.layout.join(held.model, copy)
 
     def reply(self, trained: Weights, loss: float, examples: int = 1, measure_error: bool = False) -> bytes:
-        """The update as bytes. loss: the mean loss seen in training. examples: how much the client counts.
+        """Return the update as bytes. loss: the mean loss seen in training. examples: how much the client counts.
 
         measure_error: whether `error` is to be known afterwards, which takes some time.
         """
@@ -125,7 +125,7 @@ class Client:
         return sign(data, self._secret) if self._secret else data
 
     def state(self) -> dict[str, Any]:
-        """All that the client remembers as a plain tree.
+        """Return all that the client remembers, as a plain tree.
 
         >>> Client.restore(Client(3).state()).number
         3
@@ -143,7 +143,7 @@ class Client:
 
     @staticmethod
     def restore(tree: Mapping[str, Any], models: ModelCache | None = None, secret: bytes = b"") -> Client:
-        """A client from what `state` wrote down, except for its secret."""
+        """Restore a client from `state()`, except for its secret."""
         try:
             if tree["format"] != FORMAT:
                 raise CheckpointError(f"The client's state has format {tree['format']}; this version reads {FORMAT}.")

@@ -67,7 +67,7 @@ class Cohort:
         return tuple(m / total for m in self.examples)
 
     def shares(self, seed: int, round: int, clients: Sequence[int] | None) -> Shares | None:
-        """The weights of a round. clients: None draws them. Returns None where the replies have to tell."""
+        """Return the weights of a round, or None if the replies have to tell. clients: None draws them."""
         if clients is None:
             return self.draw(seed, round)
         if not self.examples:
@@ -77,7 +77,7 @@ class Cohort:
         return by_examples({client: self.examples[client] for client in clients})
 
     def draw(self, seed: int, round: int) -> Shares:
-        """The clients of a round."""
+        """Draw the clients of a round."""
         if not self.examples:
             raise ConfigError("Name the clients of the round: open([0, 1, 2]). This server does not know who there is.")
         n, m, p = len(self.p), self.per_round or len(self.p), self.p
@@ -114,11 +114,11 @@ class Cohort:
         return {client: m / sum(sizes.values()) for client, m in sizes.items()}
 
     def enough(self, missing: int, asked: int) -> bool:
-        """Whether those who answered are enough."""
+        """Say whether those who answered are enough."""
         return asked - missing >= self._needed(asked)
 
     def check(self, missing: Mapping[int, str], asked: int, when: str, error: type[EngineError] = EngineError) -> None:
-        """Stop with `error` where too few of those asked answered. missing: client -> why.
+        """Raise `error` if too few of those asked answered. missing: client -> why.
 
         >>> Cohort(least=4).check({1: "no answer."}, asked=4, when="Round 3")  # doctest: +ELLIPSIS
         Traceback (most recent call last):

@@ -184,11 +184,11 @@ class Server:
         return self._opened().eta
 
     def wants_loss(self) -> bool:
-        """Whether the next `open` needs a new f(w_k); otherwise it takes the one that it was given last."""
+        """Say whether the next `open` needs a new f(w_k); otherwise the last one counts."""
         return rounds.wants_loss(self.stages, self._state)
 
     def open(self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None) -> Orders:
-        """Begin a round: the bytes for each client, by what the server knows of the model that it holds.
+        """Begin a round and return the bytes for each client, by what the server knows of the model that it holds.
 
         Args:
             clients: who is asked; None draws them from the cohort.
@@ -252,7 +252,7 @@ class Server:
         self._state = replace(self._state, log=self._state.log.lost_by(clients))
 
     def receive(self, client: int, reply: bytes) -> None:
-        """Take a client's reply. Refused with the reason where it cannot be used; a better one may still come."""
+        """Take a client's reply. Raises Refused with the reason if it cannot be used; a better one may still come."""
         opened = self._opened()
         if not isinstance(reply, bytes | bytearray | memoryview):
             raise Refused(f"The reply of client {client} is a {type(reply).__name__}, not bytes.")
@@ -277,13 +277,13 @@ class Server:
         opened.norms[client], opened.changes[client] = norm, changes
 
     def refuse_outliers(self) -> dict[int, str]:
-        """Refuse what is above the limits, once all replies are in, as `heard` and `close` do. Return `missing`."""
+        """Refuse updates above the limits once all replies are in, as `heard` and `close` do; return `missing`."""
         opened = self._opened()
         opened.apply_limit(self.stages.limit, self._state.layout)
         return opened.missing_clients
 
     def heard(self, wide: bool = False) -> dict[int, Weights]:
-        """The weights that each accepted reply stands for, w_k + Q(update), for a strategy that adds up by itself.
+        """Return the weights of each accepted reply, w_k + Q(update), for a strategy that adds up by itself.
 
         Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped. wide:
         bfloat16 arrays come as float32.
@@ -312,7 +312,7 @@ class Server:
         return self._opened().missing_clients
 
     def close(self, weights: Weights | None = None) -> Round:
-        """End the round with the replies that came. EngineError where they are too few; the round stays open.
+        """End the round with the replies that came. Raises EngineError if they are too few; the round stays open.
 
         weights: the new model, where somebody else has made it from `heard`. The rule may still reject it, so that the
         model to continue with is the returned round's.
@@ -326,7 +326,7 @@ class Server:
         return Round(after.layout, after.trajectory.model, facts)
 
     def adopt(self, weights: Weights) -> None:
-        """Continue with these weights where somebody else has changed the model. ConfigError where they do not fit."""
+        """Continue with weights that somebody else has changed. Raises ConfigError if they do not fit."""
         state = self._state
         model = _finite(state.layout, state.layout.split(weights, copy=True))
         digest = digest_of(model)
@@ -342,7 +342,7 @@ class Server:
         self.return_to(new)
 
     def has(self, digest: bytes) -> bool:
-        """Whether this is the digest of the present model, or of the model in the types of the arrays."""
+        """Say whether this is the digest of the present model, in float32 or in the arrays' own types."""
         layout = self._state.layout
         return digest == self._state.log.digest or (layout.narrow and digest == digest_of(layout.split(self.weights)))
 
@@ -351,7 +351,7 @@ class Server:
         self._state, self._round, self._asked = earlier, None, {}
 
     def state(self) -> dict[str, Any]:
-        """All of it as a plain tree of arrays, numbers, bytes and text, also in the middle of a round.
+        """Return the whole state as a plain tree of arrays, numbers, bytes and text, also in the middle of a round.
 
         >>> import numpy as np
         >>> server = Server(np.zeros(3, dtype=np.float32))
@@ -372,7 +372,7 @@ class Server:
         secrets: Mapping[int, bytes] | None = None,
         **objects: Any,
     ) -> Server:
-        """A server from what `state` wrote down, except for its secrets.
+        """Restore a server from `state()`, except for its secrets.
 
         objects: rule, quantizer, downlink or step, where it cannot be made from its name and its settings.
         """

@@ -90,7 +90,7 @@ class Levels:
         return find(self.quantizer).bound(self)
 
     def dequantize(self) -> npt.NDArray[np.float32]:
-        """The float32 vector that a receiver works with.
+        """Return the float32 vector that a receiver works with.
 
         >>> quantize(np.array([3.0, -4.0], dtype=np.float32), s=5, key=0).dequantize()
         array([ 3., -4.], dtype=float32)
@@ -103,7 +103,7 @@ class Levels:
         raise ConfigError(f"{where}, expected float32 of shape ({self.dimension:,},).")
 
     def remainder(self, x: FloatVector) -> npt.NDArray[np.float32]:
-        """What quantizing left out of x: error feedback adds it to the next vector.
+        """Return what quantizing left out of x, which error feedback adds to the next vector.
 
         >>> x = np.array([1.0, -5.0, 2.0, 0.0], dtype=np.float32)
         >>> quantize(x, s=4, key=0, quantizer="stc").remainder(x)
@@ -139,7 +139,7 @@ class Levels:
         return self.scales.astype(np.float64) / (self.s if find(self.quantizer).traits.divides else 1)
 
     def times(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-        """Each level times its segment's step, in double and rounded once: a level of s gives back the scale.
+        """Return each level times its segment's step, computed in double and rounded once.
 
         >>> levels = quantize(np.array([3.0, -4.0]), s=5, key=0)
         >>> levels.times(levels.steps)

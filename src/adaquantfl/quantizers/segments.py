@@ -60,7 +60,7 @@ def _whole(dimension: int) -> Segments:
 
 
 def bucket_lengths(dimension: int, size: int) -> npt.NDArray[np.int64]:
-    """Segment lengths for buckets of `size` elements; the last one is shorter where it does not divide.
+    """Return segment lengths for buckets of `size` elements; the last one may be shorter.
 
     >>> bucket_lengths(10, 4).tolist()
     [4, 4, 2]

@@ -16,7 +16,7 @@ from ..errors import QuantizeError
 
 
 def stream_key(seed: int, round: int, client: int) -> int:
-    """The 64-bit key of one client's stream in one round: a hash, so that neighbouring seeds share nothing.
+    """Return the 64-bit key of one client's stream in one round, a hash, so that neighbouring seeds share nothing.
 
     >>> hex(stream_key(seed=1, round=2, client=3))
     '0x546eb028ab4d0fd8'

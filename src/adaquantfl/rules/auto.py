@@ -37,7 +37,7 @@ _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
 @dataclass(frozen=True)
 class Auto(Rule):
-    """The coarsest levels with which training does not lag; nothing has to be set.
+    """Our default rule: the coarsest levels with which training does not lag, with nothing to set.
 
     Attributes:
         delay: the share of the rounds so far by which noise, or late updates, may hold training back.
