@@ -11,8 +11,9 @@ u answers to that difference:
   The second term is 0 where the part that was left out is random.
   With a gain near 1 the model gets twice what comes late, and training swings.
 - *repair*: the fraction of random noise that one round undoes, <u, e> / |e|^2 for an unbiased error e of the downlink.
-  It is the mean of eta h over all directions, and far below the gain. The standard error is added, so that the figure
-  starts high and falls as evidence comes in.
+  It is the mean of eta h over all directions, and far below the gain. One round's figure has the variance
+  |u|^2 / (d |e|^2), so rounds are weighted by |e|^2 / (|u|^2 + |e|^2). The standard error of their mean is added, so
+  that the figure starts high and falls as evidence comes in. Evidence ages by 5 % per round.
 - *persistence*: the mean cosine between a step and the steps of about ten rounds before it, the noise of the uplink
   taken out. The last step is skipped: in sharp directions each step undoes a part of the one before. The figure starts
   low and rises as evidence comes in.
@@ -44,7 +45,7 @@ def begin() -> dict[str, Any]:
         "sent": nothing,  # the part of the last change that was sent
         "random": False,  # whether what it left out is unbiased noise
         "gain": [0.0] * 4,  # the sums of the formula
-        "repair": [0.0] * 4,  # sums of weight * figure, weight, weight^2; the standard deviation of one figure
+        "repair": [0.0] * 2,  # sums of weight * figure, weight; times d, so that 1 / weight is the variance or more
         "persistence": [0.0] * 2,  # sums of weight * cosine, weight
         "direction": nothing,  # the mean of the steps, each divided by its length
         "direction_before": nothing,  # the same without the last one
@@ -58,15 +59,14 @@ def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Ener
     found = {**state, "gain": _gain(state, u, e)}
     if energies is None or not energies.signal > 0:
         return found
-    if (
-        abs(energy(update) - energies.step) > _SAME_STEP * energies.step
-    ):  # momentum, Adam: its noise is not the clients'
-        return {**found, "repair": [0.0] * 4}
-    if state["random"] and (square := energy(left)) > 0:
-        total, weight, squares, _ = state["repair"]
-        spread = math.sqrt(energy(update) / square / len(update))
-        keep, asked = _REPAIR_MEMORY, dot(update, left) / square  # of all elements: the more, the smaller the spread
-        found["repair"] = [keep * total + asked, keep * weight + 1, keep**2 * squares + 1, spread]
+    whole = energy(update)
+    if abs(whole - energies.step) > _SAME_STEP * energies.step:  # momentum, Adam: its noise is not the clients'
+        return {**found, "repair": [0.0] * 2}
+    total, weight = (_REPAIR_MEMORY * one for one in state["repair"])
+    if state["random"] and whole > _LEAST * (square := energy(left)):
+        certainty = len(update) / (whole + square)  # of all elements: the more, the smaller the variance
+        total, weight = total + certainty * dot(update, left), weight + certainty * square
+    found["repair"] = [total, weight]
     unit = u / np.float32(math.sqrt(energies.signal))
     direction, before, steps = state["direction"], state["direction_before"], state["steps"] + 1
     if len(before):
@@ -90,11 +90,11 @@ def of(state: Mapping[str, Any]) -> Motion:
     Motion(gain=0.3, repair=None, persistence=None)
     """
     again, left, onward, sent = state["gain"]
-    total, weight, squares, spread = state["repair"]
+    total, weight = state["repair"]
     cosines, rounds = state["persistence"]
     return Motion(
         gain=again / left - (onward / sent if sent > 0 else 0.0) if left > 0 else None,
-        repair=max(total / weight, 0.0) + spread * math.sqrt(squares) / weight if weight else None,
+        repair=max(total / weight, 0.0) + 1 / math.sqrt(weight) if weight else None,
         persistence=min(max(cosines / rounds * (1 - 1 / state["steps"]), 0.0), 1.0) if rounds else None,
     )
 

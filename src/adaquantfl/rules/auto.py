@@ -13,10 +13,11 @@ An update can be made small in two ways, and each costs rounds:
 - *Late*: the client sends a part of its update and adds the rest to the next one. A delay of T rounds may be a share
   `delay` of the rounds so far (`late.py`).
 
-The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Until it
-has, and where it cannot, N is `noise` times S. An update that is late by T rounds takes fewer bytes than one whose
-noise is 2 T times its own energy, so the rule turns from noise to late once 2 T exceeds what is allowed. It does so
-where training bears little noise, and never before that is measured: with momentum or Adam on the server delays harm.
+The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Where it
+cannot, N is `noise` times S. In the first four rounds it is four times that, because few rounds add up little. An
+update that is late by T rounds takes fewer bytes than one whose noise is 2 T times its own energy, so the rule turns
+from noise to late once 2 T exceeds what is allowed. It does so where training bears little noise, and never before that
+is measured: with momentum or Adam on the server delays harm.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from .late import LATE, delay_after, error_of
 NOISY, LATER = "centroid", "fitted"  # the quantizer of each way
 LATE_SAVES = 2.0  # late by T rounds, an update takes the bytes of one with noise of this times T, or fewer
 MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames save nothing
-LEAST_NOISE, MOST_NOISE = 0.02, 16.0  # of the step's energy, which cannot be told from far more noise than that
+LEAST_NOISE, MOST_NOISE = 0.02, 32.0  # of the step's energy, which cannot be told from far more noise than that
+FIRST_ROUNDS, FIRST_NOISE = 4, 4.0  # rounds in which there may be more noise, as a multiple of `noise`
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 
 
@@ -41,7 +43,8 @@ class Auto(Rule):
 
     Attributes:
         delay: the share of the rounds so far by which noise, or late updates, may hold training back.
-        noise: the energy of a round's noise as a share of the step's, until its effect is measured.
+        noise: the energy of a round's noise as a share of the step's, where its effect is not measured; four times
+            that in the first four rounds.
         alone: the error of an update where the server does not average, so that noise does not average out.
 
     >>> from adaquantfl.rules import Energies
@@ -49,10 +52,10 @@ class Auto(Rule):
     >>> seen = Seen(bits=0, dimension=100, weights_squared=0.25)  # four clients of equal weight
     >>> state, plan = rule.plan(rule.init(), seen)
     >>> plan.quantizer, plan.max_error  # nothing is known of them
-    ('centroid', 0.25)
+    ('centroid', 1.0)
     >>> state, _ = rule.judge(state, Report(2.3, energies=Energies(0.6, mean=1.0, noise=0.1, weights_squared=0.25)))
     >>> rule.plan(state, seen)[1].max_error
-    0.5
+    2.0
     >>> later = Seen(bits=0, dimension=100, weights_squared=0.25, motion=Motion(0.0, repair=0.01, persistence=0.01))
     >>> plan = rule.plan({**state, "round": 20}, later)[1]
     >>> plan.quantizer, plan.feedback, round(plan.max_error, 2)
@@ -105,9 +108,9 @@ class Auto(Rule):
 
         Updates u_i with the error q bring noise of q * sum of p_i^2 ||u_i||^2 into the step.
         """
-        motion, share = seen.motion or Motion(), self.noise
+        motion, share = seen.motion or Motion(), self.noise * (FIRST_NOISE if round <= FIRST_ROUNDS else 1.0)
         if state["alignment"] is None:
-            return self.noise  # the least that the alignment can be is the sum of p_i^2
+            return share  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:
             share = self.delay / motion.repair * (2 * motion.persistence + 1 / (2 * round))
             share = min(max(share, LEAST_NOISE), MOST_NOISE)
