@@ -45,7 +45,7 @@ def begin() -> dict[str, Any]:
         "sent": nothing,  # the part of the last change that was sent
         "random": False,  # whether what it left out is unbiased noise
         "gain": [0.0] * 4,  # the sums of the formula
-        "repair": [0.0] * 2,  # sums of weight * figure, weight; times d, so that 1 / weight is the variance or more
+        "repair": [0.0] * 3,  # sums of weight * figure, of weight, and of weight^2 * variance
         "persistence": [0.0] * 2,  # sums of weight * cosine, weight
         "direction": nothing,  # the mean of the steps, each divided by its length
         "direction_before": nothing,  # the same without the last one
@@ -61,12 +61,15 @@ def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Ener
         return found
     whole = energy(update)
     if abs(whole - energies.step) > _SAME_STEP * energies.step:  # momentum, Adam: its noise is not the clients'
-        return {**found, "repair": [0.0] * 2}
-    total, weight = (_REPAIR_MEMORY * one for one in state["repair"])
+        return {**found, "repair": [0.0] * 3}
+    total, weight, variance = (
+        _REPAIR_MEMORY**power * one for power, one in zip((1, 1, 2), state["repair"], strict=True)
+    )
     if state["random"] and whole > _LEAST * (square := energy(left)):
-        certainty = len(update) / (whole + square)  # of all elements: the more, the smaller the variance
-        total, weight = total + certainty * dot(update, left), weight + certainty * square
-    found["repair"] = [total, weight]
+        both = whole + square  # dot is of all elements: the more, the smaller the variance
+        total, weight = total + dot(update, left) / both, weight + square / both
+        variance += whole * square / both**2 / len(update)
+    found["repair"] = [total, weight, variance]
     unit = u / np.float32(math.sqrt(energies.signal))
     direction, before, steps = state["direction"], state["direction_before"], state["steps"] + 1
     if len(before):
@@ -90,11 +93,11 @@ def of(state: Mapping[str, Any]) -> Motion:
     Motion(gain=0.3, repair=None, persistence=None)
     """
     again, left, onward, sent = state["gain"]
-    total, weight = state["repair"]
+    total, weight, variance = state["repair"]
     cosines, rounds = state["persistence"]
     return Motion(
         gain=again / left - (onward / sent if sent > 0 else 0.0) if left > 0 else None,
-        repair=max(total / weight, 0.0) + 1 / math.sqrt(weight) if weight else None,
+        repair=max(total, 0.0) / weight + math.sqrt(variance) / weight if weight else None,
         persistence=min(max(cosines / rounds * (1 - 1 / state["steps"]), 0.0), 1.0) if rounds else None,
     )
 
