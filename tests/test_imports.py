@@ -13,6 +13,7 @@ LAYERS: list[set[str]] = [
     {"theory"},
     {"quantizers", "codecs"},
     {"rules", "protocol"},
+    {"private"},
     {"training", "engines", "flower", "nvflare", "torch"},
     {"runs"},
     {"report"},

@@ -120,7 +120,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
 def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     about = metadata(wheel)
     assert about["Version"] == PROJECT["version"]
-    assert about.get_all("Provides-Extra") == ["dev", "docs", "flower", "nvflare", "tensorboard", "train"]
+    assert about.get_all("Provides-Extra") == ["dev", "docs", "flower", "nvflare", "private", "tensorboard", "train"]
     needed = [line for line in about.get_all("Requires-Dist") or [] if "extra ==" not in line]
     assert sorted(re.split(r"[<>=]", line)[0] for line in needed) == ["numpy"]
     assert about.get_all("License-File") == ["LICENSE", "NOTICE"]

@@ -11,14 +11,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelNeeded, reason_of
+from ..private.packet import ORDER, kind_of, speaks
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held
 from ..protocol.server import Server
 from ..training.trainer import Trainer
 from .kept import Kept
+
+if TYPE_CHECKING:
+    from ..private.client import Client as PrivateClient
 
 SHARED = ("losses", "correct", "test_losses", "validation_losses")
 
@@ -75,11 +79,14 @@ class Player:
         self._secret = secret
         self.models = ModelCache()
         self.clients: dict[int, Client] = {}
+        self._private_clients: dict[int, PrivateClient] = {}
         self.kept = Kept()
 
     def answer(self, call: Call) -> Any:
         """Carry out a call: a number, `Trained`, or a `Failure`. Whatever a user's code raises concerns that call."""
         try:
+            if speaks(call.order):
+                return self._private(call)
             client = self._client(call.client)
             weights: Any = client.open(call.order, copy=False)
             if call.name == "train":
@@ -92,6 +99,21 @@ class Player:
             return Failure(str(error), model_needed=True)
         except Exception as error:
             return Failure(reason_of(error))
+
+    def _private(self, call: Call) -> Trained:
+        """A message of a private round: the first one is to train, the others are about masks."""
+        from ..private.client import Client as PrivateClient  # it needs the extra
+
+        began, number = time.perf_counter(), call.client
+        if number not in self._private_clients:
+            self._private_clients[number] = PrivateClient(number, self.models)
+        client = self._private_clients[number]
+        if kind_of(call.order) != ORDER:
+            return Trained(client.answer(call.order), 0.0, time.perf_counter() - began)
+        weights: Any = client.open(call.order, copy=False)
+        trained, loss = self.trainer.train(number, weights, client.order.round, client.order.eta)
+        done = time.perf_counter()
+        return Trained(client.reply(trained, loss), done - began, time.perf_counter() - done)
 
     def hold(self, held: Held) -> None:
         """A model that this process has by other means than an order."""

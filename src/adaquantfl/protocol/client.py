@@ -63,6 +63,13 @@ class Client:
         return self._remainder.known
 
     @property
+    def held(self) -> Held:
+        """The model that the client holds."""
+        if self._models.last is None:
+            raise EngineError("The client has no model yet: call open() first.")
+        return self._models.last
+
+    @property
     def holds(self) -> bytes:
         """The digest of the model that the client holds; empty where it holds none."""
         return self._models.last.digest if self._models.last else b""
@@ -91,20 +98,15 @@ class Client:
         measure_error: whether `error` is to be known afterwards, which takes some time.
         """
         self.error = None
-        order, held = self.order, self._models.last
-        assert held is not None
+        order, held = self.order, self.held
         if order.evaluate:
             raise EngineError("The client was only asked to evaluate the model: there is nothing to reply.")
         if isinstance(examples, bool) or not isinstance(examples, int | np.integer) or not 1 <= examples < 2**32:
             raise EngineError(f"examples = {examples!r}: expected a whole number from 1 to 2^32 - 1.")
         if isinstance(loss, bool) or not isinstance(loss, int | float | np.number):
             raise EngineError(f"loss = {loss!r}: expected a number, the mean loss seen in training.")
-        after = held.layout.split(trained, copy=True)
-        finite = held.layout.is_finite(after)
-        with np.errstate(over="ignore", invalid="ignore"):
-            update = np.subtract(after.weights, self._given(held).weights, out=after.weights)
-            too_large = not _norm(update) <= MOST_UPDATE_NORM
-        if too_large or not math.isfinite(loss) or not finite:
+        after, update = self.update_of(trained)
+        if update is None or not math.isfinite(loss):
             return self._packed(Reply(order.round, math.nan, int(examples)))  # diverged: there is nothing to send
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         if remainder.value is not None:
@@ -119,6 +121,16 @@ class Client:
         else:
             self._remainder = remainder.all_sent(order.round)
         return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others))
+
+    def update_of(self, trained: Weights) -> tuple[Model, Vector | None]:
+        """The trained model, and the update that leads there, in the same memory; None where training has diverged."""
+        held = self.held
+        after = held.layout.split(trained, copy=True)
+        finite = held.layout.is_finite(after)
+        with np.errstate(over="ignore", invalid="ignore"):
+            update = np.subtract(after.weights, self._given(held).weights, out=after.weights)
+            too_large = not _norm(update) <= MOST_UPDATE_NORM
+        return after, None if too_large or not finite else update
 
     def _packed(self, reply: Reply) -> bytes:
         data = replace(reply, order=self.order.token(self.holds)).pack()

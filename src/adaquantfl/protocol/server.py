@@ -36,7 +36,7 @@ from .stages import Stages
 from .state import ServerState, Trajectory
 from .step import ServerStep
 
-_EVALUATION = Order(round=0, s=None, eta=0.0, key=0, evaluate=True)
+EVALUATION = Order(round=0, s=None, eta=0.0, key=0, evaluate=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,9 @@ class Server:
         """Say whether the next `open` needs a new f(w_k); otherwise the last one counts."""
         return rounds.wants_loss(self.stages, self._state)
 
-    def open(self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None) -> Orders:
+    def open(
+        self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None
+    ) -> Mapping[int, bytes]:
         """Begin a round and return the bytes for each client, by what the server knows of the model that it holds.
 
         Args:
@@ -236,7 +238,7 @@ class Server:
         elif holds:
             held = self._state.log.round_of(holds)
         if evaluate:
-            return self._parcel(held).packed(_EVALUATION)
+            return self._parcel(held).packed(EVALUATION)
         if client not in self._opened().orders:
             raise EngineError(f"Client {client} was not asked in this round.")
         if held is None and known is not None:
@@ -264,6 +266,10 @@ class Server:
             raise
         opened.heard[client] = heard
         opened.missing.pop(client, None)
+
+    def further(self) -> Mapping[int, bytes]:
+        """Return what clients are asked next, once their replies are in: nothing, except in private rounds."""
+        return {}
 
     def absent(self, client: int, reason: str) -> None:
         """Note why a client will not answer in this round."""

@@ -93,6 +93,13 @@ _ALL = (
     Column("bounded", "The clients with a loss that is above 10 times the round's median or below a tenth of it. "
            "The rule saw that bound.", section="a round with such a client"),
     Column("left_out", "The clients whose update the server step did not use.", section='`step = "krum"`'),
+    Column("masked_bits", "Bits that a client's masked numbers take per element of the model.",
+           section="`private`", summary="mean_masked_bits", over_run="mean", scalar="private/masked_bits"),
+    Column("clipped_coordinates", "Rotated coordinates beyond the largest level, of all clients together.",
+           section="`private` without noise", scalar="private/clipped"),
+    Column("epsilon", "The privacy that was spent since the start: epsilon at `private.delta`.",
+           section="`private` with noise", summary="epsilon", scalar="private/epsilon",
+           label="Epsilon", scale="linear", head="epsilon"),
     Column("refused_losses", "The clients whose loss was left out of `loss` or `rule_loss`, each with the reason.",
            section="an evaluation that refuses a loss"),
     Column("seconds.round", "Time of the round, without its evaluation.", unit="s", scalar="time/round"),

@@ -1,6 +1,6 @@
 """The settings of a run: typed, checked, complete enough to repeat it. A preset is a TOML file of these keys.
 
-A method's own settings are the fields of its class, in the tables [rule], [quantizer], [step] and [downlink].
+A method's own settings are the fields of its class, in the tables [rule], [quantizer], [step], [downlink], [private].
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, RuleError
+from ..private.settings import Private
 from ..protocol.cohort import Cohort
 from ..protocol.stages import Stages, first_plan
 from ..protocol.uplink import Uplink
@@ -35,7 +36,8 @@ RESUMABLE = frozenset({
 class Config(Settings):
     """One run. The defaults are the paper's settings for the CNN with i.i.d. data; `Settings` has more keys.
 
-    After it is made, `rule`, `quantizer`, `step` and `downlink` are complete tables: {"name": ..., setting: value}.
+    After it is made, `rule`, `quantizer`, `step`, `downlink` and `private` are complete tables: {"name": ..., setting:
+    value}.
     """
 
     sampling: str = "uniform"  # of clients_per_round; or "size": the more data, the more often
@@ -58,6 +60,7 @@ class Config(Settings):
     # How the server checks and combines the updates.
     step: Any = "sum"  # [step]: the paper's; "momentum", "nesterov", "adam", "yogi"; "median", "trimmed-mean", "krum"
     max_update_norm: float | str = 0.0  # of updates, in l2; "10x": 10 times the round's median; 0: no limit
+    private: Any = "off"  # [private]: "masked": the server sees only sums. "central", "distributed": with noise
     norm_action: str = "refuse"  # updates above max_update_norm; "clip": scale them down to it
     # Running it.
     evaluate_every: int = 5
@@ -65,7 +68,8 @@ class Config(Settings):
     tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
 
     def __post_init__(self) -> None:
-        self._complete("rule", lambda: "auto")
+        self._complete("private", lambda: "off")
+        self._complete("rule", lambda: "fp32" if self.make_private().masks else "auto")
         self._complete("quantizer", lambda: self._first_plan().quantizer or "uniform")
         self._complete("downlink", lambda: self._first_plan().downlink or "exact")
         self._complete("step", lambda: "sum")
@@ -86,12 +90,18 @@ class Config(Settings):
     @property
     def by_formula(self) -> bool:
         """Whether the paper's formula C_s describes what clients send: with its own quantizer, and in float32."""
-        return self.quantizer["name"] == "uniform" or self.method == "fp32"
+        plain = not self.make_private().masks
+        return plain and (self.quantizer["name"] == "uniform" or self.method == "fp32")
 
     def make_rule(self) -> Rule:
         """The rule of the table [rule]."""
         rule: Rule = build("rule", self.rule)
         return rule
+
+    def make_private(self) -> Private:
+        """The mode of the table [private]."""
+        private: Private = build("private", self.private)
+        return private
 
     def _first_plan(self) -> Plan:
         """What the rule names where the user does not."""

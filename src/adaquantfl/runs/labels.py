@@ -22,7 +22,9 @@ def label(config: Mapping[str, Any]) -> str:
     '4-bit + eden + adam (bf16)'
     """
     method = str(config["rule"]["name"])
-    parts = [_with_notes(method_label(method), _notes(config, "rule"))]
+    private = str(config.get("private", {}).get("name", "off"))
+    rule = method_label(method) if private == "off" else private
+    parts = [_with_notes(rule, _notes(config, "rule") + _notes(config, "private"))]
     for key, usual in {"quantizer": _usual_quantizer(method), "step": "sum"}.items():
         name = str(config.get(key, {}).get("name", "uniform" if key == "quantizer" else usual))
         if name != usual or _notes(config, key):

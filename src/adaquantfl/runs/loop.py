@@ -14,6 +14,7 @@ from ..engines.calls import Failure
 from ..errors import Refused
 from ..protocol.ledger import Ledger
 from ..protocol.server import Server
+from ..protocol.stages import Stages
 from ..training import methods, own_files, partitions
 from . import columns, provenance, tracking
 from .config import Config, load_config
@@ -39,15 +40,28 @@ class Run:
         stages = config.stages(trainer.examples)
         if saved is None:
             began = time.perf_counter()
-            self.server = Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=engine.secrets)
+            self.server = self._serve(stages)
             first = engine.evaluate(self.server)
             took = time.perf_counter() - began
             self.state = RunState(0, None, Ledger(), first, first, 0, first.rule_loss, took).validated(first)
         else:
-            self.server = Server.restore(saved["server"], stages=stages, secrets=engine.secrets)
+            self.server = self._serve(stages, saved["server"])
             self.state = RunState.of(saved["run"])
             engine.restore_clients({client: state for client, state in saved["clients"].items() if state is not None})
         self._clients: dict[str, Any] | None = saved["clients"] if saved else {}
+
+    def _serve(self, stages: Stages, tree: Mapping[str, Any] | None = None) -> Server:
+        """The server, from its start or from where it was."""
+        trainer, private, secrets = self.engine.player.trainer, self.config.make_private(), self.engine.secrets
+        if private.masks:
+            from ..private.server import Server as PrivateServer  # it needs the extra
+
+            if tree is not None:
+                return PrivateServer.resume(tree, private, stages)
+            return PrivateServer(trainer.weights(), private, exact=trainer.buffer_names, stages=stages)
+        if tree is not None:
+            return Server.restore(tree, stages=stages, secrets=secrets)
+        return Server(trainer.weights(), exact=trainer.buffer_names, stages=stages, secrets=secrets)
 
     def tree(self) -> dict[str, Any]:
         """All that it takes to resume after the last complete round, where that is `resumable`."""
@@ -99,17 +113,21 @@ class Run:
         loss = self.state.rule_loss if config.loss == "full" else None
         orders = server.open(eta=config.learning_rate(self.state.round), loss=loss)
         server_seconds = train_seconds = encode_seconds = 0.0  # added up over clients, who work side by side
-        for client, answer in self.engine.train(server, orders):
+        while orders:
+            for client, answer in self.engine.train(server, orders):
+                arrived = time.perf_counter()
+                if isinstance(answer, Failure):
+                    server.absent(client, answer.reason)
+                    continue
+                try:
+                    server.receive(client, answer.reply)
+                    train_seconds += answer.train_seconds
+                    encode_seconds += answer.encode_seconds
+                except Refused:
+                    pass  # the server has noted why, and the history will say so
+                server_seconds += time.perf_counter() - arrived
             arrived = time.perf_counter()
-            if isinstance(answer, Failure):
-                server.absent(client, answer.reason)
-                continue
-            try:
-                server.receive(client, answer.reply)
-                train_seconds += answer.train_seconds
-                encode_seconds += answer.encode_seconds
-            except Refused:
-                pass  # the server has noted why, and the history will say so
+            orders = server.further()
             server_seconds += time.perf_counter() - arrived
         closing = time.perf_counter()
         line = server.close().facts

@@ -10,7 +10,7 @@ RENAMED = {
     "method": "rule", "s0": "rule.s0", "interval": "rule.interval", "guard": "rule.guard", "rounding": "rule.rounding",
     "noise": "rule.noise", "rule_s0": "rule.s0", "patience": "rule.patience",
     "resolution": "rule.resolution", "delay": "rule.delay", "undo_always": "undo", "norm": "quantizer.norm",
-    "sparsity": "quantizer.sparsity", "private": "downlink.private", "server_eta": "step.eta",
+    "sparsity": "quantizer.sparsity", "server_eta": "step.eta",
     "server_momentum": "step.beta", "server_beta2": "step.beta2", "server_epsilon": "step.epsilon",
     "trim": "step.share", "hostile": "step.hostile", "method_sha256": "rule.sha256",
     "quantizer_sha256": "quantizer.sha256",

@@ -75,6 +75,8 @@ class RunRecord:
     @property
     def by_formula(self) -> bool:
         """Whether the paper's formula counts what was sent: only for its own quantizer, and for float32."""
+        if self.config.get("private", {}).get("name", "off") != "off":
+            return False
         return self.config.get("quantizer", {}).get("name", "uniform") == "uniform" or self.method == "fp32"
 
     def setting(self, key: str) -> Any:

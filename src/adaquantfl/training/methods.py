@@ -1,4 +1,4 @@
-"""A method and its settings as a table: what [rule], [quantizer], [step] and [downlink] of a configuration name.
+"""A method and its settings as a table: what [rule], [quantizer], [step], [downlink] and [private] name.
 
 A method is a dataclass and the keys of its table are its fields, so a new setting is one line in the method's class. A
 method of the user's own is FILE.py:CLASS: its file is run, checked, and made known by its name in this process.
@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import AdaQuantError, ConfigError, RuleError, own_place
 from ..names import unknown
+from ..private.settings import MODES, Private
 from ..protocol.downlink import DOWNLINKS, Whole
 from ..protocol.step import STEPS, ServerStep
 from ..quantizers import registry as quantizers
@@ -27,9 +28,15 @@ from ..rules import registry as rules
 from .own_files import OwnFile, blamed, names_file
 
 Table = dict[str, Any]
-_BASES: dict[str, type] = {"rule": Rule, "quantizer": Quantizer, "step": ServerStep, "downlink": Whole}
+_BASES: dict[str, type] = {
+    "rule": Rule,
+    "quantizer": Quantizer,
+    "step": ServerStep,
+    "downlink": Whole,
+    "private": Private,
+}
 KINDS = tuple(_BASES)
-_REGISTRIES: dict[str, Any] = {"rule": rules.RULES, "step": STEPS, "downlink": DOWNLINKS}
+_REGISTRIES: dict[str, Any] = {"rule": rules.RULES, "step": STEPS, "downlink": DOWNLINKS, "private": MODES}
 _SIGNATURES = {"rule": ("plan", "judge"), "step": ("combine", "apply"), "downlink": ("publish",)}
 _TYPES = {"int": "an integer (a whole number)", "float": "a number", "str": "text", "bool": "true or false"}
 
@@ -142,7 +149,7 @@ def find(key: str, table: Table) -> tuple[Any, Table]:
         raise ConfigError(str(error)) from None
 
 
-_EXAMPLES = {"rule": "adaquant", "quantizer": "uniform", "step": "sum", "downlink": "exact"}
+_EXAMPLES = {"rule": "adaquant", "quantizer": "uniform", "step": "sum", "downlink": "exact", "private": "masked"}
 _OTHER_RULES = {
     **dict.fromkeys(("fedavg", "none", "float32", "full", "32bit"), "Without quantization it is rule = 'fp32'."),
     **dict.fromkeys(("qsgd", "fedpaq", "uniform"), "A fixed number of levels is rule = '1bit' to '16bit'."),

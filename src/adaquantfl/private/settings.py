@@ -1,0 +1,160 @@
+"""What keeps updates private: a mode is a dataclass, and its fields are the keys of the table [private]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import ConfigError
+from ..open_registry import Registry, named_class
+
+
+@dataclass(frozen=True)
+class Private:
+    """A mode. name: by which a configuration finds it. masks: whether the server sees sums only."""
+
+    name: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    masks: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Off(Private):
+    """The server sees every update."""
+
+    name: ClassVar[str] = "off"
+    about: ClassVar[str] = "the server sees every client's update"
+    masks: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Masks(Private):
+    """What all modes with masks have; see `Masked`."""
+
+    bits: float = 1.0
+    dropouts: float = 0.3
+    colluding: float = 0.1
+
+    def __post_init__(self) -> None:
+        _number(self, "bits", 1 / 64, 32)
+        _number(self, "dropouts", 0, 0.7)
+        _number(self, "colluding", 0, 0.5)
+
+    def least(self, clients: int) -> int:
+        """How many of a round's clients must be in the sum."""
+        return clients - int(self.dropouts * clients)
+
+    def honest(self, clients: int) -> int:
+        """How many clients of the smallest sum do not collude."""
+        return max(1, self.least(clients) - int(self.colluding * clients))
+
+
+@dataclass(frozen=True)
+class Masked(Masks):
+    """Secure aggregation: the server learns the sum of the updates, and no update.
+
+    Attributes:
+        bits: per element of the model that a client's masked numbers take. Below ceil(log2(2 s n + 1)), which is 8 for
+            100 clients, each round sends a share of the rotated coordinates, the same for all clients.
+        dropouts: the share of a round's clients that may drop out at any steps.
+        colluding: the share of clients that may tell the server all they know, without it learning an update.
+        levels: the fewest levels s to which an update is rounded; the server takes more where the sum is mostly
+            rounding noise.
+
+    >>> Masked(bits=8.0)
+    Masked(bits=8.0, dropouts=0.3, colluding=0.1, levels=1)
+    """
+
+    levels: int = 1
+    name: ClassVar[str] = "masked"
+    about: ClassVar[str] = "secure aggregation: the server sees only the sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _number(self, "levels", 1, 2**15)
+
+
+@dataclass(frozen=True)
+class Noisy(Masks):
+    """What all modes with noise have; see `Central`."""
+
+    noise: float = 1.0
+    clip: float = 1.0
+    epsilon: float = 8.0
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _number(self, "noise", 1e-3, 1e3)
+        _number(self, "clip", 1e-6, 1e6)
+        _number(self, "epsilon", 1e-6, 1e6)
+        _number(self, "delta", 1e-15, 0.1)
+
+
+@dataclass(frozen=True)
+class Central(Noisy):
+    """Secure aggregation, and Gaussian noise that the server adds to the sum: what it publishes is private.
+
+    Attributes:
+        bits: as in `Masked`.
+        dropouts: as in `Masked`.
+        colluding: as in `Masked`.
+        noise: the multiplier: the deviation of the noise is this many times the longest update.
+        clip: the largest l2 norm of an update; longer ones are scaled down to it.
+        epsilon: the budget: no round is played that would spend more.
+        delta: for which epsilon holds.
+
+    >>> Central(noise=2.0, clip=0.5).least(100)
+    70
+    """
+
+    name: ClassVar[str] = "central"
+    about: ClassVar[str] = "masks, and the server adds Gaussian noise to the sum"
+
+
+@dataclass(frozen=True)
+class Distributed(Noisy):
+    """Secure aggregation, and Skellam noise of which each client adds a part: what the server sees is private too.
+
+    Attributes:
+        bits: as in `Masked`.
+        dropouts: as in `Masked`; the parts of the noise suffice where so many drop out.
+        colluding: as in `Masked`; they suffice without those of so many clients, who know their own parts.
+        noise: as in `Central`.
+        clip: as in `Central`.
+        epsilon: as in `Central`.
+        delta: as in `Central`.
+
+    >>> Distributed(noise=2.0).epsilon
+    8.0
+    """
+
+    name: ClassVar[str] = "distributed"
+    about: ClassVar[str] = "masks, and each client adds a part of the noise to its update"
+
+
+def _number(one: Any, key: str, least: float, most: float) -> None:
+    value = getattr(one, key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ConfigError(f"private.{key} = {value!r}: expected a number from {least:g} to {most:g}.")
+
+
+MODES: Registry[type[Private]] = Registry(
+    "private mode",
+    "adaquantfl.private",
+    lambda: (Off, Masked, Central, Distributed),
+    named_class(Private, ConfigError),
+    ConfigError,
+)
+
+
+def mode(given: Any) -> Private:
+    """A mode from its name, or the object itself; True is "masked"."""
+    given = {True: "masked", False: "off"}.get(given, given) if isinstance(given, bool) else given
+    if isinstance(given, str):
+        return MODES.find(given)()
+    if not isinstance(given, Private):
+        names: Iterable[str] = MODES.names()
+        raise ConfigError(f"private = {given!r}: expected one of {', '.join(names)}, or an object such as Masked().")
+    return given
