@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from adaquantfl.errors import AdaQuantError, CheckpointError, DataError
+from adaquantfl.errors import DataError, Diverged
 from adaquantfl.report import progress
 from adaquantfl.runs.comparison import play
 from adaquantfl.runs.jobs import Job
@@ -152,7 +152,7 @@ def read(run: Path, method: str, seed: int, failure: str = "") -> Trace:
 def keep(job: Job, method: str, panel: Path) -> None:
     """Carry a run out, or resume it, and add it to its panel's file, unless it is there already.
 
-    A run that diverges is a result too, and is kept with the reason.
+    A run that diverges is a result too, and is kept with the reason. Any other error ends the study.
     """
     seed = job.config.seed
     if any(one.seed == seed for one in load(panel).get(method, [])):
@@ -161,9 +161,7 @@ def keep(job: Job, method: str, panel: Path) -> None:
     try:
         with progress.shown(quiet=False) as observer:
             play(job, observer)
-    except CheckpointError:
-        raise
-    except AdaQuantError as error:
+    except Diverged as error:
         failure = str(error)
     made = read(job.out, method, seed, failure)
     made.summary.setdefault("commit", current_commit())

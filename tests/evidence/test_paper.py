@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from adaquantfl.errors import DataError
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.jobs import Job
 from evidence.pages import paper as page
@@ -119,6 +120,14 @@ def test_a_run_that_the_papers_formula_does_not_describe_is_kept_without_its_bit
     traces.keep(job, "auto", tmp_path / "panel.jsonl")
     ((one,),) = traces.load(tmp_path / "panel.jsonl").values()
     assert (len(one.bytes_up), one.paper_bits) == (2, [])
+
+
+def test_a_run_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAQUANTFL_DATA", str(tmp_path / "no-data"))
+    job = Job(load_config("demo", {**small_runs.TINY, "dataset": "fashion-mnist"}), tmp_path / "run")
+    with pytest.raises(DataError, match="To get it, run: adaquantfl data get fashion-mnist"):
+        traces.keep(job, "adaquant", tmp_path / "panel.jsonl")
+    assert not (tmp_path / "panel.jsonl").exists()
 
 
 @pytest.mark.parametrize("panel", [name for name in paper.PANELS if "resnet" not in name])
