@@ -17,6 +17,7 @@ LAYERS: list[set[str]] = [
     {"training", "engines", "flower", "nvflare", "torch"},
     {"runs"},
     {"report"},
+    {"bench"},
     {"cli"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -111,7 +111,10 @@ def play(name: str, setting: str, changes: dict[str, Any], seed: int) -> Record:
     values = [round(float(line["test_accuracy"]), 5) for line in lines]
     up, down = ([int(lines[-1][f"wire_bytes_{way}"])] for way in ("up", "down"))  # of the whole run
     rounds = [int(line["round"]) for line in lines]
-    return Record(name, setting, "", seed, True, rounds, values, up, down, "", 0.0, current_commit())
+    return Record(
+        task=name, method=setting, setting="", seed=seed, accuracy=True, round=rounds, value=values, up=up, down=down,
+        failure="", seconds=0.0, commit=current_commit(),
+    )  # fmt: skip
 
 
 def load(path: Path = RECORD) -> dict[tuple[str, str, int], Record]:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adaquantfl.bench import loop
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
 from adaquantfl.training.trainer import Trainer
-from evidence.studies.floor import loop, methods, records, rivals, summary, tables
+from evidence.studies.floor import methods, records, rivals, summary, tables
 from evidence.studies.floor.powersgd import PowerSGD
 from evidence.studies.floor.records import Record
 from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED
@@ -27,7 +28,10 @@ UPDATE = np.random.default_rng(3).standard_normal(sum(LENGTHS)).astype(np.float3
 def record(values: list[float], method: str = methods.OURS, each: int = 10, **changes: object) -> Record:
     rounds = [2 * (place + 1) for place in range(len(values))]
     up = [each * one for one in rounds]
-    known = Record("mlp-iid", method, "", 0, True, rounds, values, up, [3 * one for one in up], "", 1.0, "c")
+    known = Record(
+        task="mlp-iid", method=method, setting="", seed=0, accuracy=True, round=rounds, value=values, up=up,
+        down=[3 * one for one in up], failure="", seconds=1.0, commit="c",
+    )  # fmt: skip
     return replace(known, **changes)  # type: ignore[arg-type]  # the fields' own types
 
 

@@ -18,7 +18,10 @@ def write(folder: Path, task: str, rounds: int, method: str, setting: str, seed:
     places = list(range(1, rounds + 1))
     values = [min(top, 0.1 + top * place / rounds) for place in places]
     up = [rate * place for place in places]
-    one = records.Record(task, method, setting, seed, True, places, values, up, up, "", 1.0, "commit")
+    one = records.Record(
+        task=task, method=method, setting=setting, seed=seed, accuracy=True, round=places, value=values, up=up, down=up,
+        failure="", seconds=1.0, commit="commit",
+    )  # fmt: skip
     folder.mkdir(exist_ok=True)
     with (folder / f"{task}.jsonl").open("a") as file:
         file.write(json.dumps(asdict(one)) + "\n")
@@ -66,7 +69,10 @@ def test_float32_with_other_batches_says_how_much_is_luck(tmp_path: Path) -> Non
 
 def run(values: list[float], method: str = FLOAT32, seed: int = 0, accuracy: bool = True) -> records.Record:
     rounds = list(range(1, len(values) + 1))
-    return records.Record("logistic-iid", method, "", seed, accuracy, rounds, values, rounds, rounds, "", 1.0, "commit")
+    return records.Record(
+        task="logistic-iid", method=method, setting="", seed=seed, accuracy=accuracy, round=rounds, value=values,
+        up=rounds, down=rounds, failure="", seconds=1.0, commit="commit",
+    )  # fmt: skip
 
 
 def test_a_lag_is_counted_in_rounds_to_a_share_of_what_float32_learns() -> None:

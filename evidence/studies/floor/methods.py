@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from adaquantfl.bench import loop
+from adaquantfl.bench.tasks import MORE_ROUNDS, BenchTask
 from adaquantfl.runs.config import Config, load_config
-from evidence.studies.floor import loop, rivals
+from evidence.studies.floor import rivals
 from evidence.studies.floor.powersgd import powersgd
-from evidence.studies.floor.tasks import MORE_ROUNDS, FloorTask
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Setting:
     rival: loop.MakeRival | None = None
     batches: int = 0
 
-    def config(self, task: FloorTask, seed: int, rounds: int) -> Config:
+    def config(self, task: BenchTask, seed: int, rounds: int) -> Config:
         """Of a run; patience is a tenth of float32's rounds, as DAdaQuant's authors have it."""
         keys = {"rule": "fp32", "downlink": "exact", **self.keys} if self.rival is None else {"rule": "fp32"}
         own: dict[str, Any] = {"seed": seed, "rounds": rounds}
@@ -67,6 +68,6 @@ METHODS: dict[str, tuple[Setting, ...]] = {
 }
 
 
-def rounds_of(method: str, task: FloorTask) -> int:
+def rounds_of(method: str, task: BenchTask) -> int:
     """How many rounds a method gets: float32's and 20 % more."""
     return task.rounds if method == FLOAT32 else round(MORE_ROUNDS * task.rounds)

@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from evidence.studies.floor.rivals import Exchanged, Shape, Vector
+from adaquantfl.bench.loop import Exchanged, Shape
+from adaquantfl.protocol.arrays import Vector
 
 Matrix = npt.NDArray[np.float64]
 

@@ -9,29 +9,24 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from adaquantfl.bench.curve import Curve
+from adaquantfl.bench.tasks import BenchTask
 from adaquantfl.errors import EngineError
 from evidence.studies.floor.methods import FLOAT32, METHODS, Setting, rounds_of
-from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED, FloorTask
+from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED
 from evidence.studies.traces import current_commit
 
 RECORDS = Path("evidence") / "records" / "floor"
-SMOOTHED = 5  # evaluations in the trailing mean of a curve
-WITHIN = 0.005  # of float32's final accuracy; of a loss, this share of it
 
 
-@dataclass(frozen=True)
-class Record:
-    """A run. value: test accuracy or, where accuracy is False, test loss. failure: why it stopped early."""
+@dataclass(frozen=True, kw_only=True)
+class Record(Curve):
+    """A run. failure: why it stopped early."""
 
     task: str
     method: str
     setting: str
     seed: int
-    accuracy: bool
-    round: list[int]
-    value: list[float]
-    up: list[int]
-    down: list[int]
     failure: str
     seconds: float
     commit: str
@@ -52,46 +47,6 @@ class Record:
             down=[self.down[place] for place in kept],
         )
 
-    @property
-    def smoothed(self) -> list[float]:
-        """The trailing mean of five evaluations; from the fifth on."""
-        ends = range(SMOOTHED, len(self.value) + 1)
-        return [sum(self.value[end - SMOOTHED : end]) / SMOOTHED for end in ends]
-
-    def final(self, rounds: int) -> float | None:
-        """The smoothed value after so many rounds."""
-        places = [place for place, one in enumerate(self.round[SMOOTHED - 1 :]) if one <= rounds]
-        complete = self.round and self.round[-1] >= rounds
-        return self.smoothed[places[-1]] if places and complete else None
-
-    def target(self, rounds: int) -> float:
-        """Within 0.5 points of this run's final accuracy; 0.5 % above its final loss."""
-        final = self.final(rounds)
-        if final is None:
-            return math.inf if self.accuracy else -math.inf
-        return final - WITHIN if self.accuracy else final * (1 + WITHIN)
-
-    def spent(self, target: float, which: str) -> float | None:
-        """What was spent when the smoothed curve first met the target, linear between two evaluations. None: never.
-
-        which: "up", "down", "both" or "round".
-        """
-        amounts = self._amounts(which)[SMOOTHED - 1 :]
-        sign, before = (1 if self.accuracy else -1), None
-        for value, amount in zip(self.smoothed, amounts, strict=True):
-            if sign * value >= sign * target:
-                if before is None or value == before[0]:
-                    return float(amount)
-                share = (target - before[0]) / (value - before[0])
-                return before[1] + share * (amount - before[1])
-            before = (value, float(amount))
-        return None
-
-    def _amounts(self, which: str) -> Sequence[float]:
-        if which == "both":
-            return [up + down for up, down in zip(self.up, self.down, strict=True)]
-        return {"up": self.up, "down": self.down, "round": self.round}[which]
-
 
 def load(task: str, records: Path = RECORDS, every_round: bool = False) -> list[Record]:
     """The finished runs of a task, at the rounds where methods are compared or at all that were evaluated."""
@@ -100,7 +55,7 @@ def load(task: str, records: Path = RECORDS, every_round: bool = False) -> list[
     return found if every_round else [one.compared() for one in found]
 
 
-def play(task: FloorTask, method: str, setting: Setting, seed: int, target: float | None, records: Path) -> Record:
+def play(task: BenchTask, method: str, setting: Setting, seed: int, target: float | None, records: Path) -> Record:
     """Carry a run out and write it down. Once float32's rounds are over, it ends where the target is met."""
     began = time.perf_counter()
     lines, failure = [], ""
@@ -155,7 +110,7 @@ def run_trials(records: Path) -> None:
 
 
 def run_missing(
-    task: FloorTask, method: str, setting: Setting, seed: int, records: Path, floor: Path | None = None
+    task: BenchTask, method: str, setting: Setting, seed: int, records: Path, floor: Path | None = None
 ) -> None:
     """Carry a run out if it has no record; float32 of the same seed first, which is kept in `floor`."""
     if any((one.method, one.setting, one.seed) == (method, setting.label, seed) for one in load(task.name, records)):
@@ -172,23 +127,23 @@ def run_missing(
     )
 
 
-def targets(task: FloorTask, records: Path = RECORDS) -> dict[int, float]:
+def targets(task: BenchTask, records: Path = RECORDS) -> dict[int, float]:
     """What a method has to reach, by seed: float32 says it."""
     return {one.seed: one.target(task.rounds) for one in load(task.name, records) if one.method == FLOAT32}
 
 
 def _record(
-    task: FloorTask, method: str, setting: Setting, seed: int, lines: Sequence[object], failure: str, seconds: float
+    task: BenchTask, method: str, setting: Setting, seed: int, lines: Sequence[object], failure: str, seconds: float
 ) -> Record:
     columns = {name: [getattr(line, name) for line in lines] for name in ("round", "value", "up", "down")}
     commit = current_commit() if seconds else ""
     accuracy = task.measure == "accuracy"
     return Record(
-        task.name,
-        method,
-        setting.label,
-        seed,
-        accuracy,
+        task=task.name,
+        method=method,
+        setting=setting.label,
+        seed=seed,
+        accuracy=accuracy,
         **columns,
         failure=failure,
         seconds=round(seconds, 1),

@@ -9,42 +9,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
+from adaquantfl.bench.loop import Exchanged, Shape
+from adaquantfl.protocol.arrays import Vector
 from evidence.studies import senders
 
-Vector = npt.NDArray[np.float32]
-Shape = tuple[int, ...]
 WIDTHS = (0, 2, 4, 8)  # bits that FedFQ gives to an element
-
-
-@dataclass(frozen=True)
-class Exchanged:
-    """A round. values: what the server has of each client's update. up: bytes of all clients. step: bytes that lead a
-    client from the old model to the new one. at_once: the round's clients got them within the round."""
-
-    values: dict[int, Vector]
-    up: int
-    step: int
-    at_once: bool = False
-
-
-class Rival(Protocol):
-    """A method."""
-
-    @property
-    def kept(self) -> float: ...
-
-    @property
-    def eta(self) -> float: ...
-
-    def exchange(
-        self, wanted: Mapping[int, Vector], weights: Mapping[int, float], seed: int, round: int
-    ) -> Exchanged: ...
 
 
 Send = Callable[[Vector, Sequence[int], int], tuple[Vector, int]]  # vector, lengths, key -> values, bytes

@@ -214,6 +214,26 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
+def bench_method(options: argparse.Namespace) -> int:
+    """Compare compressors of the user's own with float32 and with ours."""
+    from .. import __version__
+
+    if options.seeds < 1:
+        _mistyped("bench-method --seeds takes a whole number from 1.")
+    require("torch")
+    _starting(options)
+    from ..bench.method import FLOAT32, Bench, Method, chosen
+
+    tasks = chosen(options.tasks)
+    names = ",".join([FLOAT32, options.methods, options.beside]).split(",")
+    methods = [Method.of(name, __version__) for name in dict.fromkeys(name.strip() for name in names) if name]
+    bench = Bench(options.out, (lambda _: None) if options.quiet else _tell)
+    with _repeatable():
+        bench.run(tasks, methods, options.seeds)
+    print(bench.tables(tasks, methods, options.seeds))
+    return 0
+
+
 def inspect(options: argparse.Namespace) -> int:
     """Show what is in a frame."""
     from ..codecs.inspection import describe

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from ..bench.tasks import TASKS
 from ..engines.launch import ENGINES
 from ..runs.config import KEYS
 from ..runs.other_words import as_option
@@ -56,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_data,
         _add_gloo,
         _add_bench,
+        _add_bench_method,
         _add_inspect,
     ):
         add(chosen)
@@ -202,6 +204,26 @@ def _add_bench(to: Commands) -> None:
     about = "Measure the speed of the codecs, next to that of copying the vector."
     bench = _command(to, "bench", commands.bench, "this machine's codec speed", about, "bench --threads 1")
     _add_number(bench, "--threads", "threads of the core (default: all cores)")
+
+
+def _add_bench_method(to: Commands) -> None:
+    help = "a compressor of your own beside float32 and ours"
+    about = (
+        "Train the bench's tasks with a compressor of your own, and say what it sends, both ways, until it is as good "
+        "as float32. A compressor is a class in a file, with compress(self, update, seed), which returns bytes, and "
+        "decompress(self, data, dimension), which returns float32. The same command again skips finished runs."
+    )
+    example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted --seeds 3"
+    more = f"Tasks: {', '.join(TASKS)}. A run takes seconds, of the CNN minutes. docs/how-to/bench-method.md has more."
+    bench = _command(to, "bench-method", commands.bench_method, help, about, example, more)
+    bench.add_argument("methods", metavar="FILE.py:CLASS,...", help="compressors, separated by commas")
+    bench.add_argument("--tasks", default="mlp-iid", metavar="LIST", help="separated by commas (default: %(default)s)")
+    beside = "methods of this package to compare with, as `compare --methods` takes them (default: %(default)s)"
+    bench.add_argument("--beside", default="auto,adaquant", metavar="LIST", help=beside)
+    _add_number(bench, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
+    _add_folder(bench, "--out", "where finished runs are kept (default: runs/bench-method)")
+    bench.set_defaults(out=Path("runs") / "bench-method")
+    _add_quiet(bench)
 
 
 def _add_inspect(to: Commands) -> None:

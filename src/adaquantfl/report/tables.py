@@ -169,14 +169,18 @@ def markdown(grid: Sequence[Sequence[str]]) -> str:
 
 def to_text(table: Table) -> str:
     """The table for a terminal."""
-    grid = table.grid()
+    return f"{table.caption}\n{aligned(table.grid())}\n"
+
+
+def aligned(grid: Sequence[Sequence[str]]) -> str:
+    """A header and rows of text in columns; all but the first to the right."""
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     rows = [
         [row[0].ljust(widths[0]), *(cell.rjust(wide) for cell, wide in zip(row[1:], widths[1:], strict=True))]
         for row in grid
     ]
     rows.insert(1, ["-" * wide for wide in widths])
-    return "\n".join([table.caption, *("  ".join(row).rstrip() for row in rows)]) + "\n"
+    return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
 def to_csv(tables: Iterable[Table]) -> str:

@@ -178,12 +178,8 @@ def register(key: str, method: Any) -> None:
 @lru_cache
 def own_class(key: str, name: str, sha256: str) -> Any:
     """The class that FILE.py:CLASS names, checked and known; ConfigError says what is expected of it."""
-    file = OwnFile.of(name, key=key)
-    module, base = _module(file.path, file.checked(sha256)), _BASES[key]
-    if not hasattr(module, file.name):
-        there = [one for one, _ in inspect.getmembers(module, inspect.isclass) if not one.startswith("_")]
-        raise ConfigError(f"{file.path} has no class for the {key}. {unknown('class', file.name, there)}")
-    found, place = getattr(module, file.name), f"{file.name} in {file.path.name}"
+    file, base = OwnFile.of(name, key=key), _BASES[key]
+    found, place = in_file(file, file.checked(sha256))
     if not (isinstance(found, type) and issubclass(found, base)):
         shown = "adaquantfl" if key == "rule" else base.__module__.removesuffix(".base")
         raise ConfigError(f"{place} is {found!r}, expected a subclass of {shown}.{base.__name__}.")
@@ -197,13 +193,23 @@ def own_class(key: str, name: str, sha256: str) -> Any:
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ConfigError(f"{place} lacks the method {missing}, which every {key} has.")
     for method in _SIGNATURES.get(key, ()):
-        _check_signature(place, method, getattr(base, method), getattr(found, method))
+        check_signature(place, method, getattr(base, method), getattr(found, method))
     if key != "quantizer":
         _REGISTRIES[key].register(found)
     return found
 
 
-def _check_signature(place: str, method: str, base: Any, own: Any) -> None:
+def in_file(file: OwnFile, source: bytes) -> tuple[Any, str]:
+    """What has this name in a file, and words for it."""
+    module = _module(file.path, source)
+    if not hasattr(module, file.name):
+        there = [one for one, _ in inspect.getmembers(module, inspect.isclass) if not one.startswith("_")]
+        raise ConfigError(f"{file.path} has no class for the {file.key}. {unknown('class', file.name, there)}")
+    return getattr(module, file.name), f"{file.name} in {file.path.name}"
+
+
+def check_signature(place: str, method: str, base: Any, own: Any) -> None:
+    """ConfigError where a method of the user's own cannot be called as that of the base class."""
     expected = inspect.signature(base).parameters.values()
     named = {one.name: None for one in expected if one.kind is one.KEYWORD_ONLY}
     try:

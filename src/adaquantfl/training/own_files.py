@@ -23,7 +23,7 @@ from ..errors import OWN_MODULE, AdaQuantError, ConfigError, TaskError, own_plac
 METHODS = ("rule", "quantizer", "step", "downlink")  # whose tables may name a file, with its digest
 KEYS = ("task", *METHODS)
 FUNCTION = "task"  # of a task, where none is named
-_EXAMPLES = {"task": "my_task.py:task", **{key: f"my_{key}.py:My{key.title()}" for key in METHODS}}
+_EXAMPLES = {"task": "my_task.py:task"} | {key: f"my_{key}.py:My{key.title()}" for key in (*METHODS, "compressor")}
 
 
 IN_MEMORY = "in memory:"  # how the name of a task's function that is in no file begins

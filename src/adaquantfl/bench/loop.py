@@ -8,36 +8,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from adaquantfl.codecs.accumulator import Checked
-from adaquantfl.codecs.frame import read_frame
-from adaquantfl.codecs.raw import encode_float32
-from adaquantfl.engines.local import LocalEngine
-from adaquantfl.errors import Diverged
-from adaquantfl.protocol.arrays import Layout, Model, Vector
-from adaquantfl.protocol.cohort import Cohort
-from adaquantfl.protocol.updates import Parts, Update, Updates
-from adaquantfl.runs.config import Config
-from adaquantfl.runs.loop import Run
-from adaquantfl.training.task import Task
-from adaquantfl.training.trainer import Trainer
-from evidence.studies.floor.rivals import Rival, Shape
+from ..codecs.accumulator import Checked
+from ..codecs.frame import read_frame
+from ..codecs.raw import encode_float32
+from ..engines.local import LocalEngine
+from ..errors import Diverged
+from ..protocol.arrays import Layout, Model, Vector
+from ..protocol.cohort import Cohort
+from ..protocol.updates import Parts, Update, Updates
+from ..runs.config import Config
+from ..runs.loop import Run
+from ..training.task import Task
+from ..training.trainer import Trainer
 
 _OTHER_BATCHES = 1_000_000  # rounds: more than any run has, so that nobody else draws these mini-batches
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """A round. values: what the server has of each client's update. up: bytes of all clients. step: bytes that lead a
+    client from the old model to the new one. at_once: the round's clients got them within the round. seconds: that the
+    clients took to make their messages, where they are measured."""
+
+    values: dict[int, Vector]
+    up: int
+    step: int
+    at_once: bool = False
+    seconds: float = 0.0
+
+
+class Rival(Protocol):
+    """A method. kept: how much of what was left out is added to the next update. eta: the server's step."""
+
+    @property
+    def kept(self) -> float: ...
+
+    @property
+    def eta(self) -> float: ...
+
+    def exchange(
+        self, wanted: Mapping[int, Vector], weights: Mapping[int, float], seed: int, round: int
+    ) -> Exchanged: ...
+
+
 MakeRival = Callable[[tuple[Shape, ...]], Rival]
 
 
 @dataclass(frozen=True)
 class Line:
-    """After a round: what the test set says where it was asked, and the bytes of all clients so far."""
+    """After a round: what the test set says where it was asked, and the sums so far over all clients.
+
+    up, down: bytes. passes: examples that went forward through a client's model. seconds: of making clients' messages.
+    """
 
     round: int
     value: float | None
     up: int
     down: int
+    passes: int
+    seconds: float
 
 
 def engine_rounds(config: Config) -> Iterator[Line]:
@@ -45,10 +79,15 @@ def engine_rounds(config: Config) -> Iterator[Line]:
     engine = LocalEngine(config)
     try:
         run = Run(config, engine)
+        passes, seconds = 0, 0.0
         while not run.finished:
+            if config.loss == "full" and run.server.wants_loss():  # f(w_k), which each client measures
+                passes += sum(min(len(part), config.loss_samples or len(part)) for part in engine.task.parts)
             line = run.play_round(lambda line: None)
             value = line.get("test_accuracy", line.get("test_loss"))
-            yield Line(line["round"], value, line["wire_bytes_up"], line["wire_bytes_down"])
+            passes += line["clients"] * config.tau * config.batch_size
+            seconds += line["seconds"]["encode"]
+            yield Line(line["round"], value, line["wire_bytes_up"], line["wire_bytes_down"], passes, seconds)
     finally:
         engine.close()
 
@@ -67,7 +106,7 @@ def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tu
     model, cohort = layout.split(trainer.weights(), copy=True), Cohort(trainer.examples, config.clients_per_round)
     untouched = 4 * layout.buffers + layout.other_bytes
     downlink = Downlink(4 * layout.dimension + untouched)
-    up, memory = 0, dict[int, Vector]()
+    up, passes, seconds, memory = 0, 0, 0.0, dict[int, Vector]()
     for round in range(config.rounds):
         shares, eta = cohort.draw(config.seed, round), config.learning_rate(round)
         downlink.serve(shares.weights)
@@ -81,6 +120,8 @@ def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tu
             raise Diverged(f"Round {round + 1}: a client's update is not finite.")
         wanted = {c: u + np.float32(rival.kept) * memory[c] if c in memory else u for c, u in updates.items()}
         sent = rival.exchange(wanted, shares.weights, config.seed, round)
+        seconds += sent.seconds
+        passes += len(updates) * config.tau * config.batch_size
         if rival.kept:
             memory |= {client: wanted[client] - values for client, values in sent.values.items()}
         each = [_update(c, shares.weights[c], values, trained[c]) for c, values in sent.values.items()]
@@ -92,7 +133,7 @@ def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tu
         value = None
         if (round + 1) % config.evaluate_every == 0 or round + 1 == config.rounds:
             value = _tested(trainer, task, layout.join(model, copy=False))
-        yield Line(round + 1, value, up, downlink.sent), model
+        yield Line(round + 1, value, up, downlink.sent, passes, seconds), model
 
 
 class Downlink:
