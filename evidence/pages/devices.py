@@ -9,6 +9,7 @@ from typing import Any
 from adaquantfl.report.tables import amount, markdown
 from evidence.pages.marked import read
 
+RATES = {"1mbit": 1e6}  # tc's word, and bits per second
 TITLES = {"auto": "default (`auto`)", "fp32": "float32"}
 
 
@@ -16,11 +17,15 @@ def table() -> str:
     """Return time, bytes and accuracy of both runs, and what became of the device that was killed."""
     record = read("devices")
     runs: dict[str, dict[str, Any]] = record["runs"]
-    grid = [["", "time", "a round, median", "on the links, up", "down", "test accuracy"]]
+    grid = [["", "time", "a round, median", "on the links, up", "down", "each link busy", "test accuracy"]]
     for name, run in runs.items():
         sizes = [amount(run["link_bytes"][way], "B") for way in ("up", "down")]
+        bits = 8 * sum(run["link_bytes"].values()) / record["devices"]
+        busy = f"{bits / RATES[record['rate']]:.0f} s"
         accuracy = f"{run['rounds'][-1]['accuracy']:.1%}"
-        grid.append([TITLES[name], f"{run['seconds'] / 60:.1f} min", f"{median(pace(run)):.0f} s", *sizes, accuracy])
+        grid.append(
+            [TITLES[name], f"{run['seconds'] / 60:.1f} min", f"{median(pace(run)):.0f} s", *sizes, busy, accuracy]
+        )
     return f"{markdown(grid)}\n\n{' '.join(map(fate, runs))}\n\n{load(record)}"
 
 
