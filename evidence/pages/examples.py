@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from typing import Any
 
 from adaquantfl.report.tables import amount, significant
-from evidence.pages.marked import RECORDS, read
+from evidence.pages.marked import RECORDS, ROOT, read
 from evidence.studies import diloco as training
 from evidence.studies import traces
 
@@ -41,6 +44,14 @@ def saved() -> str:
         f"{sent['fp32'] / sent['auto']:.0f} times fewer bytes, both directions together, at {ours:.1f} % test accuracy "
         f"instead of {plain:.1f} %. That leaves out the first round, which sends the whole model."
     )
+
+
+def round_printed() -> str:
+    """Return what the README's round prints."""
+    (code,) = re.findall(r"```python\n([^`]*datasets\.load[^`]*)```", (ROOT / "README.md").read_text(encoding="utf-8"))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "README.md", "exec"), {})
+    return f"<!-- output -->\n```text\n{printed.getvalue()}```"
 
 
 def lora() -> str:

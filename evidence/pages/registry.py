@@ -25,6 +25,7 @@ from evidence.pages.marked import ROOT, fill
 
 MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "flower-saved": ("README.md", examples.saved),
+    "round-printed": ("README.md", examples.round_printed),
     "compared": ("README.md", floor.compared),
     "demo-printed": ("docs/index.md", demo.printed),
     "history-columns": ("docs/configuration.md", columns.columns),
