@@ -67,7 +67,7 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "densities": ("evidence/details/performance.md", performance.densities),
     "sizes": ("evidence/details/performance.md", performance.sizes),
     "federation": ("evidence/details/performance.md", performance.federation),
-    "deployment": ("docs/performance.md", performance.deployment),
+    "deployment": ("evidence/details/performance.md", performance.deployment),
     "resources": ("evidence/details/performance.md", performance.resources),
     **{
         f"peers-{name}": (
