@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
-READY := $(VENV)/.built
+PIP := -m pip install --quiet --disable-pip-version-check
+TRAIN := $(VENV)/.train
+BUILT := $(VENV)/.built
+READY := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all fast-tests test-native test-aarch64 test-core test-nvflare lint docs format \
@@ -18,17 +20,21 @@ help:  ## this list
 
 install: $(READY)  ## a virtual environment with everything
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(TRAIN): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[train]'
 	@touch $@
 
-$(READY): $(INSTALLED) hatch_build.py $(wildcard core/*.[ch])
+$(BUILT): $(TRAIN) hatch_build.py $(wildcard core/*.[ch])
 	$(BIN)/python hatch_build.py
 	@touch $@
 
-demo: $(READY)  ## AdaQuantFL, fixed levels and our own rule on the bundled data: figures, tables and a page in demo/
-	$(BIN)/adaquantfl compare demo --methods adaquant,1bit,2bit,4bit,8bit,auto --out demo
+$(READY): $(BUILT)
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
+	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit,auto --parallel 2 --out demo
 
 test: $(READY)  ## lint, types, documentation, and all but the long tests
 	$(MAKE) --jobs=2 lint fast-tests
@@ -48,13 +54,13 @@ test-aarch64:  ## the core in C for 64-bit ARM, in qemu
 # In an environment of its own, without the extras and without pins: what `pip install adaquantfl` brings.
 test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy alone
 	$(PYTHON) -m venv .venv-core
-	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-timeout hypothesis scipy
+	.venv-core/bin/python $(PIP) . pytest pytest-timeout hypothesis scipy
 	.venv-core/bin/python -m pytest -m "not slow" $(CORE_TESTS)
 
 # In an environment of its own: the project's has no NVFlare, which brings twenty packages.
 test-nvflare:  ## the filters for NVFlare, in its simulator too, and the blocks of docs/nvflare.md
 	$(PYTHON) -m venv .venv-nvflare
-	.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	.venv-nvflare/bin/python $(PIP) -c constraints.txt \
 	  -e '.[nvflare]' torch pytest pytest-timeout hypothesis
 	.venv-nvflare/bin/python -m pytest tests/nvflare src/adaquantfl/nvflare
 
@@ -84,26 +90,26 @@ results: $(READY)  ## the figures and tables of README, docs and examples, from 
 # In an environment of its own: pip-audit is no dependency of the project, and asks a service on the network.
 audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audit
 	$(PYTHON) -m venv .audit
-	.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.audit/bin/python $(PIP) pip-audit
 	.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 # In an environment of its own: neither twine nor zig is a dependency of the project.
 dist:  ## the sdist and the wheel in dist/, checked by twine
 	$(PYTHON) -m venv .venv-dist
-	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	.venv-dist/bin/python $(PIP) build twine
 	rm -rf dist
 	.venv-dist/bin/python -m build
 	.venv-dist/bin/twine check --strict dist/*
 
 wheels:  ## wheels for Linux, macOS and Windows in dist/, compiled by zig
 	$(PYTHON) -m venv .venv-dist
-	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check build twine hatchling ziglang
+	.venv-dist/bin/python $(PIP) build twine hatchling ziglang
 	for target in $(WHEELS); do AQ_TARGET=$$target .venv-dist/bin/python -m build --wheel --no-isolation || exit 1; done
 	.venv-dist/bin/twine check --strict dist/*
 
 wasm:  ## the core for JavaScript, examples/device/aq.wasm, compiled by zig
 	$(PYTHON) -m venv .venv-dist
-	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check ziglang
+	.venv-dist/bin/python $(PIP) ziglang
 	.venv-dist/bin/python -m ziglang cc -target wasm32-wasi -mexec-model=reactor -std=c11 -O2 -ffp-contract=off -s \
 	  -DAQ_PORTABLE -DAQ_VECTORS=0 -Wl,--export=aq_check,--export=aq_add,--export=__heap_base,-z,stack-size=1048576 \
 	  core/*.c -o examples/device/aq.wasm

@@ -23,6 +23,7 @@ import adaquantfl as aq
 SMALL = {
     "model": "mlp", "clients": 4, "rounds": 6, "tau": 2, "workers": 1, "evaluate_every": 3, "loss_samples": 64,
 }  # fmt: skip
+PICTURES = {"examples": 0, "batch_size": 32, "scope": "tensor", "target_loss": 0.0}
 COARSE = {"rule.s0": 1, "rule.rounding": "nearest"}  # of the runs of the demo, whatever its preset says
 TEN = {"clients": 10, "clients_per_round": 3, "loss": "round"}
 
@@ -135,7 +136,7 @@ def play(name: str, folder: Path) -> str:
         (folder / "task.py").write_text(TASK, encoding="utf-8")
         source = f"{folder / 'task.py'}:{source}"
     else:
-        keys = {**({} if "rule" in keys else COARSE), "downlink": "exact", **keys}
+        keys = {**PICTURES, **({} if "rule" in keys else COARSE), "downlink": "exact", **keys}
     source, out = source or "demo", folder / name.replace(" ", "-")
     try:
         if engine == "local":

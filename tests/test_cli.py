@@ -74,7 +74,7 @@ def test_compare_runs_every_method_and_reports(
         assert (out / name).stat().st_size > 0
     stamps = {path: path.stat().st_mtime_ns for path in out.glob("*/*/history.jsonl")}
     assert len(stamps) == 6
-    monkeypatch.setattr(figures, "draw", lambda runs, out: [])  # once is enough: it takes longer than the runs
+    monkeypatch.setattr(figures, "draw", lambda *_: [])  # once is enough: it takes longer than the runs
     assert main(arguments) == 0  # finished runs are kept
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert main([*arguments, "--set", "tau=3"]) == 1  # and not mistaken for others

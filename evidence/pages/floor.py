@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from adaquantfl.report.figures import RC, SPARE, STYLES
+from adaquantfl.report.figures import RC, STYLES
 from adaquantfl.report.tables import amount, markdown
 from evidence.pages.marked import RECORDS, verdict
 from evidence.studies.floor import constants, lag, luck, summary, tables
@@ -22,7 +22,7 @@ PICTURE = "cnn-iid"  # the README's task
 SHOWN = {
     FLOAT32: ("float32", STYLES["float32"]),
     "AdaQuantFL": ("AdaQuantFL,\nthe paper's rule", STYLES["AdaQuantFL"]),
-    OURS: ("auto,\nour default", SPARE[0]),
+    OURS: ("auto,\nour default", STYLES["auto"]),
 }
 
 

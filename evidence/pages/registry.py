@@ -28,6 +28,7 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "round-printed": ("README.md", examples.round_printed),
     "compared": ("README.md", floor.compared),
     "demo-printed": ("docs/index.md", demo.printed),
+    "demo-seeds": ("docs/index.md", demo.seeds),
     "history-columns": ("docs/configuration.md", columns.columns),
     "paper-glance": ("docs/results.md", paper.glance),
     "paper-sample": ("evidence/details/results.md", partial(paper.tables, paper.SAMPLE)),

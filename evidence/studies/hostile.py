@@ -1,4 +1,4 @@
-"""What hostile clients do to a training, with each defence and without: 2 of 8 clients of the demo are hostile.
+"""What hostile clients do to a training, with each defence and without: 2 of 8 clients are hostile.
 
     python -m evidence.studies.hostile --rounds 40 --out evidence/records/hostile
 
@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from adaquantfl.bench.tasks import PICTURES
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.errors import EngineError
 from adaquantfl.runs.config import Config, load_config
@@ -54,10 +55,10 @@ class Case:
         return Path(self.model, self.levels, self.attack.replace(" ", "-"), f"{self.defence.replace(' ', '-')}.json")
 
     def config(self, rounds: int, seed: int = 0) -> Config:
-        """The demo with 8 clients; a round counts also where clients were refused."""
+        """Bundled pictures with 8 clients; a round counts also where clients were refused."""
         shared = {"model": self.model, "clients": CLIENTS, "min_clients": 1, "workers": 1, "evaluate_every": 10}
         settings = {**shared, "rounds": rounds, "seed": seed, **LEVELS[self.levels], **DEFENCES[self.defence]}
-        return load_config("demo", settings)
+        return load_config("demo", {**PICTURES, **settings})
 
 
 def cases(models: Sequence[str] = MODELS, levels: Sequence[str] = tuple(LEVELS)) -> Iterator[Case]:

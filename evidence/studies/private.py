@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from adaquantfl.bench.tasks import PICTURES
 from adaquantfl.private.collector import Collector
 from adaquantfl.private.contributor import Contributor, new_session
 from adaquantfl.private.masks import Words
@@ -77,7 +78,7 @@ def accuracy() -> None:
 def play(task: Mapping[str, Any], mode: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """One run, and what it came to."""
     with TemporaryDirectory() as folder:
-        config = load_config("demo", {**_BOTH, **task, "private": dict(mode), "seed": seed})
+        config = load_config("demo", {**PICTURES, **_BOTH, **task, "private": dict(mode), "seed": seed})
         out = Path(folder, "run")
         summary = run(config, out)
         history = load_run(out).history

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from adaquantfl.bench.tasks import PICTURES
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.protocol.step import STEPS, ServerStep
 from adaquantfl.protocol.updates import Combined, Updates
@@ -32,7 +33,7 @@ RECORD = Path("evidence") / "records" / "sensitivity.jsonl"
 SEEDS = (100, 101, 102)
 FLOAT32, DEFAULT, FEDEXP = "float32", "default", "float32, FedExP"
 _LOCAL = {"tau": 5, "batch_size": 32, "loss_samples": 64, "workers": 1, "evaluate_every": 1}
-_MLP = {**_LOCAL, "dataset": "fashion-mnist-sample", "model": "mlp"}
+_MLP = {**PICTURES, **_LOCAL, "model": "mlp"}
 _FEW = {"eta": 0.1, "clients": 40, "clients_per_round": 4, "loss": "round"}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "MLP, Dirichlet 1.0, 8 clients": ("demo", {**_MLP, "eta": 0.2, "partition": "dirichlet(1.0)", "clients": 8}),

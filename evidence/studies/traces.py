@@ -159,8 +159,8 @@ def keep(job: Job, method: str, panel: Path) -> None:
         return
     failure = ""
     try:
-        with progress.shown(quiet=False) as observer:
-            play(job, observer)
+        with progress.shown(quiet=False) as display:
+            play(job, display.of())
     except Diverged as error:
         failure = str(error)
     made = read(job.out, method, seed, failure)

@@ -1,5 +1,6 @@
 import csv
 import io
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from adaquantfl.report.headline import headline
-from adaquantfl.report.tables import bits_table, loss_levels, si_unit, significant, to_csv, to_markdown, to_text
+from adaquantfl.report.tables import (
+    Ratio,
+    bits_table,
+    loss_levels,
+    ratio,
+    si_unit,
+    significant,
+    to_csv,
+    to_markdown,
+    to_text,
+)
 from adaquantfl.runs.records import RunRecord, find_runs
 
 MakeRun = Callable[..., Path]
@@ -23,20 +34,25 @@ def test_ratios_are_to_what_adaquantfl_sent(make_run: MakeRun) -> None:
     runs = load(make_run("ours", "adaquant", losses=FAST), make_run("theirs", "8bit", losses=[1.9, *FAST]))
     table = bits_table(runs, levels=[0.5], measure="paper_bits")
     ours, theirs = (row.cells[0] for row in table.rows)
-    assert ours.ratio == 1.0
+    assert ours.ratio == Ratio(1.0)
     assert theirs.mean == 4 * (9_000_000 + 32)
     assert ours.mean is not None
-    assert theirs.ratio == pytest.approx(theirs.mean / ours.mean)
+    assert theirs.ratio == Ratio(theirs.mean / ours.mean)
     wire = bits_table(runs, levels=[0.5], measure="wire_bytes_up")
     assert wire.rows[1].cells[0].mean == 4 * 160_000
 
 
-def test_methods_that_tie_at_one_evaluation_get_no_ratio(make_run: MakeRun) -> None:
-    runs = load(make_run("ours", "adaquant", losses=FAST), make_run("theirs", "8bit", losses=FAST))
-    for measure in ("paper_bits", "wire_bytes_up", "round"):
-        table = bits_table(runs, levels=[0.5], measure=measure)
-        assert [row.cells[0].ratio for row in table.rows] == [1.0, None]
-        assert "x)" not in table.grid()[2][1]
+def test_methods_that_tie_at_one_evaluation_get_an_interpolated_ratio_with_its_uncertainty(make_run: MakeRun) -> None:
+    """Both cross 0.5 in round 3: ours from 0.9 to 0.45, theirs from 0.9 to 0.1, so theirs is there earlier."""
+    ours, theirs = load(make_run("ours", "2bit", losses=FAST)), load(make_run("theirs", "8bit", losses=[1.5, 0.9, 0.1]))
+    share = {end: math.log(0.9 / 0.5) / math.log(0.9 / end) for end in (0.45, 0.1)}
+    for measure, cost in {"round": 1, "wire_bytes_up": 4}.items():
+        found = ratio(theirs, ours, 0.5, measure)
+        assert found is not None
+        assert found.value == pytest.approx(cost * (2 + share[0.1]) / (2 + share[0.45]))
+        assert found.within == pytest.approx(cost * (3 / 2 - 2 / 3) / 2)
+        assert str(found) == f"{found.value:.2f}x ± {found.within:.2g}"
+    assert ratio(ours, theirs, 2.0, "round") is None, "before the first evaluation nothing bounds it"
 
 
 def test_runs_on_other_data_get_no_ratio(make_run: MakeRun) -> None:
@@ -92,12 +108,11 @@ def test_headline_names_the_cheapest_method_when_it_is_not_adaquantfl(make_run: 
     assert text.endswith("Only 2-bit reached loss 0.2.")
 
 
-def test_headline_gives_no_ratio_where_two_methods_tie_at_one_evaluation(make_run: MakeRun) -> None:
-    tie = "first seen there at the same evaluation"
-    text = headline(load(make_run("ours", losses=FAST), make_run("theirs", "8bit", losses=FAST)))
-    assert tie in text
-    assert "as much" not in text
-    assert tie not in headline(load(make_run("mine", losses=SLOW), make_run("other", "2bit", losses=FAST)))
+def test_headline_says_what_was_sent_by_the_papers_formula_too_and_who_did_not_get_so_low(make_run: MakeRun) -> None:
+    runs = load(make_run("ours", losses=FAST), make_run("a", "8bit", losses=FAST), make_run("b", "2bit", losses=SLOW))
+    text = headline(runs, "paper_bits")
+    assert re.search(r"AdaQuantFL sent the least: .* Mb \(uplink of one client by the paper's formula\)\.", text)
+    assert re.search(r"8-bit, the next, sent .* Mb, 2\.\d\dx ± \d\.\d+ as much\. 2-bit did not reach it\.", text)
 
 
 def test_headline_names_no_winner_that_one_evaluation_cannot_show(make_run: MakeRun) -> None:
@@ -138,7 +153,8 @@ def test_all_three_outputs_tell_the_same_story(comparison: Path) -> None:
     first = next(line for line in records if line["method"] == "4-bit" and line["loss"] == "0.1")
     cell = table.rows[2].cells[1]
     assert float(first["mean"]) == cell.mean
-    assert float(first["ratio_to_adaquantfl"]) == cell.ratio
+    assert cell.ratio is not None
+    assert (float(first["ratio_to_adaquantfl"]), float(first["ratio_within"])) == (cell.ratio.value, cell.ratio.within)
 
 
 def test_numbers_keep_their_significant_digits() -> None:

@@ -22,7 +22,7 @@ LOSSES = [1.5, 0.9, 0.45]
 
 @pytest.fixture(autouse=True)
 def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "draw", lambda runs, out: [])
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
 
 
 def test_a_damaged_run_is_left_out_and_named(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:

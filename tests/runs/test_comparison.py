@@ -31,16 +31,27 @@ def test_progress_counts_runs_and_time(tmp_path: Path, capsys: pytest.CaptureFix
     with progress.shown(False, jobs) as spectator:
         assert comparison.carry_out(jobs, spectator) == []
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if line.startswith("[")] == [
-        "[1/3] 1bit seed 0",
-        "[2/3] 2bit seed 0",
-        "[3/3] 4bit seed 0",
-    ]
-    assert re.fullmatch(
-        r"1 of 3 runs done, about \d+ s left", next(line for line in lines if line.startswith("1 of 3"))
-    )
-    assert lines[-1] == "3 of 3 runs done"
-    assert max(map(len, lines)) <= 60
+    names = [one.name for one in jobs]
+    assert [line.partition(":")[0] for line in lines] == [name for name in names for _ in range(2)]
+    assert lines[0] == "1bit seed 0: mlp on fashion-mnist-sample, 2 clients, 2 rounds"
+    assert re.fullmatch(r"1bit seed 0: finished, 1 of 3 runs done, at most \d+ s left", lines[1])
+    assert lines[-1] == "4bit seed 0: finished, 3 of 3 runs done"
+
+
+@pytest.mark.slow  # a process that loads PyTorch
+def test_runs_in_processes_of_their_own_are_heard_of_round_by_round(tmp_path: Path) -> None:
+    jobs, heard = [job(tmp_path, rule=method) for method in ("2bit", "4bit")], []
+
+    class Spectator:
+        def of(self, name: str) -> loop.Observer:
+            return lambda config, state, line: heard.append((name, state.round))
+
+        def ended(self, job: Job, failure: str) -> None:
+            heard.append((job.name, failure or "ended"))
+
+    assert comparison.carry_out(jobs, Spectator(), at_once=2) == []
+    for one in jobs:
+        assert [what for name, what in heard if name == one.name] == [0, 1, 2, "ended"]
 
 
 @pytest.mark.slow  # two workers, which load PyTorch

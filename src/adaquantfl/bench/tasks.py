@@ -28,8 +28,13 @@ class BenchTask:
     every: int = 2
 
 
+# The bundled pictures and all else that the preset `demo` sets, so that these tasks do not change with it.
+PICTURES: dict[str, Any] = {
+    "dataset": "fashion-mnist-sample", "examples": 0, "model": "cnn", "partition": "iid", "scope": "tensor", "tau": 5,
+    "eta": 0.1, "batch_size": 32, "target_loss": 0.0, "loss_samples": 256, "evaluate_every": 3, "checkpoint_every": 10,
+}  # fmt: skip
 _LOCAL = {"tau": 5, "batch_size": 32, "loss_samples": 64, "workers": 1, "evaluate_every": 1}
-_PICTURES = {**_LOCAL, "dataset": "fashion-mnist-sample"}
+_PICTURES = {**PICTURES, **_LOCAL}
 ALL: dict[str, Any] = {"clients": 8}
 _SOME: dict[str, Any] = {
     "clients": 100, "clients_per_round": 5, "loss": "round", "loss_smoothing": 0.9,

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ..runs.jobs import Job
 
 
+NEXT = """Next: `adaquantfl watch {out}` shows the page in a browser. The same command with another --out and
+--set partition=sorted gives each client other classes. Your own model and data: docs/own-task.md."""
+
+
 def run(options: argparse.Namespace) -> int:
     """Train one configuration, or resume it."""
     from ..engines.launch import is_client, launch
@@ -56,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
         show_log()
 
     request = Request(out, config, changes if config is None else {})
-    with progress.shown(options.quiet) as observer, _resumable(request.out, options.engine):
-        summary = launch(options.engine, request, observer)
+    with progress.shown(options.quiet) as display, _resumable(request.out, options.engine):
+        summary = launch(options.engine, request, display.of())
     if summary is not None:  # a client among several hosts has nothing to say
         print(progress.closing_line(summary, request.out))
     return 0
@@ -89,12 +93,13 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace, at_o
     from ..report.write import write_all
     from ..runs import comparison
 
-    with progress.shown(options.quiet, plan) as observer, _repeatable():
-        failures = comparison.carry_out(plan, observer, at_once)
+    with progress.shown(options.quiet, plan) as display, _repeatable():
+        failures = comparison.carry_out(plan, display, at_once)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
         print(write_all([out], out, _tell))
+        print(NEXT.format(out=out))
     return 1 if failures else 0
 
 
@@ -134,9 +139,12 @@ def reproduce(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """Write figures, tables and the page of runs."""
     require("matplotlib")
-    from ..report.write import write_all
+    from ..report.write import Look, parse_size, write_all
 
-    print(write_all(options.runs, options.out or options.runs[0], _tell))
+    formats = [name.strip() for name in options.format.split(",")]
+    size = parse_size(options.size) if options.size else None
+    look = Look(options.methods, formats, size, options.font, options.latex)
+    print(write_all(options.runs, options.out or options.runs[0], _tell, look))
     return 0
 
 

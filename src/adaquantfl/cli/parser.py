@@ -152,9 +152,18 @@ def _add_report(to: Commands) -> None:
         "Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page. Folders are "
         "searched two levels deep. Damaged runs are left out by name."
     )
-    report = _command(to, "report", commands.report, help, about, "report runs/compare-demo --out report")
+    example = "report runs/compare-demo --format pdf --size 3.4x2.4 --latex"
+    report = _command(to, "report", commands.report, help, about, example)
     _add_runs(report)
     _add_folder(report, "--out", "where to write (default: the first RUN_DIR)")
+    report.add_argument("--methods", default="", metavar="LIST", help="only these, as in compare (default: all)")
+    formats = "of figures: png, pdf, svg, separated by commas (default: %(default)s)"
+    report.add_argument("--format", default="png,pdf", metavar="LIST", help=formats)
+    report.add_argument("--size", metavar="WxH", help="of each figure in inches, such as 3.4x2.4 for a paper's column")
+    report.add_argument(
+        "--font", type=float, default=11, metavar="PT", help="size of text (default: %(default)s points)"
+    )
+    report.add_argument("--latex", action="store_true", help="write the tables as table.tex too")
 
 
 def _add_watch(to: Commands) -> None:

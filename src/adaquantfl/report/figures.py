@@ -6,14 +6,16 @@ dash and marker, so that a grey print and a colour-blind reader can tell them ap
 
 import functools
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..runs.columns import COLUMNS, Column
 from ..runs.records import Floats, RunRecord, group_runs, measure_of_test
 from .tables import si_unit
@@ -43,12 +45,16 @@ STYLES = {
     "8-bit": Style("#b0568c", (0, (6, 1.5, 1.2, 1.5)), "D"),
     "16-bit": Style("#338fcc", (0, (3, 1.2)), "v"),
     "float32": Style("#6b7280", (0, (10, 2, 1.2, 2, 1.2, 2)), "X"),
+    "auto": Style("#b8860b", (0, (4, 1, 1, 1, 1, 1)), "P"),
+    "1-bit": Style("#7a4fbf", (0, (2, 2)), "<"),
+    "3-bit": Style("#8c4a2f", (0, (8, 3)), ">"),
 }
 SPARE = (
-    Style("#b8860b", (0, (4, 1, 1, 1, 1, 1)), "P"),
-    Style("#7a4fbf", (0, (2, 2)), "<"),
-    Style("#8c4a2f", (0, (8, 3)), ">"),
     Style("#2f6f6f", (0, (1, 2)), "h"),
+    Style("#4a4a9c", (0, (5, 1, 1, 1)), "p"),
+    Style("#7d8c1f", (0, (3, 3)), "d"),
+    Style("#b03a3a", (0, (1, 1, 4, 1)), "*"),
+    Style("#1f7f9c", (0, (9, 2, 3, 2)), "8"),
 )
 
 _SIDES = dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK)
@@ -64,10 +70,28 @@ RC: Any = {
 # and the cheap methods would share the first tenth of it.
 _FAR_APART = 8
 NAMES = ("loss", "accuracy", "bits", "paper", "overview")
+FORMATS = ("png", "pdf", "svg")
+FONT = 11.0  # points
+_UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+_LEAST_AXES = 0.3  # of a figure's height, below which its legend leaves too little
 
 
-def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
-    """Write every figure of NAMES that the runs have into `out_dir` as PNG and PDF and return the paths."""
+def draw(
+    runs: Sequence[RunRecord],
+    out_dir: Path,
+    formats: Sequence[str] = ("png", "pdf"),
+    size: tuple[float, float] | None = None,
+    font: float = FONT,
+) -> list[Path]:
+    """Write every figure of NAMES that the runs have into `out_dir` and return the paths.
+
+    Args:
+        runs: What is drawn.
+        out_dir: The folder, which is made where it does not exist.
+        formats: Of FORMATS.
+        size: Width and height of each figure in inches; the overview of three panels is then left out.
+        font: The size of text in points.
+    """
     import matplotlib
 
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -75,19 +99,21 @@ def draw(runs: Sequence[RunRecord], out_dir: Path) -> list[Path]:
     measure = measure_of_test(runs)
     absent = {"accuracy"} if measure is None else set()
     absent |= set() if any("paper_bits" in run.history[-1] for run in runs if run.history) else {"paper"}
+    absent |= {"overview"} if size else set()
     for name in (name for name in NAMES if name not in absent):
-        picture = figure(name, runs)
+        picture = figure(name, runs, size, font)
         stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
-        options: dict[str, dict[str, Any]] = {"png": {"dpi": 180}, "pdf": {"metadata": {"CreationDate": None}}}
-        for suffix in options:
+        for suffix in formats:
             paths.append(out_dir / f"{stem}.{suffix}")
             with matplotlib.rc_context(RC):
-                picture.savefig(paths[-1], **options[suffix])
+                picture.savefig(paths[-1], dpi=180, metadata=None if suffix == "png" else _UNDATED[suffix])
     return paths
 
 
-def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
-    """One figure of NAMES as a matplotlib Figure that belongs to no window."""
+def figure(
+    name: str, runs: Sequence[RunRecord], size: tuple[float, float] | None = None, font: float = FONT
+) -> "Figure":
+    """Return one figure of NAMES as a matplotlib Figure that belongs to no window; size and font as in `draw`."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -106,44 +132,53 @@ def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
     if not panels:
         raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
     wide = name == "overview"
+    panels = panels[:1] if size else panels
     rows, columns = (1, len(panels)) if wide else (len(panels), 1)
     x = "paper_bits" if name == "paper" else "wire_bytes_up"
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context({**RC, **_sizes(font)}):
         layout = ConstrainedLayoutEngine(wspace=0.05 if wide else 0.0)
-        size = (13.0 * columns / 3, 4.4) if wide else (6.4, 2.2 + 2.1 * rows)
-        picture = Figure(figsize=size, layout=layout)
+        usual = (13.0 * columns / 3, 4.4) if wide else (6.4, 2.2 + 2.1 * rows)
+        picture = Figure(figsize=size or usual, layout=layout)
         grid = picture.subplots(rows, columns, sharex="col", squeeze=False)
         for axes, key in zip(grid.flat, panels, strict=True):
-            panel(axes, runs, key, x)
+            panel(axes, runs, key, x, font / FONT)
         for axes in grid[:-1].flat:
             axes.set_xlabel("")
-        legend(picture, list(grid.flat), columns=6 if wide else 3)
+        legend(picture, grid)
     return picture
 
 
+def _sizes(font: float) -> Any:
+    """The settings of matplotlib that follow the size of text."""
+    names = ("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize")
+    thin = {"axes.linewidth": 0.8, "grid.linewidth": RC["grid.linewidth"]}
+    return {name: RC.get(name, FONT - 1) * font / FONT for name in names} | {
+        name: value * font / FONT for name, value in thin.items()
+    }
+
+
 def styles(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each label, no two alike: a method's own, or the next one that is free for a variant of it."""
-    chosen: dict[str, Style] = {}
+    """Return a style for each label, no two alike: a method's own, and for others one that their name chooses."""
+    chosen: dict[str, Style] = {label: STYLES[label] for label in labels if label in STYLES}
     for label in labels:
-        own = STYLES.get(label.split(" (")[0].split(", ")[0])
-        if own is not None and own not in chosen.values():
-            chosen[label] = own
-    free = _spare(list(chosen.values()))
-    return {label: chosen.get(label) or next(free) for label in labels}
+        if label not in chosen:
+            free = (style for style in _from(zlib.crc32(label.encode())) if style not in chosen.values())
+            chosen[label] = next(free)
+    return chosen
 
 
-def _spare(taken: Collection[Style]) -> Iterator[Style]:
-    """Styles that are not taken: the spare ones, then the absent methods', then colours with another's dash."""
+def _from(place: int) -> Iterator[Style]:
+    """Styles of no method, from a place on; then colours with another one's dash."""
+    yield from (SPARE[(place + step) % len(SPARE)] for step in range(len(SPARE)))
     everyone = (*SPARE, *STYLES.values())
-    yield from (style for style in everyone if style not in taken)
     for shift in itertools.count(1):
-        for place, style in enumerate(everyone):
-            other = everyone[(place + shift) % len(everyone)]
+        for at, style in enumerate(everyone):
+            other = everyone[(at + shift) % len(everyone)]
             yield Style(style.colour, other.dash, other.marker)
 
 
-def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str) -> None:
-    """Draw `key` against `x` for each method, on one pair of axes."""
+def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, scaled: float = 1.0) -> None:
+    """Draw `key` against `x` for each method, on one pair of axes. scaled: lines and markers."""
     having_x = {
         label: [run for run in group if run.history and x in run.history[-1]]
         for label, group in group_runs(runs).items()
@@ -161,7 +196,8 @@ def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str) -> None:
     for order, (label, style) in enumerate(styles(list(groups)).items()):
         ours = groups[label][0].method == "adaquant"
         curves = [_curve(run, COLUMNS[key], x, divisor, scale == "log") for run in groups[label]]
-        _lines(axes, curves, label, style, bold=ours, steps=COLUMNS[key].scale == "log2", order=order)
+        steps = COLUMNS[key].scale == "log2"
+        _lines(axes, curves, label, style, bold=ours, steps=steps, order=order, scaled=scaled)
     _finish_axes(axes, COLUMNS[key], scale)
 
 
@@ -178,7 +214,7 @@ def _curve(run: RunRecord, column: Column, x: str, divisor: float, positive: boo
 
 
 def _lines(
-    axes: "Axes", curves: list[Floats], label: str, style: Style, *, bold: bool, steps: bool, order: int
+    axes: "Axes", curves: list[Floats], label: str, style: Style, *, bold: bool, steps: bool, order: int, scaled: float
 ) -> None:
     curves = [curve for curve in curves if len(curve)]
     if not curves:
@@ -195,9 +231,9 @@ def _lines(
         *mean.T,
         label=label.replace("$", r"\$"),  # a label holds settings, never a formula
         linestyle=style.dash,
-        linewidth=2.7 if bold else 1.8,
+        linewidth=(2.7 if bold else 1.8) * scaled,
         marker=style.marker,
-        markersize=6.5 if bold else 5.5,
+        markersize=(6.5 if bold else 5.5) * scaled,
         markeredgecolor="white",
         markeredgewidth=0.6,
         markevery=(0.02 + 0.025 * (order % 6), 0.16),  # staggered, so that markers do not hide each other
@@ -205,8 +241,9 @@ def _lines(
         **look,
     )
     if len(curves) > 1:
-        low, high = stack[:, :, 1].min(axis=0), stack[:, :, 1].max(axis=0)
-        if (high > low).any():
+        middle, std = mean[:, 1], stack[:, :, 1].std(axis=0, ddof=1)  # as in the tables
+        low, high = np.where(middle > std, middle - std, stack[:, :, 1].min(axis=0)), middle + std
+        if std.any():
             band: dict[str, Any] = {"step": "pre"} if steps else {}
             axes.fill_between(mean[:, 0], low, high, color=style.colour, alpha=0.16, linewidth=0, **band)
         for curve in curves:
@@ -241,11 +278,24 @@ def _finish_axes(axes: "Axes", column: Column, scale: XScale) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend(picture: "Figure", panels: list["Axes"], columns: int) -> None:
-    """One legend below the figure for all of its axes."""
+def legend(picture: "Figure", grid: Any) -> None:
+    """Put one legend for all axes below the figure, in as many columns as fit, or raise ConfigError."""
     entries: dict[str, Any] = {}
-    for axes in panels:
+    for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    columns = min(columns, max(len(entries), 1))
-    picture.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
+    for columns in range(min(len(entries), 6), 0, -1):
+        made = picture.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # there is no room at all: said below
+            picture.draw_without_rendering()
+        tall = len(grid) * grid.flat[0].get_window_extent().height
+        if made.get_window_extent().width <= picture.bbox.width and tall >= _LEAST_AXES * picture.bbox.height:
+            return
+        made.remove()
+    if entries:
+        width, height = picture.get_size_inches()
+        raise ConfigError(
+            f"A figure of {width:g}x{height:g} inches has no room for a legend of {len(entries)} methods: use a larger "
+            "--size, a smaller --font or fewer --methods."
+        )

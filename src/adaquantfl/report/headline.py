@@ -1,31 +1,81 @@
-"""The sentence at the top of a report: which method sent the least, as far as the evaluations show it."""
+"""The sentences at the top of a report: which method sent the least, as far as the evaluations show it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..runs.columns import COLUMNS
 from ..runs.records import RunRecord, differing_settings, group_runs
-from .tables import EXPERIMENT, Table, amount, bits_table, times, told_apart
+from .tables import EXPERIMENT, amount, bits_table, having, ratio
 
-_MEASURE, _WHAT = "wire_bytes_up", "uplink of all clients"
+_WHAT = {"wire_bytes_up": "uplink of all clients", "paper_bits": "uplink of one client by the paper's formula"}
 
 
-def headline(runs: Sequence[RunRecord]) -> str:
-    """Which method sent the least to the lowest loss that can be compared, and how the others did.
+def story(runs: Sequence[RunRecord]) -> list[str]:
+    """Return what runs show in a few sentences: the paper's bits, the bytes of the uplink, and of both ways."""
+    by_formula = having(runs, "paper_bits")
+    told = [headline(by_formula, "paper_bits")] if len(group_runs(by_formula)) > 1 else []
+    return [*told, headline(runs), *_both_ways(runs)]
+
+
+def headline(runs: Sequence[RunRecord], measure: str = "wire_bytes_up") -> str:
+    """Say which method sent the least to the lowest loss that can be compared, and how the others did.
 
     The loss is the lowest that two methods reached with every seed, AdaQuantFL being one of them where it takes part.
     """
-    if clashing := [key for key in differing_settings(runs) if key in EXPERIMENT]:
+    if clashing := _clashing(runs):
         return f"These runs differ in their {' and '.join(clashing)}, so their bits are not compared here."
-    groups = group_runs(runs)
-    table = bits_table(runs, measure=_MEASURE)
+    groups = group_runs(having(runs, measure))
     ours = [name for name, group in groups.items() if group[0].method == "adaquant"]
-    reached = {level: _complete(table, place) for place, level in enumerate(table.levels)}
+    reached = _reached(runs, measure)
+    level = _compared(reached, ours)
+    return _nothing_to_compare(reached, measure) if level is None else _verdict(groups, level, reached, ours, measure)
+
+
+def _both_ways(runs: Sequence[RunRecord]) -> list[str]:
+    """Say which method sent and received the least together, and what float32 would have sent in as many rounds."""
+    groups = group_runs(runs)
+    reached = _reached(runs, "wire_bytes_up")
+    level = _compared(reached, [name for name, group in groups.items() if group[0].method == "adaquant"])
+    if _clashing(runs) or level is None or not all(run.summary for run in runs):
+        return []
+    lines = {name: [line for run in groups[name] if (line := run.reached(level))] for name in reached[level]}
+    bytes_of = {
+        name: float(np.mean([line["wire_bytes_up"] + line["wire_bytes_down"] for line in found]))
+        for name, found in lines.items()
+    }
+    least = min(bytes_of, key=lambda name: bytes_of[name])
+    rounds = float(np.mean([line["round"] for line in lines[least]]))
+    first = groups[least][0]
+    dimension = (first.summary or {}).get("dimension")
+    asked = int(first.setting("clients_per_round") or first.setting("clients"))
+    others = [f"{name} {amount(value, 'B')}" for name, value in bytes_of.items() if name != least]
+    text = f"Uplink and downlink together, {least} sent the least: {amount(bytes_of[least], 'B')} ({', '.join(others)})"
+    if dimension is None or first.method == "fp32":
+        return [f"{text}."]
+    return [f"{text}; float32 sends {amount(8.0 * dimension * asked * rounds, 'B')} in its {rounds:.0f} rounds."]
+
+
+def _clashing(runs: Sequence[RunRecord]) -> list[str]:
+    return [key for key in differing_settings(runs) if key in EXPERIMENT]
+
+
+def _reached(runs: Sequence[RunRecord], measure: str) -> dict[float, dict[str, float]]:
+    """Loss levels with what each method sent to them on average, of those that reached them with every seed."""
+    table = bits_table(runs, measure=measure)
+    return {
+        level: {
+            row.method: cell.mean for row in table.rows if (cell := row.cells[place]).complete and cell.mean is not None
+        }
+        for place, level in enumerate(table.levels)
+    }
+
+
+def _compared(reached: Mapping[float, Mapping[str, float]], ours: Sequence[str]) -> float | None:
+    """The level at which methods are compared."""
     compared = [level for level, sent in reached.items() if len(sent) > 1 and (not ours or set(ours) & set(sent))]
-    if not compared:
-        return _nothing_to_compare(reached)
-    return _verdict(groups, min(compared), reached, ours)
+    return min(compared, default=None)
 
 
 def _verdict(
@@ -33,6 +83,7 @@ def _verdict(
     level: float,
     reached: Mapping[float, Mapping[str, float]],
     ours: Sequence[str],
+    measure: str,
 ) -> str:
     """The headline at one level. It claims only what the evaluations show.
 
@@ -41,45 +92,48 @@ def _verdict(
     """
     sent = reached[level]
     cheapest = min(sent, key=lambda name: sent[name])
-    before = {name: np.mean([run.before_reaching(level, _MEASURE) for run in groups[name]]) for name in sent}
+    before = {name: np.mean([_before(run, level, measure) for run in groups[name]]) for name in sent}
     unsure = [name for name in sent if name != cheapest and before[name] < sent[cheapest]]
     seeds = f", mean of {len(groups[cheapest])} seeds" if len(groups[cheapest]) > 1 else ""
     if unsure:
-        ranges = [f"{name} {_bytes(before[name])} to {_bytes(sent[name])}" for name in (cheapest, *unsure)]
-        often = all(run.setting("evaluate_every") == 1 for name in (cheapest, *unsure) for run in groups[name])
+        names = (cheapest, *unsure)
+        ranges = [f"{name} {_amount(before[name], measure)} to {_amount(sent[name], measure)}" for name in names]
+        often = all(run.setting("evaluate_every") == 1 for name in names for run in groups[name])
         advice = "" if often else " Evaluate more often (evaluate_every) to tell them apart."
         return (
-            f"At loss {level:g} the evaluations do not show which method sent the least ({_WHAT}{seeds}): "
+            f"At loss {level:g} the evaluations do not show which method sent the least ({_WHAT[measure]}{seeds}): "
             f"{'; '.join(ranges)}. Each range is from the last evaluation above the loss to the first at or below it."
             f"{advice}"
         )
     mine = min((name for name in ours if name in sent), key=lambda name: sent[name], default=cheapest)
     other = mine if mine != cheapest else min((name for name in sent if name != cheapest), key=lambda name: sent[name])
-    text = f"To loss {level:g}, {cheapest} sent the least: {_bytes(sent[cheapest])} ({_WHAT}{seeds}). "
-    text += f"{other}{'' if other == mine else ', the next,'} sent {_bytes(sent[other])}"
-    if told_apart(groups[cheapest], groups[other], level):
-        text += f", {times(sent[other] / sent[cheapest])} as much."
-    else:
-        text += ". Both were first seen there at the same evaluation, so that no ratio is given."
+    text = (
+        f"To loss {level:g}, {cheapest} sent the least: {_amount(sent[cheapest], measure)} ({_WHAT[measure]}{seeds}). "
+    )
+    text += f"{other}{'' if other == mine else ', the next,'} sent {_amount(sent[other], measure)}"
+    found = ratio(groups[other], groups[cheapest], level, measure)
+    text += f", {found} as much." if found else "."
+    if short := [name for name in groups if name not in sent]:
+        text += f" {' and '.join(short)} did not reach it."
     if (lowest := min(lower for lower, those in reached.items() if those)) < level:
         text += f" Only {' and '.join(sorted(reached[lowest]))} reached loss {lowest:g}."
     return text
 
 
-def _complete(table: Table, place: int) -> dict[str, float]:
-    """What each method sent to one level on average, of those that reached it with every seed."""
-    cells = {row.method: row.cells[place] for row in table.rows}
-    return {name: cell.mean for name, cell in cells.items() if cell.mean is not None and cell.complete}
+def _before(run: RunRecord, level: float, measure: str) -> float:
+    found = run.crossing(level, measure)
+    assert found is not None
+    return found[0]
 
 
-def _nothing_to_compare(reached: dict[float, dict[str, float]]) -> str:
+def _nothing_to_compare(reached: dict[float, dict[str, float]], measure: str) -> str:
     levels = [level for level, sent in reached.items() if sent]
     if not levels:
         return "No method here has brought its training loss down to a round level yet."
     sent = reached[min(levels)]
     name = min(sent, key=lambda one: sent[one])
-    return f"Only {name} reached loss {min(levels):g}, in {_bytes(sent[name])} of uplink."
+    return f"Only {name} reached loss {min(levels):g}, in {_amount(sent[name], measure)} of uplink."
 
 
-def _bytes(value: float | np.floating[Any]) -> str:
-    return amount(float(value), "B")
+def _amount(value: float | np.floating[Any], measure: str) -> str:
+    return amount(float(value), COLUMNS[measure].unit)

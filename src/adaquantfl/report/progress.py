@@ -1,4 +1,4 @@
-"""What a person sees while a run is running. Where the output is not a terminal it stays quiet."""
+"""What a person sees while runs are going: bars on a terminal, and a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from ..training.own_files import short
 from .tables import value_text
 
 if TYPE_CHECKING:
-    from ..runs.comparison import Spectator
+    from ..runs.loop import Observer
+
+LINE_SECONDS = 10.0  # between lines, where there is no terminal
 
 
 @contextmanager
-def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[Spectator]:
+def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[_Quiet]:
     """Shows runs: live lines on a terminal, a few lines elsewhere. jobs: of a comparison."""
     console = Console(stderr=True)
     if quiet:
@@ -97,79 +99,89 @@ def _duration(seconds: float) -> str:
 
 
 class _Quiet:
-    """Counts the runs of a comparison and shows nothing. Runs that were finished before it started take no time."""
+    """Counts the rounds of all runs and shows nothing. Runs that were finished before it started take no time."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
+        self._total = {job.name: job.config.rounds for job in jobs if not (job.out / SUMMARY).is_file()}
+        self._first: dict[str, int] = {}  # the round from which a run was resumed
+        self._far: dict[str, int] = {}
         self._runs, self._done = len(jobs), 0
-        self._rounds = {job.out: job.config.rounds for job in jobs if not (job.out / SUMMARY).is_file()}
-        self._played = 0  # rounds of the runs that have ended
         self._began = time.monotonic()
 
-    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-        pass
+    def of(self, name: str = "") -> Observer:
+        """Return the observer of one run; name: as `Job.name`."""
 
-    def begins(self, job: Job) -> None:
-        pass
+        def observe(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+            self._first.setdefault(name, state.round)
+            self._far[name] = state.round
+            self._show(name or f"{short(config.method)} seed {config.seed}", config, state, line)
+
+        return observe
 
     def ended(self, job: Job, failure: str) -> None:
         self._done += 1
-        self._played += self._rounds.get(job.out, 0)
+        self._total.pop(job.name, None)
+        self._say(f"{job.name}: {'failed' if failure else 'finished'}, {self._overall()}")
 
-    def _overall(self, rounds: int = 0) -> str:
-        """Runs done and the time left; rounds: of the present run so far."""
-        played, total = self._played + rounds, sum(self._rounds.values())
+    def _show(self, name: str, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        pass
+
+    def _say(self, text: str) -> None:
+        pass
+
+    def _overall(self) -> str:
+        """Runs done and the time left, if no run ends early."""
+        played = sum(self._far[name] - self._first[name] for name in self._far)
+        left = sum(rounds - self._far.get(name, 0) for name, rounds in self._total.items())
         done = f"{self._done} of {self._runs} runs done"
-        if not 0 < played < total:
+        if not played or not left:
             return done
-        return f"{done}, about {_duration((time.monotonic() - self._began) * (total - played) / played)} left"
+        return f"{done}, at most {_duration((time.monotonic() - self._began) * left / played)} left"
 
 
 class _Lines(_Quiet):
-    """A line when a run starts and, in a comparison, when it ends."""
+    """A line when a run starts and when it ends, and every ten seconds how far one is."""
 
-    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+    def _show(self, name: str, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         if line is None:
             resumed = f", from round {state.round}" if state.round else ""
             task = Path(config.task).name if config.task else f"{config.model} on {config.dataset}"
-            where = "" if self._runs else f"{short(config.method)} seed {config.seed}: {task}, "
-            _say(f"{where}{config.clients} clients, {config.rounds} rounds{resumed}")
+            self._say(f"{name}: {task}, {config.clients} clients, {config.rounds} rounds{resumed}")
+        elif time.monotonic() > self._said + LINE_SECONDS:
+            self._say(f"{name}: round {state.round} of {config.rounds}, {numbers(state, line)}")
 
-    def begins(self, job: Job) -> None:
-        _say(f"[{self._done + 1}/{self._runs}] {job.name}")
-
-    def ended(self, job: Job, failure: str) -> None:
-        super().ended(job, failure)
-        _say(f"{job.name}: {'failed' if failure else 'finished'}\n{self._overall()}")
+    def _say(self, text: str) -> None:
+        self._said = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
 
 
 class _Live(_Quiet):
-    """A progress bar with the figures of the last round; below it, in a comparison, how far all runs are."""
+    """A progress bar for each run that is going, with the figures of its last round."""
 
     def __init__(self, jobs: Sequence[Job], display: Progress) -> None:
         super().__init__(jobs)
         self._display = display
-        self._task = display.add_task("loading data and model", total=None, numbers="")
-        self._first = 0
+        self._bars: dict[str, TaskID] = {}
+        self._loading: TaskID | None = display.add_task("loading data and model", total=None, numbers="")
 
-    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-        if line is None:
-            self._first = state.round
-            self._display.reset(self._task, total=config.rounds, completed=state.round)
-        overall = f"\n{self._overall(state.round - self._first)}" if self._runs else ""
+    def _show(self, name: str, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if self._loading is not None:
+            self._display.remove_task(self._loading)
+            self._loading = None
+        if name not in self._bars:
+            self._bars[name] = self._display.add_task(name, total=config.rounds, numbers="")
+        text = f"{name}  round {state.round}/{config.rounds}"
         self._display.update(
-            self._task,
-            description=f"{short(config.method)} seed {config.seed}  round {state.round}/{config.rounds}",
-            completed=state.round,
-            numbers=f"\n{numbers(state, line)}{overall}",
+            self._bars[name], description=text, completed=state.round, numbers=f"\n{numbers(state, line)}"
         )
 
     def ended(self, job: Job, failure: str) -> None:
+        if job.name in self._bars:
+            self._display.remove_task(self._bars.pop(job.name))
         super().ended(job, failure)
-        self._display.console.print(f"{job.name}: {'failed' if failure else 'finished'}")
 
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    def _say(self, text: str) -> None:
+        self._display.console.print(text)
 
 
 def _number(value: float | None) -> str:

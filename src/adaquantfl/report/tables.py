@@ -2,12 +2,13 @@
 
 Two measures: `wire_bytes_up`, the bytes that all clients together really sent, and `paper_bits`, the uplink of one
 client by the paper's formula, for runs of the paper's quantizer only. Ratios are to AdaQuantFL: 3.2x means 3.2 times
-what AdaQuantFL sent.
+what AdaQuantFL sent, and 1.10x ± 0.05 is interpolated between two evaluations.
 """
 
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ Measure = str  # the name of a column that has a caption
 
 NOT_REACHED = "—"
 # Runs that differ in one of these solve different problems: their bits must not be set against each other.
-EXPERIMENT = ("task", "task_sha256", "dataset", "model", "partition", "clients")
+EXPERIMENT = ("task", "task_sha256", "dataset", "examples", "model", "partition", "clients")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,23 @@ class Cell:
     reached: int
     mean: float | None
     std: float | None
-    ratio: float | None  # to AdaQuantFL; None unless every run of both reached the level, at different evaluations
+    ratio: "Ratio | None"  # to AdaQuantFL; None unless every run of both reached the level
 
     @property
     def complete(self) -> bool:
         return self.reached == self.runs
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Times what another method sent. within: how far off it may be, where both reached the loss between the same two
+    evaluations, so that it is interpolated; 0 where it is of what both had sent when they were first seen there."""
+
+    value: float
+    within: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{times(self.value)} ± {significant(self.within, 2)}" if self.within else times(self.value)
 
 
 @dataclass(frozen=True)
@@ -125,14 +138,10 @@ def bits_table(
     runs = having(runs, measure)
     chosen = tuple(loss_levels(runs) if levels is None else sorted(levels, reverse=True))
     groups = group_runs(runs)
-    sent = {name: [_sent(group, level, measure) for level in chosen] for name, group in groups.items()}
-    ours = next((name for name, group in groups.items() if group[0].method == "adaquant"), "")
+    ours = next((group for group in groups.values() if group[0].method == "adaquant"), None)
     rows = []
     for name, group in groups.items():
-        cells = []
-        for place, level in enumerate(chosen):
-            comparable = ours and (name == ours or told_apart(group, groups[ours], level))
-            cells.append(_cell(sent[name][place], len(group), sent[ours][place] if comparable else []))
+        cells = [_cell(group, level, measure, ratio(group, ours, level, measure) if ours else None) for level in chosen]
         rows.append(Row(name, tuple(cells), tuple(value for run in group if (value := run.lowest()) is not None)))
     return Table(measure, chosen, tuple(rows))
 
@@ -183,15 +192,38 @@ def aligned(grid: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
+def to_latex(table: Table) -> str:
+    """The table for a paper; it uses the package booktabs."""
+    header, *rows = ([_tex(cell) for cell in line] for line in table.grid())
+    lines = [" & ".join(line) + r" \\" for line in (header, *rows)]
+    columns = "l" + "r" * (len(header) - 1)
+    return "\n".join([
+        rf"% {table.caption}.", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
+        r"\bottomrule", r"\end{tabular}", "",
+    ])  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    """Text of a cell for LaTeX.
+
+    >>> print(_tex("1.50x ± 0.02"), _tex("4-bit, 10% of my_rule"))
+    1.50$\\times$ $\\pm$ 0.02 4-bit, 10\\% of my\\_rule
+    """
+    text = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
+    text = re.sub(r"(?<=\d)x\b", r"$\\times$", text)
+    return text.replace("±", r"$\pm$").replace("—", "---").replace("~", r"\textasciitilde ").replace("^", r"\^{}")
+
+
 def to_csv(tables: Iterable[Table]) -> str:
     """One line per method, measure and level, in plain bits and bytes: for programs rather than readers."""
-    numbers = ("runs", "reached", "mean", "std", "ratio_to_adaquantfl", "lowest_loss")
+    numbers = ("runs", "reached", "mean", "std", "ratio_to_adaquantfl", "ratio_within", "lowest_loss")
     lines: list[list[Any]] = [["method", "measure", "loss", *numbers]]
     for table in tables:
         for row in table.rows:
             lowest = float(np.mean(row.lowest_loss)) if row.lowest_loss else None
             for level, cell in zip(table.levels, row.cells, strict=True):
-                found = (cell.runs, cell.reached, cell.mean, cell.std, cell.ratio, lowest)
+                times_ours = (cell.ratio.value, cell.ratio.within) if cell.ratio else (None, None)
+                found = (cell.runs, cell.reached, cell.mean, cell.std, *times_ours, lowest)
                 lines.append([row.method, table.measure, level, *found])
     return csv_text(lines)
 
@@ -230,28 +262,30 @@ def round_up(value: float) -> float:
     return next(level for level in levels if level >= value)
 
 
-def told_apart(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float) -> bool:
-    """Whether a ratio of two methods says something about their training.
+def ratio(one: Sequence[RunRecord], other: Sequence[RunRecord], level: float, measure: Measure) -> Ratio | None:
+    """Return how many times what `other` sent to a loss `one` sent, on average over their seeds.
 
-    They must solve the same problem. They must not be first seen at the level at the same evaluations: the
-    ratio would then compare only the cost of a round.
+    None where they solve different problems, or where a run of them did not reach the loss.
     """
     if any(key in EXPERIMENT for key in differing_settings([*one, *other])):
-        return False
-    rounds = [[run.reached(level) for run in group] for group in (one, other)]
-    return [line and line["round"] for line in rounds[0]] != [line and line["round"] for line in rounds[1]]
+        return None
+    groups = [[run.reached(level) for run in group] for group in (one, other)]
+    if not all(all(group) for group in groups):
+        return None
+    rounds = [[line and line["round"] for line in group] for group in groups]
+    crossings = [[run.crossing(level, measure) for run in group] for group in (one, other)]
+    (least, mine, most), (low, theirs, high) = (
+        np.mean(np.array(group, dtype=np.float64), axis=0) for group in crossings
+    )
+    if one is other or rounds[0] != rounds[1]:
+        return Ratio(float(most / high))
+    return Ratio(float(mine / theirs), float(most / low - least / high) / 2) if low else None
 
 
-def _sent(group: Sequence[RunRecord], level: float, measure: Measure) -> list[float]:
-    return [float(line[measure]) for run in group if (line := run.reached(level)) is not None]
-
-
-def _cell(values: list[float], runs: int, base: list[float]) -> Cell:
-    if not values:
-        return Cell(runs, 0, None, None, None)
-    mean, std = _mean_std(values)
-    ratio = mean / float(np.mean(base)) if base and len(values) == runs else None
-    return Cell(runs, len(values), mean, std, ratio)
+def _cell(group: Sequence[RunRecord], level: float, measure: Measure, ratio: Ratio | None) -> Cell:
+    values = [float(line[measure]) for run in group if (line := run.reached(level)) is not None]
+    mean, std = _mean_std(values) if values else (None, None)
+    return Cell(len(group), len(values), mean, std, ratio)
 
 
 def _cell_text(cell: Cell, divisor: float) -> str:
@@ -260,7 +294,7 @@ def _cell_text(cell: Cell, divisor: float) -> str:
     text = _plus_minus(cell.mean / divisor, None if cell.std is None else cell.std / divisor)
     if not cell.complete:
         return f"{text} [{cell.reached} of {cell.runs} seeds]"
-    return text if cell.ratio is None else f"{text} ({times(cell.ratio)})"
+    return text if cell.ratio is None else f"{text} ({cell.ratio})"
 
 
 def _plus_minus(mean: float, std: float | None) -> str:

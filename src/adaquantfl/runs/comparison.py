@@ -5,27 +5,26 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
+from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol
 
 from ..engines.local import LocalEngine
 from ..engines.pool import Crew
 from ..errors import AdaQuantError, CheckpointError
 from . import loop as runner
-from .config import Config
 from .directory import RunDirectory
 from .jobs import Job, check_same
 from .loop import Connect, Observer
-from .state import RunState
+
+_heard: Any = None  # in a process of `_in_parallel`: the queue to the parent
 
 
 class Spectator(Protocol):
-    """An observer of the rounds of all runs, which also hears of each run's beginning and end."""
+    """Shows the runs of a comparison: it has an observer for each of them, and hears when one has ended."""
 
-    def __call__(self, config: Config, state: RunState, line: dict[str, Any] | None) -> None: ...
-
-    def begins(self, job: Job) -> None: ...
+    def of(self, name: str) -> Observer: ...
 
     def ended(self, job: Job, failure: str) -> None: ...
 
@@ -37,32 +36,39 @@ def carry_out(jobs: Sequence[Job], spectator: Spectator, at_once: int = 1) -> li
     how many run at once.
     """
     failures = []
-    for job, failure in _in_parallel(jobs, at_once) if at_once > 1 else _in_turn(jobs, spectator):
+    for job, failure in (_in_parallel if at_once > 1 else _in_turn)(jobs, spectator, at_once):
         failures += [failure] if failure else []
         spectator.ended(job, failure)
     return failures
 
 
-def _in_turn(jobs: Sequence[Job], spectator: Spectator) -> Iterator[tuple[Job, str]]:
-    """One after another, with the same worker processes."""
+def _in_turn(jobs: Sequence[Job], spectator: Spectator, at_once: int) -> Iterator[tuple[Job, str]]:
+    """Carry out one job after another, with the same worker processes."""
     crew = Crew()
     try:
         for job in jobs:
-            spectator.begins(job)
-            yield job, _carry_out_one(job, spectator, lambda config: LocalEngine(config, crew))
+            yield job, _carry_out_one(job, spectator.of(job.name), lambda config: LocalEngine(config, crew))
     finally:
         crew.close()
 
 
-def _in_parallel(jobs: Sequence[Job], at_once: int) -> Iterator[tuple[Job, str]]:
+def _in_parallel(jobs: Sequence[Job], spectator: Spectator, at_once: int) -> Iterator[tuple[Job, str]]:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(at_once, mp_context=context, initializer=_leave_interrupts) as pool:
+    heard = context.SimpleQueue()
+    observers = [spectator.of(job.name) for job in jobs]
+    with ProcessPoolExecutor(min(at_once, len(jobs)), context, _prepare, (heard,)) as pool:
         waiting = {
-            pool.submit(_carry_out_one, replace(job, config=replace(job.config, workers=1)), None): job for job in jobs
+            pool.submit(_told, place, replace(job, config=replace(job.config, workers=1))): job
+            for place, job in enumerate(jobs)
         }
         try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
+            while waiting:
+                done, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                while not heard.empty():
+                    place, config, state, line = heard.get()
+                    observers[place](config, state, line)
+                for one in done:
+                    yield waiting.pop(one), one.result()
         except BaseException:
             pool.shutdown(cancel_futures=True, wait=False)
             for process in list(getattr(pool, "_processes", {}).values()):
@@ -90,7 +96,14 @@ def _carry_out_one(job: Job, observer: Observer | None, connect: Connect | None 
     return ""
 
 
-def _leave_interrupts() -> None:
-    """In a worker: Ctrl-C reaches the whole group, and the parent decides; it ends us with SIGTERM."""
+def _told(place: int, job: Job) -> str:
+    """In a process of `_in_parallel`: carry out one job, and tell the parent of each round."""
+    return _carry_out_one(job, lambda config, state, line: _heard.put((place, config, state, line)))
+
+
+def _prepare(heard: SimpleQueue[Any]) -> None:
+    """Start a process of `_in_parallel`. Ctrl-C reaches the whole group; the parent ends us with SIGTERM."""
+    global _heard
+    _heard = heard
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

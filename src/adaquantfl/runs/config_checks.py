@@ -19,7 +19,7 @@ _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "loss_samples": 0,
     "loss_smoothing": 0, "seed": 0, "min_clients": 0, "clients_per_round": 0, "workers": 0, "evaluate_every": 1,
     "checkpoint_every": 1, "momentum": 0, "weight_decay": 0, "prox": 0, "clip_gradient": 0, "eta_warmup": 0,
-    "validation": 0, "early_stopping": 0, "undo": 0,
+    "validation": 0, "early_stopping": 0, "undo": 0, "examples": 0,
 }  # fmt: skip
 _BELOW_ONE = ("loss_smoothing", "momentum", "validation")
 _CHOICES = {
@@ -38,6 +38,10 @@ def check(config: Config) -> None:
         raise ConfigError(
             f"{given[0]} = {getattr(config, given[0])!r} does not go with task = {config.task!r}, which has data and a "
             f"model of its own: leave {', '.join(given)} away."
+        )
+    if config.task and config.examples:
+        raise ConfigError(
+            f"examples = {config.examples} is for a data set of ours, and task = {config.task!r} has data."
         )
     for key, least in _AT_LEAST.items():
         if getattr(config, key) < least:

@@ -19,7 +19,8 @@ from typing import Any
 from ..errors import ConfigError
 from ..training.methods import defaults_of, find
 from ..training.own_files import names_file
-from .config import parse_override
+from .config import merged, parse_override
+from .labels import label
 
 _NAME = re.compile(
     r"(?P<rule>[^+@\[\]]+)(\+(?P<quantizer>[^+@\[\]]+))?(@(?P<codec>[^+@\[\]]+))?(\[(?P<keys>[^\[\]]*)\])?"
@@ -51,8 +52,21 @@ def parse_list(text: str) -> list[Method]:
     >>> [method.name for method in parse_list("adaquant, 2bit[tau=1,scope=whole],adaquant")]
     ['adaquant', '2bit[tau=1,scope=whole]']
     """
-    names = (name.strip() for name in _COMMA.split(text))
-    return [parse(name) for name in dict.fromkeys(names) if name]
+    return [parse(name) for name in names(text)]
+
+
+def names(text: str) -> list[str]:
+    """Return the names in a list with commas, each once; commas in brackets belong to a name."""
+    return [name for name in dict.fromkeys(name.strip() for name in _COMMA.split(text)) if name]
+
+
+def label_of(name: str) -> str:
+    """Return what tables and figures call a method.
+
+    >>> label_of("adaquant"), label_of("4bit+eden"), label_of("adaquant[rule.s0=4]")
+    ('AdaQuantFL', '4-bit + eden', 'AdaQuantFL (s0 4)')
+    """
+    return label(merged({}, parse(name).settings))
 
 
 def parse(name: str) -> Method:

@@ -5,6 +5,7 @@ Nothing here writes or trains. A run that was killed, or is still going, is read
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
@@ -124,14 +125,20 @@ class RunRecord:
         """The first round's line that measured `key` at or below `target`."""
         return next((line for line in self._measured(key) if line[key] <= target), None)
 
-    def before_reaching(self, target: float, measure: str, key: str = "loss") -> float:
-        """`measure` at the last round that measured `key` above `target` before it was reached; 0 at the start."""
-        above = 0.0
+    def crossing(self, target: float, measure: str, key: str = "loss") -> tuple[float, float, float] | None:
+        """Return `measure` where `key` reached `target`: at the last evaluation before, interpolated, and after.
+
+        In between, the logarithm of `key` is taken to fall evenly. None where `target` was not reached.
+        """
+        before, above = 0.0, float((self.summary or {}).get(COLUMNS[key].initial) or math.inf)
         for line in self._measured(key):
-            if line[key] <= target:
-                break
-            above = float(line[measure])
-        return above
+            value, here = float(line[key]), float(line[measure])
+            if value <= target:
+                known = math.isfinite(above) and above > target > 0 and value > 0
+                share = math.log(above / target) / math.log(above / value) if known else 1.0
+                return before, before + share * (here - before), here
+            before, above = here, value
+        return None
 
     def lowest(self, key: str = "loss") -> float | None:
         """The smallest finite value of `key` after any round, or None where there is none."""

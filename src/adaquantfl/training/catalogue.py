@@ -82,6 +82,7 @@ MODELS: dict[str, tuple[int, int, int]] = {
     "cnn": (1, 28, 28),  # the paper's CNN for Fashion-MNIST, d = 1,663,370
     "resnet18": (3, 32, 32),  # the paper's model for CIFAR-10, d = 11,181,642
     "mlp": (1, 28, 28),  # one hidden layer of 32, for tests and many clients, d = 25,450
+    "mlp128": (1, 28, 28),  # one hidden layer of 128, for the demo, d = 101,770
 }
 
 

@@ -37,8 +37,8 @@ def _cnn() -> nn.Module:
     )
 
 
-def _mlp() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+def _mlp(hidden: int = 32) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
 
 
 class ResidualBlock(nn.Module):
@@ -89,4 +89,6 @@ def resnet18(width: int = 64) -> nn.Module:
     return model
 
 
-_MAKERS: dict[str, Callable[[], nn.Module]] = {"cnn": _cnn, "resnet18": resnet18, "mlp": _mlp}
+_MAKERS: dict[str, Callable[[], nn.Module]] = {
+    "cnn": _cnn, "resnet18": resnet18, "mlp": _mlp, "mlp128": lambda: _mlp(128),
+}  # fmt: skip

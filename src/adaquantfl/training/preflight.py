@@ -20,5 +20,7 @@ def check_task(config: Settings) -> None:
         raise ConfigError("batch_size = 1: resnet18 has BatchNorm, which needs at least 2 samples per batch.")
     spec = catalogue.find(config.dataset)
     partitions.check_kind(config.partition)
-    partitions.check_shares(spec.train, config.clients)
+    if config.examples > spec.train:
+        raise ConfigError(f"examples = {config.examples}, but {spec.name} has {spec.train:,} to train on.")
+    partitions.check_shares(config.examples or spec.train, config.clients)
     datasets.check_present(spec)

@@ -17,6 +17,7 @@ class Settings:
     task: str = ""  # FILE.py:FUNCTION
     task_sha256: str = ""  # of the file, written down when a run starts
     dataset: str = "fashion-mnist"
+    examples: int = 0  # how many of the data set's training examples are used; 0: all
     model: str = "cnn"
     partition: str = "iid"  # "iid", "sorted" (the paper's non-i.i.d.) or "dirichlet(alpha)"
     clients: int = 8

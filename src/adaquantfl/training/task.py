@@ -79,14 +79,15 @@ class Task:
             return load_own(config).held_out(config.validation, config.seed)
         preflight.check_task(config)
         data = datasets.shared(config.dataset)  # the clients and the runs of a process have one copy
+        labels = data.train_y[: config.examples or None]
         mean = torch.tensor(data.mean).view(-1, 1, 1)
         std = torch.tensor(data.std).view(-1, 1, 1)
         task = Task(
             build=lambda: models.build(config.model, config.seed),
             loss=nn.functional.cross_entropy,
-            train=Pictures(data.train_x, data.train_y, mean, std),
+            train=Pictures(data.train_x[: len(labels)], labels, mean, std),
             test=Pictures(data.test_x, data.test_y, mean, std),
-            parts=partitions.partition(data.train_y, config.clients, config.partition, config.seed),
+            parts=partitions.partition(labels, config.clients, config.partition, config.seed),
             classes=data.classes,
         )
         return task.held_out(config.validation, config.seed)

@@ -9,7 +9,7 @@ function curve(run, x, y, drawable) {
     .filter((point) => point.x != null && point.y != null && drawable(point));
 }
 
-/** The mean over seeds where all of them measured, with the lowest and highest; and the seeds that go on alone. */
+/** The mean over seeds where all of them measured, with one standard deviation; and the seeds that go on alone. */
 function lineOf(method, x, y, drawable) {
   const curves = method.runs.map((run) => curve(run, x, y, drawable)).filter((points) => points.length);
   if (!curves.length) return { method, points: [], alone: [], seeds: 0 };
@@ -24,7 +24,9 @@ function lineOf(method, x, y, drawable) {
 function meanOf(points, round) {
   const ys = points.map((point) => point.y);
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  return { round, x: mean(points.map((point) => point.x)), y: mean(ys), low: Math.min(...ys), high: Math.max(...ys) };
+  const y = mean(ys), x = mean(points.map((point) => point.x));
+  const std = ys.length > 1 ? Math.sqrt(ys.reduce((sum, value) => sum + (value - y) ** 2, 0) / (ys.length - 1)) : 0;
+  return { round, x, y, low: y > std ? y - std : Math.min(...ys), high: y + std };  // a logarithmic axis has no 0
 }
 
 /** Whether every run that has a round also has this column. */
