@@ -60,7 +60,7 @@ test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy alone
 # In an environment of its own: the project's has no NVFlare, which brings twenty packages.
 test-nvflare:  ## the filters for NVFlare, in its simulator too, and the blocks of docs/nvflare.md
 	$(PYTHON) -m venv .venv-nvflare
-	.venv-nvflare/bin/python $(PIP) -c constraints.txt \
+	.venv-nvflare/bin/python $(PIP) -c constraints-nvflare.txt \
 	  -e '.[nvflare]' torch pytest pytest-timeout hypothesis
 	.venv-nvflare/bin/python -m pytest tests/nvflare src/adaquantfl/nvflare
 
@@ -88,10 +88,11 @@ results: $(READY)  ## the figures and tables of README, docs and examples, from 
 	$(BIN)/python -m evidence.pages
 
 # In an environment of its own: pip-audit is no dependency of the project, and asks a service on the network.
-audit:  ## known vulnerabilities in the versions of constraints.txt, by pip-audit
+audit:  ## known vulnerabilities in the pinned versions, by pip-audit
 	$(PYTHON) -m venv .audit
 	.audit/bin/python $(PIP) pip-audit
-	.audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	grep -hv '^-c' constraints.txt constraints-nvflare.txt > .audit/pins.txt
+	.audit/bin/pip-audit --requirement .audit/pins.txt --no-deps --disable-pip
 
 # In an environment of its own: neither twine nor zig is a dependency of the project.
 dist:  ## the sdist and the wheel in dist/, checked by twine

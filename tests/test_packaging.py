@@ -142,6 +142,7 @@ def test_the_sdist_has_all_that_its_tests_read(built: Path) -> None:
         "CONTRIBUTING.md",
         "Makefile",
         "constraints.txt",
+        "constraints-nvflare.txt",
         "CITATION.cff",
     ):
         assert name in names
@@ -154,8 +155,12 @@ def _leftover(path: Path) -> bool:
     return "__pycache__" in path.parts or path.suffix == ".pyc" or ".hypothesis" in path.parts or path.stem == "libaq"
 
 
+def _pinned() -> str:
+    return (ROOT / "constraints.txt").read_text() + (ROOT / "constraints-nvflare.txt").read_text()
+
+
 def test_what_tests_build_with_is_pinned() -> None:
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", _pinned(), re.MULTILINE))
     known = {name.lower().replace("_", "-") for name in pins}
     for extra in PROJECT["optional-dependencies"].values():
         for requirement in extra:

@@ -47,7 +47,7 @@ def test_ci_runs_the_commands_of_the_makefile() -> None:
 
 def test_ci_tries_every_python_that_the_package_names() -> None:
     known = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line]
-    assert known == ["3.11", "3.12", "3.13"]
+    assert known == ["3.11", "3.12", "3.13", "3.14"]
     assert PROJECT["requires-python"] == f">={known[0]}"
     for name in ("test", "core"):
         assert WORKFLOW["jobs"][name]["strategy"]["matrix"]["python"] == known

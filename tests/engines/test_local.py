@@ -185,7 +185,7 @@ def test_the_loss_of_a_task_of_ones_own_may_be_negative_where_the_rule_takes_it(
 ) -> None:
     engine = start(workers=1, rule=method)
     server = server_of(engine)
-    own = replace(engine.config, task="own.py:task", dataset="", model="", partition="")
+    own = replace(engine.config, task="own.py:task", dataset="", model="", partition="", examples=0)
     monkeypatch.setattr(engine, "config", own)
     monkeypatch.setattr(engine.player.trainer, "loss", lambda client, weights: -1.0 if client == 1 else 1.0)
     found = engine.evaluate(server, test=False)

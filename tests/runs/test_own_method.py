@@ -58,7 +58,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 def test_the_commands_of_the_page_work(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write()
-    (script,) = [block.code for block in PAGE if block.language == "console"]
+    (script,) = [block.code for block in PAGE if block.language == "console" and "my_rule.py" in block.code]
     for number, (_, *arguments) in enumerate(pages.lines(script)):
         assert main([*arguments, *options({**TINY, "rounds": 2}), "--quiet", "--out", f"out{number}"]) == 0
     assert "Plateau + Largest" in capsys.readouterr().out

@@ -127,4 +127,4 @@ def test_mlflow_and_wandb_are_told_of_settings_and_rounds(tmp_path: Path, monkey
         assert [call for call, _ in told] == expected
         assert told[-2][1] == ({"loss/train": 0.5, "lr": 0.1}, {"step": 1})
         assert "mine" in str(told[0])
-        assert "'tau': 5" in str(told)
+        assert "'tau': 10" in str(told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,6 +222,8 @@ def quantize(
     if not kind.traits.stretches and np.any(np.asarray(stretch) != 1.0):
         raise QuantizeError(f"stretch={stretch!r}: {kind.name} has no steps to stretch; leave it at 1.")
     levels = _made(kind, kind.quantize(x, int(s), key, segments, stretch, norm_of(kind, norm)), len(x))
+    if segments is None and levels.segments is not None and len(levels.segments) == 1:  # a user's, in other words
+        levels = replace(levels, scale=levels.scales[0], segments=None)
     if levels.bound > LARGEST_FLOAT:
         raise QuantizeError(
             f"With a scale of {levels.scales.max():g}, an element could decode to {levels.bound:g}, which is beyond "

@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.queues import SimpleQueue
-from typing import Any, Protocol
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Protocol
 
 from ..engines.local import LocalEngine
 from ..engines.pool import Crew
@@ -17,8 +18,6 @@ from . import loop as runner
 from .directory import RunDirectory
 from .jobs import Job, check_same
 from .loop import Connect, Observer
-
-_heard: Any = None  # in a process of `_in_parallel`: the queue to the parent
 
 
 class Spectator(Protocol):
@@ -53,27 +52,73 @@ def _in_turn(jobs: Sequence[Job], spectator: Spectator, at_once: int) -> Iterato
 
 
 def _in_parallel(jobs: Sequence[Job], spectator: Spectator, at_once: int) -> Iterator[tuple[Job, str]]:
+    """Carry out several jobs at a time, in processes that take one job after another."""
+    waiting, busy = list(reversed(jobs)), dict[Connection, tuple[BaseProcess, Job, Observer]]()
+
+    def give(worker: Connection, process: BaseProcess) -> None:
+        if waiting:
+            job = waiting.pop()
+            busy[worker] = process, job, spectator.of(job.name)
+            worker.send(replace(job, config=replace(job.config, workers=1)))
+        else:
+            busy.pop(worker, None)
+            worker.close()  # it ends
+
+    try:
+        for _ in range(min(at_once, len(jobs))):
+            give(*_started())
+        while busy:
+            for worker in wait(list(busy)):
+                assert isinstance(worker, Connection)
+                process, job, observer = busy[worker]
+                try:
+                    heard = worker.recv()
+                except (EOFError, OSError):
+                    del busy[worker]
+                    process.join()
+                    yield job, f"{job.name} did not finish: its process ended with exit code {process.exitcode}."
+                    if waiting:
+                        give(*_started())
+                    continue
+                if isinstance(heard, Exception):
+                    raise heard
+                if isinstance(heard, str):
+                    yield job, heard
+                    give(worker, process)
+                else:
+                    observer(*heard)
+    finally:
+        for process, _, _ in busy.values():
+            process.terminate()  # as Ctrl-C for that run: its finished rounds are kept
+        for process, _, _ in busy.values():
+            process.join(timeout=30)
+            process.kill()
+
+
+def _started() -> tuple[Connection, BaseProcess]:
+    """Start a process for `_in_parallel`, which ignores Ctrl-C, because the parent decides."""
     context = multiprocessing.get_context("spawn")
-    heard = context.SimpleQueue()
-    observers = [spectator.of(job.name) for job in jobs]
-    with ProcessPoolExecutor(min(at_once, len(jobs)), context, _prepare, (heard,)) as pool:
-        waiting = {
-            pool.submit(_told, place, replace(job, config=replace(job.config, workers=1))): job
-            for place, job in enumerate(jobs)
-        }
-        try:
-            while waiting:
-                done, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                while not heard.empty():
-                    place, config, state, line = heard.get()
-                    observers[place](config, state, line)
-                for one in done:
-                    yield waiting.pop(one), one.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True, wait=False)
-            for process in list(getattr(pool, "_processes", {}).values()):
-                process.terminate()  # as Ctrl-C for that run: its finished rounds are kept
-            raise
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    theirs.close()
+    return ours, process
+
+
+def _serve(parent: Connection) -> None:
+    """The life of such a process: it sends what observers hear, and at the end of a job why it failed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            job = parent.recv()
+            try:
+                parent.send(_carry_out_one(job, lambda *heard: parent.send(heard)))
+            except Exception as error:  # the parent raises it
+                parent.send(error)
 
 
 def play(job: Job, observer: Observer | None = None, connect: Connect | None = None) -> None:
@@ -94,16 +139,3 @@ def _carry_out_one(job: Job, observer: Observer | None, connect: Connect | None 
     except AdaQuantError as error:  # one method's divergence does not take the others with it
         return f"{job.name} did not finish: {error}"
     return ""
-
-
-def _told(place: int, job: Job) -> str:
-    """In a process of `_in_parallel`: carry out one job, and tell the parent of each round."""
-    return _carry_out_one(job, lambda config, state, line: _heard.put((place, config, state, line)))
-
-
-def _prepare(heard: SimpleQueue[Any]) -> None:
-    """Start a process of `_in_parallel`. Ctrl-C reaches the whole group; the parent ends us with SIGTERM."""
-    global _heard
-    _heard = heard
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
