@@ -1,6 +1,6 @@
 """What `make demo` prints, the same over three seeds, and the figure of docs/theory.md, from records/demo.
 
-    adaquantfl compare demo --methods adaquant,2bit,3bit,4bit,8bit,auto --seeds 3 --parallel 2 --out runs/demo
+    adaquantfl compare demo --methods adaquant,1bit,2bit,3bit,4bit,8bit,auto,fp32 --seeds 3 --parallel 2 --out runs/demo
     python -m evidence.pages.demo runs/demo
 
 copies configuration, history and summary of each run of that folder to the record. docs/figures/demo.png is the figure
@@ -55,7 +55,7 @@ def printed() -> str:
 
 
 def seeds() -> str:
-    """Return what each method sent to the demo's loss, over the seeds of the record, and in sentences."""
+    """Return what each method sent to the demo's loss, over the seeds of the record."""
     runs = find_runs([RECORD])
     (target,) = {run.config["target_loss"] for run in runs}
     found = {name: tables.bits_table(runs, [target], name) for name in ("wire_bytes_up", "paper_bits")}
@@ -67,7 +67,7 @@ def seeds() -> str:
         prices = [(cell, "B"), (formula, "b")] if formula else [(cell, "B")]
         texts = [tables.amount(one.mean, unit) if one.mean else tables.NOT_REACHED for one, unit in prices]
         grid.append([row.method, *texts, *["not counted"] * (2 - len(texts)), f"{cell.reached} of {cell.runs}"])
-    return f"{tables.markdown(grid)}\n\n{' '.join(story(runs))}"
+    return tables.markdown(grid)
 
 
 def draw(path: Path) -> None:
