@@ -36,14 +36,14 @@ $(READY): $(BUILT)
 demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
 	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit,auto --parallel 2 --out demo
 
-test: $(READY)  ## lint, types, documentation, and all but the long tests
+test: $(READY)  ## lint, types and all but the slow tests, in about three minutes
 	$(MAKE) --jobs=2 lint fast-tests
 
-test-all: test  ## with the long tests
-	$(BIN)/python -m pytest -m slow
+test-all: test  ## with the slow tests: packages, sanitizers, the site, a browser, Flower, long training
+	$(BIN)/python -m pytest -m slow --durations=15
 
 fast-tests: $(READY)
-	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(BIN)/python -m pytest -m "not slow" --numprocesses=auto --maxprocesses=4 --dist=worksteal --durations=15
 
 test-native:  ## the core in C, with sanitizers, by gcc and (where it is) clang
 	$(PYTHON) core/native.py sanitize

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NATIVE = ROOT / "core" / "native.py"
+pytestmark = pytest.mark.slow  # it compiles the core
 
 
 def run(*arguments: str | Path) -> str:
@@ -29,20 +30,17 @@ def test_golden_frames_corners_and_damage_in_c() -> None:
     assert "golden frames" in run("test")
 
 
-@pytest.mark.slow
 def test_the_same_with_sanitizers() -> None:
     needs("gcc", "cc")
     assert "golden frames" in run("sanitize")
 
 
-@pytest.mark.slow
 def test_the_same_on_another_processor() -> None:
     needs("aarch64-linux-gnu-gcc")
     needs("qemu-aarch64-static", "qemu-aarch64")
     assert "Vectors 0 to 0" in run("aarch64")
 
 
-@pytest.mark.slow
 def test_each_target_is_fuzzed_for_a_minute(tmp_path: Path) -> None:
     needs("clang", "clang-14")
     lines = run("fuzz", "--minutes", "8", "--record", tmp_path / "counts.json").splitlines()

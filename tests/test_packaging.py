@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "adaquantfl"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = ("numpy",)
+pytestmark = pytest.mark.slow  # it builds the sdist and a wheel
 
 EVERYTHING = """
 import numpy as np
@@ -191,11 +192,11 @@ def test_the_core_works_without_the_extras(core: Path, tmp_path: Path) -> None:
     [
         (["run", "demo"], "train"),
         (["run", "demo", "--engine", "flower"], "train,flower"),
-        pytest.param(["run", "demo", "--engine", "gloo"], "train", marks=pytest.mark.slow),
-        pytest.param(["compare", "demo"], "train", marks=pytest.mark.slow),
-        pytest.param(["reproduce", "fmnist-cnn-iid"], "train", marks=pytest.mark.slow),
-        pytest.param(["report", "."], "train", marks=pytest.mark.slow),
-        pytest.param(["data", "get", "fashion-mnist"], "train", marks=pytest.mark.slow),
+        (["run", "demo", "--engine", "gloo"], "train"),
+        (["compare", "demo"], "train"),
+        (["reproduce", "fmnist-cnn-iid"], "train"),
+        (["report", "."], "train"),
+        (["data", "get", "fashion-mnist"], "train"),
     ],
 )
 def test_what_the_core_cannot_do_names_the_extra(core: Path, arguments: list[str], extra: str, tmp_path: Path) -> None:
@@ -217,7 +218,6 @@ def test_a_name_that_needs_an_extra_asks_for_it(core: Path, code: str, extra: st
     assert re.search(rf"pip install '(adaquantfl|\.)\[{extra}\]'$", done.stderr.splitlines()[-1])
 
 
-@pytest.mark.slow
 def test_a_users_types_are_checked_against_the_wheel(core: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", core, "--cache-dir", tmp_path / "cache"]

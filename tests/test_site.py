@@ -21,6 +21,7 @@ from support.browser import Tab
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = browser.find()
+pytestmark = pytest.mark.slow  # it builds the site and starts a browser
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,6 @@ def test_examples_in_docstrings_are_shown_as_code() -> None:
     assert doctest_blocks.fenced(">>> 1\n1") == "```pycon\n>>> 1\n1\n```"
 
 
-@pytest.mark.slow
 def test_it_is_read_and_searched_from_disk_without_a_request(site: Path, tab: Tab) -> None:
     for name in ("index.html", "own-task.html", "reference/python.html"):
         tab.open((site / name).as_uri())

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("matplotlib")
 from matplotlib.image import imread
 
-from adaquantfl.errors import DataError
+from adaquantfl.errors import ConfigError, DataError
 from adaquantfl.report.figures import NAMES, STYLES, draw, figure, styles
 from adaquantfl.runs.records import find_runs, load_run
 
@@ -76,6 +76,23 @@ def test_a_dozen_variants_of_one_method_still_look_different() -> None:
     looks = styles(["AdaQuantFL", *(f"AdaQuantFL, s0 {s0}" for s0 in range(30))])
     assert len(set(looks.values())) == 31
     assert looks["AdaQuantFL"] == STYLES["AdaQuantFL"]
+
+
+def test_a_variant_looks_the_same_whoever_is_beside_it() -> None:
+    alone, among = styles(["4-bit + eden"]), styles(["AdaQuantFL", "2-bit", "auto", "4-bit + eden"])
+    assert alone["4-bit + eden"] == among["4-bit + eden"]
+
+
+def test_a_legend_that_does_not_fit_is_refused_and_others_are_whole(comparison: Path) -> None:
+    runs = find_runs([comparison])
+    picture = figure("loss", runs, size=(3.4, 2.4), font=8)
+    picture.draw_without_rendering()
+    (legend,) = picture.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= picture.bbox.width
+    with pytest.raises(ConfigError, match="no room for a legend of 5 methods"):
+        figure("loss", runs, size=(1.0, 1.0))
 
 
 def test_there_must_be_a_round_to_draw(make_run: MakeRun) -> None:

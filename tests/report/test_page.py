@@ -23,7 +23,10 @@ from support.browser import Tab
 from support.processes import HANG_SECONDS, wait_until
 
 PROGRAM = browser.find()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"no browser: none of {', '.join(browser.NAMES)} is installed")
+pytestmark = [
+    pytest.mark.slow,  # a browser
+    pytest.mark.skipif(PROGRAM is None, reason=f"no browser: none of {', '.join(browser.NAMES)} is installed"),
+]
 
 PLOTS = ["loss", "accuracy", "levels", "bits", "traffic", "wire"]
 LINES = "[...document.querySelectorAll('#plot-{} .method .mean')].map(path => path.getAttribute('d'))"

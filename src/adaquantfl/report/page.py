@@ -19,7 +19,7 @@ from typing import Any
 from ..runs.columns import COLUMNS
 from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs
 from . import holdings, tables
-from .headline import story
+from .headline import headline
 from .page_data import embedded, plot_data, plots
 
 _SCRIPTS = ("numbers.js", "series.js", "zoom.js", "save.js", "plot.js", "page.js")
@@ -48,7 +48,7 @@ def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
         "methods": plot_data(runs),
         "sections": {
             "title": escape(f"AdaQuantFL report: {', '.join(sorted({run.experiment for run in runs}))}"),
-            "headline": escape(" ".join(story(runs))),
+            "headline": escape(headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
             "targets": "\n".join(_table(f"{table.caption}.", *table.grid()) for table in to_reach_a_loss),
             "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',

@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..training.methods import defaults_of, find
 from ..training.own_files import names_file
-from .config import merged, parse_override
+from .config import config_of, merged, parse_override
 from .labels import label
 
 _NAME = re.compile(
@@ -63,10 +63,10 @@ def names(text: str) -> list[str]:
 def label_of(name: str) -> str:
     """Return what tables and figures call a method.
 
-    >>> label_of("adaquant"), label_of("4bit+eden"), label_of("adaquant[rule.s0=4]")
-    ('AdaQuantFL', '4-bit + eden', 'AdaQuantFL (s0 4)')
+    >>> label_of("auto"), label_of("4bit+eden"), label_of("adaquant[rule.s0=4]")
+    ('auto', '4-bit + eden', 'AdaQuantFL (s0 4)')
     """
-    return label(merged({}, parse(name).settings))
+    return label(config_of(merged({}, parse(name).settings)).to_dict())
 
 
 def parse(name: str) -> Method:
