@@ -55,7 +55,7 @@ def check_case(case: dict[str, Any], model: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "kinds", "faults"),
     [
-        ("local", ("full=5", "write=7", "rename=2", "power=8"), 4),
+        ("local", ("full=5", "power=8"), 4),
         ("local", ("resumed-sync=2",), 1),
     ],
 )

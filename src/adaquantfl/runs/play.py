@@ -77,7 +77,7 @@ def run(
     >>> with TemporaryDirectory() as folder:
     ...     record = run("demo", Path(folder, "mine"), rule="2bit", model="mlp", clients=2, rounds=3, workers=1)
     >>> [line["s"] for line in record.history], record.summary["paper_bits"]
-    ([3, 3, 3], 229434)
+    ([3, 3, 3], 229146)
     """
     arguments = dict(locals())
     given = {key: value for key, value in arguments.items() if key not in ("source", "out", "settings")}
