@@ -222,7 +222,7 @@ def _add_bench_method(to: Commands) -> None:
         "as float32. A compressor is a class in a file, with compress(self, update, seed), which returns bytes, and "
         "decompress(self, data, dimension), which returns float32. The same command again skips finished runs."
     )
-    example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted --seeds 3"
+    example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted"
     more = f"Tasks: {', '.join(TASKS)}. A run takes seconds, of the CNN minutes. docs/how-to/bench-method.md has more."
     bench = _command(to, "bench-method", commands.bench_method, help, about, example, more)
     bench.add_argument("methods", metavar="FILE.py:CLASS,...", help="compressors, separated by commas")
