@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from adaquantfl.names import unknown
 from adaquantfl.report.tables import significant
+from adaquantfl.runs import reproduce
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.jobs import Job
 from evidence.studies import traces
@@ -43,21 +44,15 @@ VARIANTS: dict[str, dict[str, Any]] = {  # methods that are another one with a s
     "adaquant-s0-4": {"rule": "adaquant", "rule.s0": 4},
     "adaquant-stall": {"rule": "adaquant", "rule.stall": 8},
 }
-_SAMPLE = {"dataset": "fashion-mnist-sample"}
-# A pass over all 60,000 pictures would take longer than the rounds between two evaluations.
-_WHOLE = {"loss_samples": 1000, "rounds": 700}
 _PART = {
     "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1,
     "batch_size": 10, "evaluate_every": 10, "downlink": "model", "loss_samples": 0,
 }  # fmt: skip
 _RESNET = Path(__file__).parent / "tasks" / "resnet.py"
 PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and what is changed of it
-    "fmnist-sample-cnn-iid": ("fmnist-cnn-iid", _SAMPLE),
-    "fmnist-sample-cnn-decay": ("fmnist-cnn-decay", _SAMPLE),
-    "fmnist-sample-cnn-sorted": ("fmnist-cnn-sorted", _SAMPLE),
-    SLOW: ("fmnist-cnn-sorted", {**_SAMPLE, "eta": 0.03, "rounds": 400}),
-    FULL: ("fmnist-cnn-iid", _WHOLE),
-    BATCH_32: ("fmnist-cnn-iid", {**_WHOLE, "batch_size": 32, "rounds": 1000}),
+    **{name: reproduce.PANELS[name] for name in reproduce.PANELS if name.startswith("fmnist-sample")},
+    FULL: reproduce.PANELS["fmnist-cnn-iid"],
+    BATCH_32: reproduce.PANELS["fmnist-cnn-iid-batch-32"],
     RESNET: (f"{_RESNET}:narrow", _PART),
     RESNET_DECAY: (f"{_RESNET}:narrow", {**_PART, "eta_decay": 0.9, "eta_decay_every": 100}),
     RESNET_SORTED: (f"{_RESNET}:narrow_sorted", _PART),

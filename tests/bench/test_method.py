@@ -16,7 +16,7 @@ from adaquantfl.cli import main
 from adaquantfl.training import methods
 from support import pages
 
-BLOCKS = pages.blocks(pages.ROOT / "docs" / "how-to" / "bench-method.md")
+BLOCKS = pages.blocks(pages.ROOT / "docs" / "own-task.md")
 (CODE,) = [block.code for block in BLOCKS if block.mark == "file: my_compressor.py"]
 TASK = "logistic-iid"
 IDENTITY = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ def test_a_panel_is_a_preset_with_the_papers_methods() -> None:
     assert {(job.config.model, job.config.target_loss, job.config.eta_decay) for job in jobs} == {
         ("resnet18", 0.02, 0.9)
     }
-    assert reproduce.effort(jobs).startswith("6 runs with 900 rounds in all")
+    words = reproduce.effort(jobs)
+    assert words.startswith("6 runs with 900 rounds in all")
+    assert "The data set cifar-10, 184 MB, is " in words
     with pytest.raises(aq.ConfigError, match="Did you mean 'fmnist-cnn-iid'"):
         reproduce.plan("fmnist-cnn-idd", "adaquant", 1, {}, Path("out"))
 
@@ -31,7 +34,19 @@ def test_the_command_says_what_it_takes_runs_and_resumes(tmp_path: Path, capsys:
     command = ["reproduce", "fmnist-cnn-iid", "--methods=adaquant,2bit", f"--out={tmp_path}", *OPTIONS]
     for _ in range(2):
         assert main(command) == 0
-    assert "2 runs with 4 rounds in all" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "2 runs with 4 rounds in all" in said
+    assert re.search(r"The data set fashion-mnist-sample, \d+ MB, is here\.", said)
+    assert re.search(r"A client's round takes \d+ ms here, so that all take about 0.0 hours of one core", said)
     for method in ("adaquant", "2bit"):
         assert json.loads((tmp_path / method / "seed-0" / "summary.json").read_text())["rounds"] == 2
     assert (tmp_path / "report.html").exists()
+
+
+def test_all_of_the_papers_presets_are_one_setting() -> None:
+    for panel in reproduce.PRESETS:
+        (job,) = reproduce.plan(panel, "adaquant", 1, {}, Path("out"))
+        config = job.config
+        assert (config.scope, config.tau, config.eta) == ("whole", 10, 0.1)
+        assert {"s0": 2, "rounding": "power"}.items() <= config.rule.items()
+        assert config.dataset in ("fashion-mnist", "cifar-10")

@@ -15,7 +15,11 @@ TASKS = {
     **tasks.TASKS,
     "language": BenchTask("language", "language model, 4 clients", str(LANGUAGE), 100, _EVERY, measure="loss"),
     "resnet18-iid": BenchTask(
-        "resnet18-iid", "ResNet-18, iid, 4 clients", "cifar-resnet18-iid", 24, {**_EVERY, "target_loss": 0.0}
+        "resnet18-iid",
+        "ResNet-18, iid, 4 clients",
+        "cifar-resnet18-iid",
+        24,
+        {**_EVERY, "target_loss": 0.0, "scope": "tensor"},
     ),
 }
 # Settings are tried on a partition and a seed that no judged task has.

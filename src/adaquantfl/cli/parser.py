@@ -223,7 +223,7 @@ def _add_bench_method(to: Commands) -> None:
         "decompress(self, data, dimension), which returns float32. The same command again skips finished runs."
     )
     example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted"
-    more = f"Tasks: {', '.join(TASKS)}. A run takes seconds, of the CNN minutes. docs/how-to/bench-method.md has more."
+    more = f"Tasks: {', '.join(TASKS)}. A run takes seconds, of the CNN minutes. docs/own-task.md has more."
     bench = _command(to, "bench-method", commands.bench_method, help, about, example, more)
     bench.add_argument("methods", metavar="FILE.py:CLASS,...", help="compressors, separated by commas")
     bench.add_argument("--tasks", default="mlp-iid", metavar="LIST", help="separated by commas (default: %(default)s)")
