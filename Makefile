@@ -34,7 +34,7 @@ $(READY): $(BUILT)
 	@touch $@
 
 demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
-	$(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit,8bit,auto --parallel 2 --out demo
+	$(BIN)/adaquantfl compare demo --methods auto,adaquant,2bit,4bit,8bit --parallel 2 --out demo
 
 test: $(READY)  ## lint, types and all but the slow tests, in about three minutes
 	$(MAKE) --jobs=2 lint fast-tests

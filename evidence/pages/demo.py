@@ -26,7 +26,7 @@ from adaquantfl.theory import adaptive_levels
 from evidence.pages.marked import RECORDS, ROOT
 
 RECORD = RECORDS / "demo"
-METHODS = ("adaquant", "2bit", "4bit", "8bit", "auto")
+METHODS = ("auto", "adaquant", "2bit", "4bit", "8bit")  # the slowest first
 S0 = 2
 
 
