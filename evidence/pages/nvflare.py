@@ -12,7 +12,7 @@ DEFAULT = "ours"  # QuantizeFilter without arguments
 COARSE = "ours centroid 8"  # the setting for many clients
 LAST = 5  # rounds whose mean is the end of a training
 SHOWN = (1, 5, 15)  # rounds
-METHODS = ("none", "float16", "adaquant", DEFAULT, "ours centroid 1", COARSE)  # the others are in the record
+METHODS = ("none", "adaquant", DEFAULT, COARSE)  # the others are in the record
 
 
 def title(method: str) -> str:
