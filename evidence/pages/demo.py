@@ -47,10 +47,10 @@ def shown() -> list[RunRecord]:
 
 
 def printed() -> str:
-    """Return what `make demo` prints at its end, without the table of rounds."""
+    """Return what `make demo` prints at its end, without the tables of rounds and of bits by the formula."""
     runs = shown()
-    texts = [tables.to_text(tables.bits_table(runs, measure=measure)) for measure in ("wire_bytes_up", "paper_bits")]
-    lines = [line.rstrip() for text in texts for line in text.splitlines() if line.strip()]
+    text = tables.to_text(tables.bits_table(runs, measure="wire_bytes_up"))
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(["<!-- output of the demo -->", "```text", *lines, *story(runs), "```"])
 
 

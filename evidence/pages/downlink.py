@@ -1,4 +1,4 @@
-"""The table of docs/theory.md about the downlink, from records/downlink.json."""
+"""The table of evidence/details/performance.md about the downlink, from records/downlink.json."""
 
 from __future__ import annotations
 
