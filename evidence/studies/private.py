@@ -37,25 +37,25 @@ SEEDS = (0, 1, 2)
 _BOTH = {"rule": "fp32", "workers": 1, "loss_samples": 64, "evaluate_every": 5, "checkpoint_every": 1000}
 TASKS: dict[str, dict[str, Any]] = {
     "MLP, 100 clients": {
-        "dataset": "fashion-mnist", "model": "mlp", "clients": 100, "tau": 10, "batch_size": 32, "rounds": 60,
+        "dataset": "fashion-mnist", "model": "mlp", "clients": 100, "tau": 10, "batch_size": 32, "rounds": 40,
     },
     "CNN, 10 clients": {
-        "dataset": "fashion-mnist", "model": "cnn", "clients": 10, "tau": 5, "batch_size": 32, "rounds": 50,
+        "dataset": "fashion-mnist", "model": "cnn", "clients": 10, "tau": 5, "batch_size": 32, "rounds": 30,
     },
 }  # fmt: skip
+_LEFT_OUT = ("CNN, 10 clients", "masked, 8 bits")  # 5 bits are enough for 10 clients
 _NOISE = {"noise": 1.0, "clip": 0.3, "epsilon": 1000.0}
 MODES: dict[str, dict[str, Any]] = {
     "float32, no masks": {"name": "off"},
     "masked, 8 bits": {"name": "masked", "bits": 8.0},
     "masked, 1 bit": {"name": "masked", "bits": 1.0},
-    "masked, 1/2 bit": {"name": "masked", "bits": 0.5},
     "central, 1 bit": {"name": "central", "bits": 1.0, **_NOISE},
     "distributed, 1 bit": {"name": "distributed", "bits": 1.0, **_NOISE},
 }
-PLAYED = {
-    "MLP, 100 clients": tuple(MODES),
-    "CNN, 10 clients": ("float32, no masks", "masked, 1 bit", "masked, 8 bits"),
-}
+_SILENT = tuple(MODES)[:3]
+# Noise was tried with one seed.
+PLAYED = [(task, mode, seed) for seed in SEEDS for task in TASKS for mode in _SILENT if (task, mode) != _LEFT_OUT]
+PLAYED += [("MLP, 100 clients", mode, 0) for mode in tuple(MODES)[3:]]
 # Of the CNN of the paper's experiments, which has 1,663,370 parameters.
 CLIENTS, DIMENSION, TRAINED = 100, 1_663_370, 4
 
@@ -66,13 +66,11 @@ def accuracy() -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     done = {(row["task"], row["mode"], row["seed"]) for row in map(json.loads, lines)}
-    for seed in SEEDS:
-        for task, modes in PLAYED.items():
-            for mode in modes:
-                if (task, mode, seed) not in done:
-                    row = {"task": task, "mode": mode, "seed": seed, **play(TASKS[task], MODES[mode], seed)}
-                    with path.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
+    for task, mode, seed in PLAYED:
+        if (task, mode, seed) not in done:
+            row = {"task": task, "mode": mode, "seed": seed, **play(TASKS[task], MODES[mode], seed)}
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 def play(task: Mapping[str, Any], mode: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -6,12 +6,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp.typing import ClientAppCallable
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
+from ..private.packet import kind_of
 from ..protocol.arrays import Layout
 from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held, digest_of
 from ..protocol.feedback import ROUNDS_KEPT
 from ..quantizers.streams import stream_key
-from . import records
+from . import masked, records
 from .fleet import Once
 from .form import Form
 from .losses import loss_in, numbers_in
@@ -46,6 +47,9 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
         return Message(RecordDict({records.KEY: ours}), reply_to=message)
     if kind == MessageType.EVALUATE and records.ORDER not in plan:
         return _evaluate(message, context, call_next, plan, None)
+    if kind_of(plan.get(records.ORDER, b"")) >= 0:  # type: ignore[arg-type] # of bytes
+        models, key = _models(message, plan, context)[0], _key(plan, partition)
+        return masked.answer(message, context, call_next, plan, models, key)
     try:
         client = _open(message, plan, context, partition)
     except (AdaQuantError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -76,20 +80,33 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
 
 def _open(message: Message, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
     """The client with its order open; the message has plain arrays then. ModelNeeded where its state is lost."""
-    name, data, models = str(plan["arrays"]), bytes_in(plan, records.ORDER), ModelCache()
-    client, form = recall(context.state, partition or 0, models), Form.of_settings(plan)
-    if records.LAYOUT in plan:  # the arrays of Flower's own record are the model
-        layout = Layout.from_json(str(plan[records.LAYOUT]))
-        sent = layout.split(form.once(arrays_in(message.content.array_records[name])))
-        models.last = Held(0, sent, digest_of(sent), layout)
-    key = None
-    if partition is not None and "seed" in plan:
-        # Another run with the same seed meets the partition again, but not the node's id.
-        key = stream_key(int(plan["seed"]), int(plan["round"]), partition)  # type: ignore[arg-type]
-    weights = client.open(data, copy=False, key=key)
+    name, data, form = str(plan["arrays"]), bytes_in(plan, records.ORDER), Form.of_settings(plan)
+    _, client = _models(message, plan, context, partition)
+    weights = client.open(data, copy=False, key=_key(plan, partition))
     if name not in message.content:  # first, where a strategy puts it
         message.content = RecordDict({name: array_record(form.whole(weights)), **message.content})
     return client
+
+
+def _key(plan: ConfigRecord, partition: int | None) -> int | None:
+    """The key by the partition: another run with the same seed meets it again, but not the node's id."""
+    if partition is None or "seed" not in plan:
+        return None
+    return stream_key(int(plan["seed"]), int(plan["round"]), partition)  # type: ignore[arg-type]
+
+
+def _models(
+    message: Message, plan: ConfigRecord, context: Context, partition: int | None = None
+) -> tuple[ModelCache, Client]:
+    """The model that the client holds, or that the message has, and the client."""
+    models = ModelCache()
+    client = recall(context.state, partition or 0, models)
+    if records.LAYOUT in plan:  # the arrays of Flower's own record are the model
+        layout = Layout.from_json(str(plan[records.LAYOUT]))
+        arrays = arrays_in(message.content.array_records[str(plan["arrays"])])
+        sent = layout.split(Form.of_settings(plan).once(arrays))
+        models.last = Held(0, sent, digest_of(sent), layout)
+    return models, client
 
 
 def _unopened(message: Message, context: Context, call_next: ClientAppCallable, error: Exception) -> Message:

@@ -10,13 +10,15 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from ..errors import ConfigError
+from ..errors import AdaQuantError, ConfigError
+from ..private.settings import Private
 from ..protocol.downlink import digest_of
 from ..protocol.feedback import ROUNDS_KEPT
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
-from .fleet import Fleet, check_usable
+from . import masked
+from .fleet import Fleet, check_usable, log
 from .losses import advice, needs_loss
 from .receive import positive, receive
 from .records import HOLDS, arrays_in, without_ours
@@ -37,6 +39,7 @@ class Rounds:
         loss_keys: the metrics that may be the training loss.
         lr_key: the learning rate in the train config.
         average: averages the metrics, where there is no wrapped strategy.
+        private: how updates are kept from the server.
 
     Attributes:
         fleet: the nodes.
@@ -53,11 +56,13 @@ class Rounds:
         loss_keys: Sequence[str],
         lr_key: str,
         average: FedAvg | None,
+        private: Private,
     ) -> None:
         self.fleet = Fleet()
-        self.served = ServedModel(stages, exact, self.fleet.once)
+        self.served = ServedModel(stages, exact, self.fleet.once, private)
         self.refusals: dict[int, str] = {}
         self._stages, self._weight_key, self._loss_keys, self._lr_key = stages, weight_key, loss_keys, lr_key
+        self._private = private
         self._average = average
         self._before: ServerState | None = None  # the server's state before the round that is out, to return to
         self._sent: Sent | None = None  # the messages of that round
@@ -99,10 +104,27 @@ class Rounds:
                 raise ConfigError("The model cannot be quantized; wrap a strategy: AdaQuantStrategy(FedAvg()).")
             return aggregate(server_round, replies)
         before, self._before, began = self._before, None, perf_counter()
-        replies, lost, plain = sent.again(replies)
+        replies, lost, plain = sent.again(replies, self._private.masks)
         self.fleet.note_second(lost, plain)
-        bytes_up, numbers, form = bytes_of(replies), self.fleet.numbers, self.served.form
-        received = receive(server, replies, numbers, self._weight_key, form, averages=aggregate is None)
+        numbers, form = self.fleet.numbers, self.served.form
+        if self._private.masks:
+            try:
+                received, bytes_up = masked.collect(server, sent, replies, numbers)  # type: ignore[arg-type] # it is a private one
+                masked.take_mean(
+                    received,
+                    server,  # type: ignore[arg-type]
+                    sent,
+                    form,
+                    self._weight_key,
+                    self._loss_keys[0],
+                )
+            except AdaQuantError as error:  # too few are left, or somebody lied
+                log.warning("The model stays as it is. %s", error)
+                server.return_to(before)
+                return None, None
+        else:
+            bytes_up = bytes_of(replies)
+            received = receive(server, replies, numbers, self._weight_key, form, averages=aggregate is None)
         if bound is not None:
             received.clip(server, form, bound)
         self.refusals = received.refused
@@ -170,6 +192,8 @@ class Rounds:
             weights = arrays_in(record)
             server = self.served.at(weights)
         except ConfigError as error:
+            if self._private.masks:  # or clients would send what they have trained
+                raise
             self.fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
         before, form = server.current, self.served.form

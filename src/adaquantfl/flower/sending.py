@@ -100,8 +100,10 @@ class Sent:
         """Count the bytes, once the orders are written."""
         self.message_bytes = bytes_of(self.messages.values())
 
-    def again(self, replies: Iterable[Message]) -> tuple[list[Message], list[int], dict[int, str]]:
-        """Send second messages where they are needed.
+    def again(
+        self, replies: Iterable[Message], private: bool = False
+    ) -> tuple[list[Message], list[int], dict[int, str]]:
+        """Send second messages where they are needed. private: none without an order, whose answer would be plain.
 
         Returns:
             The replies, where those to a second message replace errors; the nodes that were sent the whole model; and
@@ -109,23 +111,29 @@ class Sent:
         """
         replies, second, lost, plain = list(replies), dict[int, RecordDict](), list[int](), dict[int, str]()
         for reply in replies:
-            node = self._node(reply)
+            node = self.node_of(reply)
             if not reply.has_error() or self.orders is None or node not in self._originals:
                 continue
             if needs_model(reply):
                 second[node] = self.orders.write(node, self._originals[node], whole=True)
                 lost.append(node)
-            elif _MOD_ORDER.match(reason := str(reply.error.reason)):
+            elif not private and _MOD_ORDER.match(reason := str(reply.error.reason)):
                 second[node], plain[node] = self._originals[node], f"{reason} {_MOD_ORDER_ADVICE}"
-        answers = {reply.metadata.src_node_id: reply for reply in self._send(second)} if second else {}
-        return [answers.get(self._node(reply), reply) for reply in replies], lost, plain
+        answers = {reply.metadata.src_node_id: reply for reply in self.send(second)} if second else {}
+        return [answers.get(self.node_of(reply), reply) for reply in replies], lost, plain
 
-    def _node(self, reply: Message) -> int:
+    @property
+    def name(self) -> str:
+        """Of the record with the model."""
+        return self.orders.name if self.orders is not None else ""
+
+    def node_of(self, reply: Message) -> int:
         """Who sent a reply. Errors of some of Flower's mods are replies to the client's own reply."""
         source = reply.metadata.src_node_id
         return source if source in self.messages else reply.metadata.dst_node_id
 
-    def _send(self, contents: dict[int, RecordDict]) -> Iterable[Message]:
+    def send(self, contents: Mapping[int, RecordDict]) -> Iterable[Message]:
+        """Further messages of the round, and the replies to them."""
         messages = []
         for node, content in contents.items():
             about = self.messages[node].metadata

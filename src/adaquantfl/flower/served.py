@@ -10,7 +10,8 @@ from typing import Any
 from flwr.app import ArrayRecord
 
 from ..errors import AdaQuantError, ConfigError
-from ..protocol.arrays import EXACT, EXACT_NAMES, AnyArray
+from ..private.settings import Private
+from ..protocol.arrays import EXACT, EXACT_NAMES, AnyArray, Weights
 from ..protocol.round import smoothed
 from ..protocol.server import Server
 from ..protocol.stages import Stages
@@ -26,10 +27,28 @@ _NAME_THEM = "If that is wrong, name the arrays that are not to be quantized: Ad
 class ServedModel:
     """server: None before the first round. form: which arrays are tied. exact: names that are not quantized."""
 
-    def __init__(self, stages: Stages, exact: Sequence[str], once: Once) -> None:
+    def __init__(self, stages: Stages, exact: Sequence[str], once: Once, private: Private) -> None:
         self.server: Server | None = None
         self.form = Form()
-        self._stages, self._exact, self._once = stages, tuple(exact), once
+        self._stages, self._exact, self._once, self._private = stages, tuple(exact), once, private
+
+    def restore(self, tree: Mapping[str, Any] | None) -> None:
+        """Take the server from a state that was written down."""
+        if tree is None:
+            self.server = None
+        elif self._private.masks:
+            from ..private.server import Server as PrivateServer  # it needs the extra
+
+            self.server = PrivateServer.resume(tree, self._private, self._stages)
+        else:
+            self.server = Server.restore(tree, self._stages)
+
+    def _made(self, weights: Weights, exact: Sequence[str], fresh: bool) -> Server:
+        if self._private.masks:
+            from ..private.server import Server as PrivateServer  # it needs the extra
+
+            return PrivateServer(weights, self._private, exact=exact, stages=self._stages, fresh=fresh)
+        return Server(weights, exact=exact, stages=self._stages, fresh=fresh)
 
     @property
     def arrays(self) -> ArrayRecord:
@@ -94,6 +113,7 @@ class ServedModel:
         return self.arrays, {
             **({} if facts["s"] is None else {"aq_s": facts["s"]}),
             **self._by_formula(facts, after.ledger.paper_bits - before.ledger.paper_bits),
+            **{f"aq_{name}": facts[name] for name in ("masked_bits", "epsilon") if name in facts},
             "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
         }
 
@@ -106,7 +126,7 @@ class ServedModel:
     def _begin(self, weights: Mapping[str, AnyArray], fresh: bool = False) -> Server:
         form = Form.of(weights)
         exact = (*self._exact, *self._statistics(weights))
-        self.server = Server(form.once(weights), exact=exact, stages=self._stages, fresh=fresh)
+        self.server = self._made(form.once(weights), exact, fresh)
         self.form = form
         return self.server
 

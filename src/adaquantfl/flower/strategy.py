@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ..errors import CheckpointError, ConfigError
+from ..private.settings import Private, mode
 from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import Whole
 from ..protocol.limits import REFUSE
@@ -18,11 +19,12 @@ from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
-from ..rules import Rule
+from ..rules import FullPrecision, Rule
 from .averaging import averages as is_mean
 from .fleet import log
 from .form import Form
 from .losses import USUAL_KEYS
+from .masked import refuse_settings, refuse_unmasked
 from .privacy import clipping_norm, refuse_outer
 from .records import arrays_in
 from .rounds import Rounds
@@ -67,6 +69,8 @@ class AdaQuantStrategy(Strategy):
         undo: roll rounds back where the loss is this many times the usual one; 0 is never.
         fresh: the initial arrays are random, so that others would do as well: `start` rounds them, and the first model
             takes a sixth of the bytes. All clients need `quantize_mod` then. Leave it off for a trained model.
+        private: True or "masked": the server sees only the sum of the updates. "central", "distributed", or an object
+            of `adaquantfl.private`, add noise to it. Leave rule and quantizer out; the strategy must be a mean.
 
     Attributes:
         server: the `aq.Server`, from the first round on.
@@ -100,6 +104,7 @@ class AdaQuantStrategy(Strategy):
         loss_smoothing: float = 0.0,
         undo: float = 0.0,
         fresh: bool = False,
+        private: Private | str | bool = False,
     ) -> None:
         self._average = FedAvg() if strategy is None else None  # samples the clients, where the server averages
         strategy = strategy or self._average
@@ -108,6 +113,10 @@ class AdaQuantStrategy(Strategy):
                 "AdaQuantStrategy wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); this is a "
                 f"{type(strategy).__module__}.{type(strategy).__qualname__}."
             )
+        self._private = mode(private)
+        if self._private.masks:
+            refuse_unmasked(strategy, self._private)
+            rule = FullPrecision() if rule == "auto" else rule  # its own rule sees sums only
         patterns = (exact,) if isinstance(exact, str) else tuple(exact)
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
@@ -119,6 +128,8 @@ class AdaQuantStrategy(Strategy):
             averages=is_mean(strategy) if averages is None else averages,
         )  # fmt: skip
         stream_key(seed, 0, 0)  # refuses a seed that is none
+        if self._private.masks:
+            refuse_settings(self._private, self._stages)
         self._rounds = Rounds(
             self._stages,
             patterns,
@@ -126,6 +137,7 @@ class AdaQuantStrategy(Strategy):
             loss_keys=USUAL_KEYS if loss_key is None else (loss_key,),
             lr_key=lr_key,
             average=self._average,
+            private=self._private,
         )
         self._timeout, self._fresh = TIMEOUT, fresh
         self._done = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
@@ -239,7 +251,7 @@ class AdaQuantStrategy(Strategy):
         try:
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
-            self._rounds.served.server = Server.restore(state["server"], self._stages) if state["server"] else None
+            self._rounds.served.restore(state["server"])
             self._rounds.served.form = Form.of_settings(state["tied"])
             self._rounds.fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
             self._rounds.forget()

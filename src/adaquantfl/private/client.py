@@ -19,7 +19,18 @@ from ..protocol.client import ModelCache
 from . import modular
 from .contributor import Contributor
 from .masks import Words
-from .modular import LOSS_MOST, LOSS_STEP, NORM_MOST, NORM_STEP, Projection, RoundPlan, fixed_point, rounded, wrapped
+from .modular import (
+    LOSS_MOST,
+    LOSS_STEP,
+    NORM_MOST,
+    NORM_STEP,
+    OWN,
+    Projection,
+    RoundPlan,
+    fixed_point,
+    rounded,
+    wrapped,
+)
 from .noise import skellam
 from .packet import DIVERGED, KEYS, MAILBOX, ORDER, SURVIVORS, Packet, kind_of
 
@@ -27,12 +38,13 @@ from .packet import DIVERGED, KEYS, MAILBOX, ORDER, SURVIVORS, Packet, kind_of
 class Client:
     """One client. Between rounds it remembers the model that it holds, and nothing else.
 
-    models: shared by several clients of one process, as for `aq.Client`.
+    number: as which the server knows it, which an order says too. models: shared by several clients of one process, as
+    for `aq.Client`.
     """
 
     def __init__(self, number: int, models: ModelCache | None = None) -> None:
         self.number = number
-        self._plain = PlainClient(number, models)
+        self.plain = PlainClient(number, models)  # its end of the protocol for the model
         self._contributor: Contributor | None = None
         self._plan: RoundPlan | None = None
         self._key = self._tensors = 0
@@ -48,19 +60,23 @@ class Client:
     @property
     def holds(self) -> bytes:
         """The digest of the model that the client holds; empty where it holds none."""
-        return self._plain.holds
+        return self.plain.holds
 
-    def open(self, order: bytes, copy: bool = True) -> Weights:
-        """The weights to train from. ModelNeeded where the client must be sent the whole model, Refused otherwise."""
+    def open(self, order: bytes, copy: bool = True, key: int | None = None) -> Weights:
+        """The weights to train from. ModelNeeded where the client must be sent the whole model, Refused otherwise.
+
+        copy, key: as for `aq.Client`.
+        """
         try:
             packet = Packet.unpack(bytes(order))
-            inner, plan, key = packet.of(ORDER, packet.session, None, None, 8)
-            weights = self._plain.open(inner, copy)
-            self._tensors = len(self._plain.held.layout.lengths)
+            inner, plan, own = packet.of(ORDER, packet.session, None, None, OWN.size)
+            weights = self.plain.open(inner, copy)
+            self._tensors = len(self.plain.held.layout.lengths)
             self._plan = RoundPlan.unpack(plan, self._tensors)
         except FrameError as error:
             raise Refused(f"The order of a private round cannot be read. {error}") from error
-        self._key, self._update = int.from_bytes(key, "little"), {}
+        (told, self.number), self._update = OWN.unpack(own), {}
+        self._key = told if key is None else key
         self._contributor = Contributor(self.number, packet.session)
         return weights
 
@@ -69,10 +85,10 @@ class Client:
 
         examples: not told to anybody, since every client counts the same.
         """
-        plan, contributor, held = self.order, self._contributor, self._plain.held
+        plan, contributor, held = self.order, self._contributor, self.plain.held
         if contributor is None or contributor.done:
             raise EngineError("The client has replied already: call open() with a new order first.")
-        after, update = self._plain.update_of(trained)
+        after, update = self.plain.update_of(trained)
         if update is None or not np.isfinite(loss):
             return Packet(DIVERGED, contributor.session).pack()
         lengths = held.layout.lengths
@@ -129,14 +145,14 @@ class Client:
             "tensors": self._tensors,
             "contributor": self._contributor.tree(), "plan": self.order.pack(), "key": str(self._key), **self._update,
         }  # fmt: skip
-        return {"number": self.number, "plain": self._plain.state(), "round": open_round}
+        return {"number": self.number, "plain": self.plain.state(), "round": open_round}
 
     @staticmethod
     def restore(tree: Mapping[str, Any], models: ModelCache | None = None) -> Client:
         """The way back. What a client does after it has replied needs the `round` alone: `plain` may be None then."""
         client = Client(int(tree["number"]), models)
         if tree["plain"] is not None:
-            client._plain = PlainClient.restore(tree["plain"], models)
+            client.plain = PlainClient.restore(tree["plain"], models)
         if (saved := tree["round"]) is not None:
             client._contributor, client._key = Contributor.of(saved["contributor"]), int(saved["key"])
             client._tensors = int(saved["tensors"])

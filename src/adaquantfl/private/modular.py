@@ -24,6 +24,7 @@ from ..quantizers.streams import uniforms
 from .masks import Whole, Words
 
 _PLAN = struct.Struct("<IIIIIBdQdddI")
+OWN = struct.Struct("<QI")  # what a client alone is told: the key of its rounding, and its number
 MOST_BITS = 32
 LOSS_STEP, LOSS_MOST = 2.0**-24, 2.0**20  # of a masked loss
 NORM_STEP, NORM_MOST = 2.0**-32, 2.0**16  # of a masked square norm, in units of the scale

@@ -35,7 +35,7 @@ from .accounting import epsilon
 from .collector import STEPS, Collector, Sum
 from .contributor import new_session
 from .controller import Control
-from .modular import BUFFER_STEP, LOSS_STEP, NORM_STEP, Projection, RoundPlan, centred, from_fixed, words
+from .modular import BUFFER_STEP, LOSS_STEP, NORM_STEP, OWN, Projection, RoundPlan, centred, from_fixed, words
 from .neighbours import degree
 from .noise import gaussian
 from .packet import DIVERGED, ORDER, Packet, kind_of
@@ -52,6 +52,7 @@ class Server(PlainServer):
         private: a mode: "masked", "central", "distributed", or an object such as `Masked(bits=8)`.
         stages: downlink, step, cohort and seed in one object, in place of `settings`.
         exact: as for `aq.Server`: such statistics are summed under masks too, but not rounded.
+        fresh: as for `aq.Server`.
         settings: downlink, step, cohort, min_clients and seed as for `aq.Server`.
 
     >>> import numpy as np
@@ -76,11 +77,12 @@ class Server(PlainServer):
         *,
         stages: Stages | None = None,
         exact: Collection[str] = EXACT_NAMES,
+        fresh: bool = False,
         **settings: Any,
     ) -> None:
         made = stages or Stages.of(FullPrecision(), **settings)
         self.private = check(mode(private), made)
-        super().__init__(weights, exact=exact, stages=made)
+        super().__init__(weights, exact=exact, stages=made, fresh=fresh)
         if isinstance(self.private, Noisy) and self.current.layout.buffers:
             raise ConfigError(
                 f"private = {self.private.name!r} cannot protect statistics such as BatchNorm's, which are no "
@@ -247,14 +249,14 @@ class Server(PlainServer):
         if holds is None and self._held_by(client) is not None:
             self._note_sent(client, None)
         plan = self._told()
-        key = stream_key(self.stages.seed, plan.round, client).to_bytes(8, "little")
-        parts = super().order(client, holds, evaluate=True), plan.pack(), key
+        own = OWN.pack(stream_key(self.stages.seed, plan.round, client), client)
+        parts = super().order(client, holds, evaluate=True), plan.pack(), own
         return Packet(ORDER, self._summing().session, parts).pack()
 
     def _note_sent(self, client: int, held: int | None) -> None:
         """Count the bytes of a client's order."""
         size = self._parcel(held).size(EVALUATION)
-        empty = Packet(ORDER, self._summing().session, (b"", self._told().pack(), bytes(8)))
+        empty = Packet(ORDER, self._summing().session, (b"", self._told().pack(), bytes(OWN.size)))
         self._down += size + len(varint(size)) - 1 + len(empty.pack())
         self._models += size
 
@@ -280,6 +282,17 @@ class Server(PlainServer):
             **({"round_loss": None, "epsilon": self.epsilon} if noisy else {"clipped_coordinates": self._clipped}),
             **({"missing": dict(sorted(self._absent.items()))} if self._absent else {}),
         }
+
+    @property
+    def summed(self) -> int:
+        """How many clients are in the sum of the open round, once it is known."""
+        total = self._summing().sum
+        return 0 if total is None else len(total.clients)
+
+    @property
+    def mean_loss(self) -> float | None:
+        """The mean loss of the open round, once its sum is known; None with noise."""
+        return None if self._told().noisy else self._opened().heard[_MEAN].loss
 
     @property
     def epsilon(self) -> float:

@@ -1,0 +1,179 @@
+"""Private rounds over Flower: the mod's part at a client, and the further messages of a round at the server.
+
+A client never falls back to plain weights here: what cannot be masked is an error. Its reply has nothing but its own
+record, because metrics would be read by the server; the loss travels under masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp.strategy import Strategy
+
+from .. import checkpoint
+from ..errors import ConfigError, EngineError, ModelNeeded, Refused, reason_of
+from ..private.packet import ORDER as FIRST
+from ..private.packet import kind_of
+from ..private.settings import Private
+from ..protocol.arrays import Weights
+from ..protocol.client import ModelCache
+from ..protocol.stages import Stages
+from .averaging import averages
+from .form import Form
+from .losses import loss_in, numbers_in
+from .privacy import WRAPPERS, chain
+from .receive import Received
+from .records import (
+    KEY,
+    MOD_FAILED,
+    ORDER,
+    REPLY,
+    SPEAKER,
+    array_record,
+    arrays_in,
+    bytes_in,
+    remember,
+    update_in,
+    without_ours,
+)
+from .traffic import bytes_of
+
+if TYPE_CHECKING:
+    from ..private.server import Server as PrivateServer
+    from .sending import Sent
+
+_ROUND = "adaquantfl-round"  # of a client's keys and numbers in its Context's state, until the round is over
+
+
+def answer(
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    plan: ConfigRecord,
+    models: ModelCache,
+    key: int | None,
+) -> Message:
+    """The mod's answer to a message of a private round.
+
+    models: with the model that the client holds. key: of the rounding, where it is not the order's.
+    """
+    try:
+        from ..private.client import Client  # it needs the extra
+
+        data = bytes_in(plan, ORDER)
+        saved = context.state.config_records.get(_ROUND)
+        if saved is not None:
+            del context.state[_ROUND]
+        if kind_of(data) == FIRST:
+            client = Client(0, models)
+            weights = client.open(data, copy=False, key=key)
+            trained = _trained(weights, message, context, call_next, plan)
+            if isinstance(trained, Message):
+                return trained
+            reply = client.reply(*trained)
+            remember(client.plain, context.state, bool(plan["with_model"]))
+        elif saved is None:
+            raise EngineError("it was asked for a later step of a round that it does not know.")
+        else:
+            client = Client.restore(checkpoint.unpack(bytes_in(saved, "round")), models)
+            reply = client.answer(data)
+        tree = {**client.state(), "plain": None}
+        if tree["round"] is not None:
+            context.state[_ROUND] = ConfigRecord({"round": checkpoint.pack(tree)})
+        return Message(RecordDict({str(plan["arrays"]): ConfigRecord({REPLY: reply})}), reply_to=message)
+    except ModelNeeded as error:
+        return Message(Error(MOD_FAILED, f"{SPEAKER} {error}"), reply_to=message)
+    except Exception as error:  # nothing of what the app has trained may leave then
+        return Message(Error(MOD_FAILED, f"A private round: {reason_of(error)}"), reply_to=message)
+
+
+def _trained(
+    weights: Weights,
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    plan: ConfigRecord,
+) -> tuple[Any, float] | Message:
+    """What the app has trained from the order's model, and its loss; or the app's error."""
+    name, form = str(plan["arrays"]), Form.of_settings(plan)
+    if name not in message.content:
+        message.content = RecordDict({name: array_record(form.whole(weights)), **message.content})
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    records = list(reply.content.array_records.values())
+    if len(records) != 1:
+        raise ConfigError(f"the reply has {len(records)} ArrayRecords; expected one.")
+    arrays = arrays_in(records[0])
+    if apart := form.apart(arrays):
+        raise ConfigError(f"the array {apart!r} was equal to another one, and is not after training.")
+    loss: Any = loss_in(numbers_in(reply.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
+    return form.once(arrays), loss or 0.0
+
+
+def refuse_unmasked(strategy: Strategy, private: Private) -> None:
+    """ConfigError where a strategy needs single updates, or adds noise of its own."""
+    name = type(strategy).__name__
+    if any(isinstance(one, WRAPPERS) for one in chain(strategy)):
+        raise ConfigError(f"{name} clips single updates, and nobody sees one: use private = 'central' in its place.")
+    if not averages(strategy):
+        raise ConfigError(
+            f"{name} compares the clients' models with each other, or is no mean of them, and with private = "
+            f"{private.name!r} nobody sees one: wrap FedAvg, or a strategy made from it such as FedAdam."
+        )
+
+
+def refuse_settings(private: Private, stages: Stages) -> None:
+    """ConfigError where a setting needs single updates."""
+    from ..private.server import check  # it needs the extra
+
+    check(private, stages)
+
+
+def collect(
+    server: PrivateServer, sent: Sent, replies: Sequence[Message], clients: Mapping[int, int]
+) -> tuple[Received, int]:
+    """Hand the replies of all steps to the server. Return what came of it, and the bytes of the replies.
+
+    EngineError where too few clients are left.
+
+    Args:
+        server: with the open round.
+        sent: the first messages.
+        replies: to those.
+        clients: node -> client.
+    """
+    received, total = Received(), 0
+    while True:
+        total += bytes_of(replies)
+        for reply in sorted(replies, key=lambda one: clients.get(sent.node_of(one), -1)):
+            node = sent.node_of(reply)
+            try:
+                if reply.has_error():
+                    received.failed[node] = str(reply.error.reason)
+                    server.absent(clients.get(node, -1), received.failed[node])
+                    continue
+                without_ours(reply)
+                if (found := update_in(reply)) is None:
+                    raise Refused("it sent plain weights. In a private round every ClientApp needs the mod.")
+                server.receive(clients.get(node, -1), found[1])
+            except Refused as error:
+                received.refused[node] = str(error)
+                server.absent(clients.get(node, -1), str(error))
+        if not (messages := server.further()):
+            return received, total
+        asked = {node: messages[client] for node, client in clients.items() if client in messages}
+        later: dict[int, dict[str, Any]] = {node: {ORDER: data, "arrays": sent.name} for node, data in asked.items()}
+        replies = list(sent.send({node: RecordDict({KEY: ConfigRecord(ours)}) for node, ours in later.items()}))
+
+
+def take_mean(received: Received, server: PrivateServer, sent: Sent, form: Form, weight: str, loss: str) -> None:
+    """Make the mean of all updates the only reply that the wrapped strategy sees, with these names for its metrics."""
+    (weights,) = server.heard(wide=True).values()
+    numbers: dict[str, Any] = {weight: 1.0, **({} if server.mean_loss is None else {loss: server.mean_loss})}
+    content = RecordDict({sent.name: array_record(form.whole(weights)), "metrics": MetricRecord(numbers)})
+    received.heard = server.summed
+    received.take(Message(content, reply_to=next(iter(sent.messages.values()))))
