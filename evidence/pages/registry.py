@@ -19,6 +19,7 @@ from evidence.pages import (
     paper,
     peers,
     performance,
+    private,
     quantizers,
 )
 from evidence.pages.marked import ROOT, fill
@@ -69,6 +70,8 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "sizes": ("evidence/details/performance.md", performance.sizes),
     "federation": ("evidence/details/performance.md", performance.federation),
     "deployment": ("evidence/details/performance.md", performance.deployment),
+    "private-accuracy": ("docs/private.md", private.accuracy),
+    "private-time": ("docs/private.md", private.times),
     "resources": ("evidence/details/performance.md", performance.resources),
     **{
         f"peers-{name}": (

@@ -103,7 +103,7 @@ def times() -> None:
     weights = trainer.weights()
     trainer.train(0, weights, 0, config.eta)  # what is only slow once
     training = CLIENTS / TRAINED * used(lambda: [trainer.train(n, weights, 0, config.eta) for n in range(TRAINED)])
-    found = {f"{bits} bits": _masking(round(DIMENSION * bits / 8)) for bits in (8, 1)}
+    found = {name: _masking(count) for name, count in (("8 bits", DIMENSION), ("1 bit", DIMENSION // 8))}
     about = {"clients": CLIENTS, "dimension": DIMENSION, "tau": config.tau, "batch_size": config.batch_size}
     record = {**about, "training": round(training, 2), "masks": found, "commit": current_commit()}
     RECORDS.mkdir(parents=True, exist_ok=True)

@@ -199,13 +199,13 @@ def _answer(call: Call, reply: Message) -> Any:
     if reply.has_error():
         return Failure(str(reply.error.reason), model_needed=needs_model(reply))
     try:
-        metrics: Any = reply.content.metric_records[_METRICS]
+        metrics: Any = reply.content.metric_records.get(_METRICS, {})  # of private rounds there are none
         if call.name != "train":
             return float(metrics["loss"])
         found = update_in(reply)
         if found is None:
             return Failure(str(reply.content.config_records[KEY][NOTE]))
-        return Trained(found[1], metrics["train-seconds"], metrics["encode-seconds"])
+        return Trained(found[1], metrics.get("train-seconds", 0.0), metrics.get("encode-seconds", 0.0))
     except (KeyError, TypeError, Refused) as error:
         return Failure(f"its answer cannot be read ({error!r}).")
 
@@ -221,7 +221,7 @@ def _mod(message: Message, context: Context, call_next: ClientAppCallable) -> Me
             reply = quantize_mod(message, context, call_next)
     except Exception as error:
         return Message(Error(MOD_FAILED, reason_of(error)), reply_to=message)
-    if reply.has_content():
+    if reply.has_content() and _METRICS in reply.content:
         metrics: Any = reply.content.metric_records[_METRICS]
         metrics["encode-seconds"] = time.perf_counter() - began - metrics["train-seconds"]
     return reply
