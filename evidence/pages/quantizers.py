@@ -1,4 +1,4 @@
-"""The quantizers in docs/configuration.md, and their figures in evidence/details/rivals.md."""
+"""The figures of quantizers in evidence/details/rivals.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from adaquantfl.quantizers.base import norms_of
-from adaquantfl.quantizers.registry import find, names
+from adaquantfl.quantizers.registry import find
 from adaquantfl.report.tables import markdown, significant
 from evidence.pages.marked import read, verdict
 
@@ -32,16 +32,6 @@ def has_its_bits(row: Row, above: float = 0.015) -> bool:
 
 def kinds() -> list[str]:
     return list(dict.fromkeys(row["kind"] for row in rows()))
-
-
-def quantizers() -> str:
-    """Return every quantizer: what it does, who published it, the norms that it takes, and its largest s."""
-    lines = []
-    for q in map(find, names()):
-        norms = f"; {' or '.join(norms_of(q))} norm" if norms_of(q) else ""
-        source = q.traits.reference.removeprefix("this software; ")
-        lines.append(f"- `{q.name}`: {q.traits.about}. From {source}{norms}; s up to {q.traits.most}.")
-    return "\n".join(lines)
 
 
 def label(row: Row) -> str:

@@ -21,6 +21,7 @@ from evidence.pages import (
     performance,
     private,
     quantizers,
+    sensitivity,
 )
 from evidence.pages.marked import ROOT, fill
 
@@ -54,10 +55,10 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "floor-luck": ("evidence/details/rivals.md", floor.chance),
     "floor-aims": ("docs/rivals.md", floor.aims),
     "floor-lag": ("evidence/details/rivals.md", floor.lags),
-    "quantizers": ("docs/configuration.md", quantizers.quantizers),
     "mean": ("evidence/details/rivals.md", quantizers.mean),
     "few": ("evidence/details/rivals.md", quantizers.few),
     "rate-bound": ("evidence/details/rivals.md", quantizers.bound),
+    "constants-of-auto": ("docs/theory.md", sensitivity.constants),
     "traffic": ("evidence/details/performance.md", downlink.traffic),
     "machines": ("evidence/details/performance.md", performance.machines),
     "targets": ("evidence/details/performance.md", performance.targets),

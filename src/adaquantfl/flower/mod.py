@@ -47,7 +47,8 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
         return Message(RecordDict({records.KEY: ours}), reply_to=message)
     if kind == MessageType.EVALUATE and records.ORDER not in plan:
         return _evaluate(message, context, call_next, plan, None)
-    if kind_of(plan.get(records.ORDER, b"")) >= 0:  # type: ignore[arg-type] # of bytes
+    order = plan.get(records.ORDER)
+    if isinstance(order, bytes) and kind_of(order) >= 0:
         models, key = _models(message, plan, context)[0], _key(plan, partition)
         return masked.answer(message, context, call_next, plan, models, key)
     try:
