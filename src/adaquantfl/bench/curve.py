@@ -27,7 +27,7 @@ class Curve:
         return [sum(self.value[end - SMOOTHED : end]) / SMOOTHED for end in ends]
 
     def final(self, rounds: int) -> float | None:
-        """The smoothed value after so many rounds."""
+        """Return the smoothed value after this many rounds."""
         places = [place for place, one in enumerate(self.round[SMOOTHED - 1 :]) if one <= rounds]
         complete = self.round and self.round[-1] >= rounds
         return self.smoothed[places[-1]] if places and complete else None

@@ -15,7 +15,7 @@ MORE_ROUNDS = 1.2  # than float32, for every other method
 class BenchTask:
     """A task. source: as `load_config` takes it. rounds: of float32.
 
-    every: methods are compared at multiples of so many rounds, because some were evaluated only there.
+    every: methods are compared at multiples of this many rounds, because some were evaluated only there.
     """
 
     name: str

@@ -33,7 +33,7 @@ BUFFER_STEP, BUFFER_MOST = 2.0**-24, 2.0**30  # of statistics that are averaged 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What all clients of a round are told; it is the same for all, but for the key of the rounding.
+    """What all clients of a round are told; it is the same for all, except for the key of the rounding.
 
     Attributes:
         round: from 0.

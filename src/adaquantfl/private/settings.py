@@ -119,8 +119,8 @@ class Distributed(Noisy):
 
     Attributes:
         bits: as in `Masked`.
-        dropouts: as in `Masked`; the parts of the noise suffice where so many drop out.
-        colluding: as in `Masked`; they suffice without those of so many clients, who know their own parts.
+        dropouts: as in `Masked`; the parts of the noise suffice even if that many drop out.
+        colluding: as in `Masked`; they suffice without the parts of that many clients, who know their own.
         noise: as in `Central`.
         clip: as in `Central`.
         epsilon: as in `Central`.

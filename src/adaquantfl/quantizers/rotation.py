@@ -51,7 +51,7 @@ def rotate_back(y: npt.NDArray[np.float32], offsets: npt.NDArray[np.int64], key:
 
 
 def runs(offsets: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """The first block and the one behind the last of as many blocks as have so many elements; one block at least.
+    """Yield the first block and the one after the last, of groups with at most this many elements, or one block.
 
     >>> list(runs(np.array([0, 4, 6, 8, 9]), 4))
     [(0, 1), (1, 3), (3, 4)]
