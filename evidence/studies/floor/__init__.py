@@ -7,8 +7,8 @@
     python -m evidence.studies.floor --luck              float32 with other mini-batches, to know what a miss says
     python -m evidence.studies.floor --table             only print the tables of what is recorded
 
-tasks.py: what is trained. methods.py: who is compared, with at most four settings each. rivals.py and powersgd.py:
-methods that the package does not have. loop.py: a short training loop for them, and the package's own for the others.
-records.py: one line for each finished run. tables.py: the crossing and the tables. constants.py: the
-best constant of each task, found afterwards. luck.py: whether float32 reaches it again. lag.py: rounds behind float32.
+tasks.py: what is trained. methods.py: who is compared, with at most four settings each. rivals.py, shifts.py, klms.py,
+powersgd.py and decomfl.py: methods that the package does not have. records.py: one line for each finished run.
+tables.py: the crossing and the tables. constants.py: the best constant of each task, found afterwards. luck.py: whether
+float32 reaches it again. lag.py: rounds behind float32.
 """

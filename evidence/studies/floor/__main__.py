@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evidence.studies import floor
 from evidence.studies.floor import constants, luck, records, tables
-from evidence.studies.floor.methods import METHODS
+from evidence.studies.floor.methods import METHODS, takes_part
 from evidence.studies.floor.tasks import TASKS
 
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         for seed in seeds:
             for name in names:
-                for method in methods:
+                for method in (one for one in methods if takes_part(one, TASKS[name])):
                     setting = records.chosen(method, options.records)
                     assert setting is not None  # all were tried
                     records.run_missing(TASKS[name], method, setting, seed, options.records)

@@ -21,7 +21,12 @@ RECORDS = Path("evidence") / "records" / "floor"
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Curve):
-    """A run. failure: why it stopped early."""
+    """A run.
+
+    Attributes:
+        failure: why it stopped early.
+        passes: examples that went forward through a client's model, in all; 0 where it was not counted.
+    """
 
     task: str
     method: str
@@ -30,6 +35,7 @@ class Record(Curve):
     failure: str
     seconds: float
     commit: str
+    passes: int = 0
 
     def compared(self) -> Record:
         """Only the evaluations that every method has: at multiples of the task's `every`, and after the last round.
@@ -148,4 +154,5 @@ def _record(
         failure=failure,
         seconds=round(seconds, 1),
         commit=commit,
+        passes=getattr(lines[-1], "passes", 0) if lines else 0,
     )
