@@ -73,18 +73,19 @@ def pictures() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def train(message: Message, context: Context) -> Message:
     """Train on the client's pictures."""
     torch.set_num_threads(1)
-    client, config = int(context.node_config["partition-id"]), message.content["config"]
+    content: Any = message.content
+    config, client = content["config"], int(str(context.node_config["partition-id"]))
     x, y, _, _ = pictures()
     mine = partitions.partition(y.numpy(), CLIENTS, "iid", seed=0)[client]
     draw = torch.Generator().manual_seed(10_000 * config["seed"] + 100 * config["server-round"] + client)
     model = build(0)
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.load_state_dict(content["arrays"].to_torch_state_dict())
     optimizer, total = torch.optim.SGD(model.parameters(), lr=ETA), 0.0
     for _ in range(STEPS):
         batch = mine[torch.randint(len(mine), (BATCH,), generator=draw)]
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # as PyTorch has it
         optimizer.step()
         total += loss.item()
     metrics = MetricRecord({"train_loss": total / STEPS, "num-examples": len(mine)})
@@ -120,14 +121,14 @@ def play(name: str, ours: bool, seed: int) -> Run:
             train_config=ConfigRecord({"seed": seed}),
             evaluate_fn=evaluate,
         )
-        metrics = result.evaluate_metrics_serverapp
+        metrics: dict[int, Any] = dict(result.evaluate_metrics_serverapp)
         found["accuracy"] = [round(metrics[number]["accuracy"], 4) for number in range(1, ROUNDS + 1)]
         if ours:
-            rounds = result.train_metrics_clientapp.values()
+            rounds: list[Any] = list(result.train_metrics_clientapp.values())
             for way in ("up", "down"):
                 found[f"kB_{way}"] = [round(one[f"aq_message_bytes_{way}"] / 1000, 1) for one in rounds]
 
-    backend = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1, "log_to_driver": False}}
+    backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1, "log_to_driver": False}}
     run_simulation(server_app, client_app, CLIENTS, backend_config=backend)
     return {"strategy": name, "ours": ours, "seed": seed, **found}
 
