@@ -1,4 +1,4 @@
-"""The tables and figures of docs/results.md, from records/paper and records/crossing."""
+"""The tables and figures of docs/results.md, from records/paper."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from adaquantfl.report import figures
 from adaquantfl.runs.labels import method_label
 from evidence.pages.marked import RECORDS, verdict
-from evidence.studies import crossing as crossings
-from evidence.studies import paper, traces
+from evidence.studies import paper
 from evidence.studies.traces import Cell, Trace, cells
 
-PAPER, CROSSING = RECORDS / "paper", RECORDS / "crossing"
+PAPER = RECORDS / "paper"
 AIMED, AIM_LEVEL = (0.1, 0.05, 0.02), 0.05
 AIMS = {"bytes_up": ("bytes", 1.6), "paper_bits": ("bits", 1.25)}  # how many times AdaQuantFL's 4 bits take at least
 RIVALS = ("2bit", "3bit", "4bit", "8bit")
@@ -192,11 +191,6 @@ def pair(panel: paper.Panel, method: str, level: float) -> str:
     return ", ".join(texts) + few
 
 
-def crossing() -> str:
-    """Return the table of batch sizes and norms."""
-    return crossings.table(CROSSING)
-
-
 def draw(path: Path) -> None:
     """Draw loss against paper bits, a panel per setting, a line for each seed."""
     styles = figures.styles([method_label(method) for method in paper.METHODS])  # as in other figures
@@ -214,20 +208,6 @@ def draw(path: Path) -> None:
         axis.minorticks_off()
         axis.set_ylim(0.9 * min(one.lowest for one in quantized), 3)
         _finish(axis, GLANCE[name][0])
-    _save(figure, path)
-
-
-def draw_crossing(path: Path) -> None:
-    """Draw loss against paper bits: a column per norm, a row per batch size that was run."""
-    run = [batch for batch in crossings.BATCHES if any(CROSSING.glob(f"batch-{batch}-*"))]
-    figure, axes = plt.subplots(len(run), len(crossings.SCOPES), figsize=(9, 3.6 * len(run)), sharex=True, sharey=True)
-    for axis, place in zip(axes.T.flat, crossings.places(run), strict=True):
-        runs = traces.load(CROSSING / f"{place.name}.jsonl")
-        for number, method in enumerate(crossings.COMPARED):
-            for one in runs.get(method, []):
-                _curve(axis, one, f"C{number}", paper.METHODS[method])
-        axis.set_ylim(0.13, 1.2)
-        _finish(axis, place.title)
     _save(figure, path)
 
 

@@ -45,7 +45,6 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "paper-slower": ("evidence/details/results.md", partial(paper.tables, paper.SLOWER)),
     "paper-resnet-headline": ("evidence/details/results.md", partial(paper.elsewhere, paper.RESNET)),
     "paper-resnet": ("evidence/details/results.md", partial(paper.tables, paper.RESNET)),
-    "crossing": ("evidence/details/results.md", paper.crossing),
     "floor-ahead": ("evidence/details/rivals.md", floor.ahead),
     "floor-trials": ("evidence/details/rivals.md", floor.trials),
     "floor-methods": ("docs/rivals.md", floor.methods),
@@ -100,7 +99,6 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "bytes.png": floor.draw,
     "paper.png": demo.draw,
     "results.svg": paper.draw,
-    "crossing.svg": paper.draw_crossing,
     "rate-bound.svg": quantizers.draw_bound,
     "scale.png": performance.draw,
 }
