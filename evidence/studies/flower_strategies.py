@@ -16,13 +16,17 @@ import os
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM
 from flwr.serverapp import Grid, ServerApp, strategy
 from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.simulation import run_simulation
@@ -101,36 +105,55 @@ def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
     return MetricRecord({"accuracy": float((model(x).argmax(1) == y).float().mean())})
 
 
-def play(name: str, ours: bool, seed: int) -> Run:
+def forget(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A mod: a client of a new training knows nothing of the one before."""
+    content: Any = message.content
+    if content["config"]["server-round"] == 1:
+        context.state.clear()
+    return call_next(message, context)
+
+
+def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A mod: Flower's own clipping, where the strategy asks for it."""
+    content: Any = message.content
+    asked = KEY_CLIPPING_NORM in content["config"]
+    return fixedclipping_mod(message, context, call_next) if asked else call_next(message, context)
+
+
+def play(grid: Grid, name: str, ours: bool, seed: int) -> Run:
     """Return the accuracy after each round, and with our lines the bytes of every round in kB."""
-    found: Run = {}
-    clipping = [fixedclipping_mod] if name == "DP, clients" else []
-    client_app = ClientApp(mods=[*([quantize_mod] if ours else []), *clipping])
-    client_app.train()(train)
-    server_app = ServerApp()
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  # Flower's noise comes from there
+    plain = STRATEGIES[name]()
+    result = (AdaQuantStrategy(plain) if ours else plain).start(
+        grid,
+        ArrayRecord(build(seed).state_dict()),
+        num_rounds=ROUNDS,
+        train_config=ConfigRecord({"seed": seed}),
+        evaluate_fn=evaluate,
+    )
+    metrics: dict[int, Any] = dict(result.evaluate_metrics_serverapp)
+    accuracy = [round(metrics[number]["accuracy"], 4) for number in range(1, ROUNDS + 1)]
+    found: Run = {"strategy": name, "ours": ours, "seed": seed, "accuracy": accuracy}
+    if ours:
+        rounds: list[Any] = list(result.train_metrics_clientapp.values())
+        for way in ("up", "down"):
+            found[f"kB_{way}"] = [round(one[f"aq_message_bytes_{way}"] / 1000, 1) for one in rounds]
+    return found
 
-    @server_app.main()
-    def main(grid: Grid, context: Context) -> None:
-        torch.set_num_threads(1)
-        torch.manual_seed(seed)
-        plain = STRATEGIES[name]()
-        result = (AdaQuantStrategy(plain) if ours else plain).start(
-            grid,
-            ArrayRecord(build(seed).state_dict()),
-            num_rounds=ROUNDS,
-            train_config=ConfigRecord({"seed": seed}),
-            evaluate_fn=evaluate,
-        )
-        metrics: dict[int, Any] = dict(result.evaluate_metrics_serverapp)
-        found["accuracy"] = [round(metrics[number]["accuracy"], 4) for number in range(1, ROUNDS + 1)]
-        if ours:
-            rounds: list[Any] = list(result.train_metrics_clientapp.values())
-            for way in ("up", "down"):
-                found[f"kB_{way}"] = [round(one[f"aq_message_bytes_{way}"] / 1000, 1) for one in rounds]
 
-    backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1, "log_to_driver": False}}
-    run_simulation(server_app, client_app, CLIENTS, backend_config=backend)
-    return {"strategy": name, "ours": ours, "seed": seed, **found}
+def play_all(grid: Grid, names: list[str], seeds: list[int], out: Path) -> None:
+    """Play what is missing; the record is written after each training."""
+    record: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"runs": []}
+    torch.set_num_threads(1)
+    for seed, name, ours in product(seeds, names, (False, True)):
+        if any((one["strategy"], one["ours"], one["seed"]) == (name, ours, seed) for one in record["runs"]):
+            continue
+        record["runs"].append(play(grid, name, ours, seed))
+        record["versions"] = {package: version(package) for package in ("flwr", "torch")}
+        record["commit"] = current_commit()
+        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(name, "ours" if ours else "plain", seed, record["runs"][-1]["accuracy"][-1], flush=True)
 
 
 def main() -> None:
@@ -139,18 +162,13 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas")
     parser.add_argument("--out", type=Path, default=RECORD)
     options = parser.parse_args()
+    names, seeds = options.strategies.split(";"), [int(seed) for seed in options.seeds.split(",")]
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    record: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"runs": []}
-    for seed in map(int, options.seeds.split(",")):
-        for name in options.strategies.split(";"):
-            for ours in (False, True):
-                if any((one["strategy"], one["ours"], one["seed"]) == (name, ours, seed) for one in record["runs"]):
-                    continue
-                record["runs"].append(play(name, ours, seed))
-                record["versions"] = {package: version(package) for package in ("flwr", "torch")}
-                record["commit"] = current_commit()
-                options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-                print(name, "ours" if ours else "plain", seed, record["runs"][-1]["accuracy"][-1], flush=True)
+    client_app, server_app = ClientApp(mods=[forget, quantize_mod, clip]), ServerApp()
+    client_app.train()(train)
+    server_app.main()(lambda grid, context: play_all(grid, names, seeds, options.out))
+    backend: Any = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 1, "log_to_driver": False}}
+    run_simulation(server_app, client_app, CLIENTS, backend_config=backend)
 
 
 if __name__ == "__main__":
