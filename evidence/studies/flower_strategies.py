@@ -26,7 +26,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM
 from flwr.serverapp import Grid, ServerApp, strategy
 from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.simulation import run_simulation
@@ -41,6 +40,7 @@ RECORD = RECORDS / "flower-strategies.json"
 CLIENTS, PICTURES, ROUNDS, STEPS, BATCH, ETA = 10, 5_000, 20, 10, 32, 0.1
 EVERYBODY: dict[str, Any] = {"fraction_evaluate": 0.0, "min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}
 NOISE, NORM = 0.02, 2.0  # of differential privacy; the norm of an update is about 1
+CLIPPED = "DP, clients"
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "FedAvg": partial(FedAvg, **EVERYBODY),
     "FedAvgM": partial(strategy.FedAvgM, server_momentum=0.9, **EVERYBODY),
@@ -52,9 +52,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "DP, server": lambda: strategy.DifferentialPrivacyServerSideFixedClipping(
         FedAvg(**EVERYBODY), NOISE, NORM, CLIENTS
     ),
-    "DP, clients": lambda: strategy.DifferentialPrivacyClientSideFixedClipping(
-        FedAvg(**EVERYBODY), NOISE, NORM, CLIENTS
-    ),
+    CLIPPED: lambda: strategy.DifferentialPrivacyClientSideFixedClipping(FedAvg(**EVERYBODY), NOISE, NORM, CLIENTS),
 }
 Run = dict[str, Any]
 
@@ -114,10 +112,10 @@ def forget(message: Message, context: Context, call_next: ClientAppCallable) -> 
 
 
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A mod: Flower's own clipping, where the strategy asks for it."""
+    """A mod: Flower's own clipping, where the clients are to do it."""
     content: Any = message.content
-    asked = KEY_CLIPPING_NORM in content["config"]
-    return fixedclipping_mod(message, context, call_next) if asked else call_next(message, context)
+    clips = content["config"]["clients-clip"]
+    return fixedclipping_mod(message, context, call_next) if clips else call_next(message, context)
 
 
 def play(grid: Grid, name: str, ours: bool, seed: int) -> Run:
@@ -129,7 +127,7 @@ def play(grid: Grid, name: str, ours: bool, seed: int) -> Run:
         grid,
         ArrayRecord(build(seed).state_dict()),
         num_rounds=ROUNDS,
-        train_config=ConfigRecord({"seed": seed}),
+        train_config=ConfigRecord({"seed": seed, "clients-clip": name == CLIPPED}),
         evaluate_fn=evaluate,
     )
     metrics: dict[int, Any] = dict(result.evaluate_metrics_serverapp)
