@@ -54,6 +54,17 @@ def test_frames_of_clients_are_passed_on_once_noise_is_measured_and_not_in_every
     assert len(own_frames) < 12, "in the others the clients' frames are smaller"
 
 
+def test_the_noise_is_smaller_where_momentum_repeats_it() -> None:
+    shares, wanted = {}, np.random.default_rng(3).standard_normal(SIZE).astype(np.float32)
+    for step in ("sum", "momentum"):
+        server = aq.Server(np.zeros(SIZE, dtype=np.float32), step=step, downlink=Late(private=True))
+        play(server, 3, wanted)
+        downlink = server.current.trajectory.downlink
+        left, sent = (float(np.sum(np.square(downlink[name]))) for name in ("remainder", "sent"))
+        shares[step] = left / sent
+    assert shares["momentum"] < 0.4 * shares["sum"]
+
+
 def test_an_error_that_is_none_is_refused() -> None:
     for error in (0.0, 1.0, float("nan"), True, "half"):
         with pytest.raises(ConfigError, match="left for later"):

@@ -26,6 +26,7 @@ from .ledger import Ledger
 from .steps import Relay, add_up
 
 NOISE = 0.8  # of the change's energy: below 1, so that what is left out of several rounds does not grow
+MOMENTUM_NOISE = 0.2  # where the step is not the clients' mean: momentum repeats in later rounds what noise does to one
 UNMEASURED_GAIN = 0.25
 _NOBODY = 2**32 - 1  # the client whose random numbers the downlink has
 
@@ -62,10 +63,11 @@ class Late(Exact):
         seen, left = self.motion(state), state["remainder"]
         gain = seen.gain
         error = min(error_of(delay_after(change.round + 1, gain)) if change.error is None else change.error, self.error)
-        # What clients ask for twice would grow from round to round.
-        noise = NOISE / (1 + 3 * max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2
-        random = not seen.measured or error / (1 - error) < noise
         measured = motion.after(state, change.update, left, change.energies)
+        # What clients ask for twice would grow from round to round.
+        twice = (1 + 3 * max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2
+        noise = (NOISE if measured["mean"] else MOMENTUM_NOISE) / twice
+        random = not seen.measured or error / (1 - error) < noise
         total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
         frame, fixed = _sent(total, noise if random else error, change, NOISY if random else LATER)
         relay, remainder, theirs = Relay([(frame, 1.0)]), total, change.relay

@@ -44,6 +44,7 @@ def begin() -> dict[str, Any]:
     return {
         "sent": nothing,  # the part of the last change that was sent
         "random": False,  # whether what it left out is unbiased noise
+        "mean": True,  # whether the last step was the mean of the clients' updates
         "gain": [0.0] * 4,  # the sums of the formula
         "repair": [0.0] * 3,  # sums of weight * figure, of weight, and of weight^2 * variance
         "persistence": [0.0] * 2,  # sums of weight * cosine, weight
@@ -60,7 +61,8 @@ def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Ener
     if energies is None or not energies.signal > 0:
         return found
     whole = energy(update)
-    if abs(whole - energies.step) > _SAME_STEP * energies.step:  # momentum, Adam: its noise is not the clients'
+    found["mean"] = abs(whole - energies.step) <= _SAME_STEP * energies.step
+    if not found["mean"]:  # momentum, Adam: its noise is not the clients'
         return {**found, "repair": [0.0] * 3}
     total, weight, variance = (
         _REPAIR_MEMORY**power * one for power, one in zip((1, 1, 2), state["repair"], strict=True)
