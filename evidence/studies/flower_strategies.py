@@ -149,7 +149,11 @@ def play_all(grid: Grid, names: list[str], seeds: list[int], out: Path) -> None:
             continue
         record["runs"].append(play(grid, name, ours, seed))
         record["versions"] = {package: version(package) for package in ("flwr", "torch")}
-        record["commit"] = current_commit()
+        record |= {
+            "commit": current_commit(),
+            "clients": CLIENTS,
+            "dimension": sum(one.numel() for one in build(0).parameters()),
+        }
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(name, "ours" if ours else "plain", seed, record["runs"][-1]["accuracy"][-1], flush=True)
 
