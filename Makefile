@@ -61,7 +61,7 @@ test-core:  ## quantizers, codecs, rules, protocol and theory with NumPy alone
 test-nvflare:  ## the filters for NVFlare, in its simulator too, and the blocks of docs/nvflare.md
 	$(PYTHON) -m venv .venv-nvflare
 	.venv-nvflare/bin/python $(PIP) -c constraints-nvflare.txt \
-	  -e '.[nvflare]' torch pytest pytest-timeout hypothesis
+	  -e '.[nvflare,train]' pytest pytest-timeout hypothesis
 	.venv-nvflare/bin/python -m pytest tests/nvflare src/adaquantfl/nvflare
 
 lint: $(READY)

@@ -1,26 +1,25 @@
-"""NVFlare's own quantization filters next to ours, on the model of its example hello-pt: bytes, error, seconds, loss.
+"""NVFlare's own quantization filters next to ours, on the model of its example hello-pt: bytes, seconds, loss.
 
     python -m evidence.studies.nvflare_filters --out evidence/records/nvflare.json
 
 Two clients train as the example's do: SGD with learning rate 0.01 and momentum 0.9, batches of 32, an epoch per round.
-The rounds are played in this process. Each result goes through what NVFlare does with it: the client's filter, FOBS,
-the server's filter. The example's CIFAR-10 is not in this package, so that the pictures are the bundled sample of
+The rounds are played in this process. Each message goes through what NVFlare does with it: the sender's filter, FOBS,
+the receiver's filter. The example's CIFAR-10 is not in this package, so that the pictures are the bundled sample of
 Fashion-MNIST, padded to 32x32 and repeated for three channels.
 
-blockwise8, float4 and normfloat4 ask for a GPU. Here `Tensor.cuda` returns the tensor itself, and bitsandbytes works on
-the CPU. Runs that are in the record are not repeated. It needs nvflare, bitsandbytes and torch.
+NVFlare's other formats (8 and 4 bits) ask for a GPU. Runs that are in the record are not repeated. It needs nvflare and
+torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,15 @@ from torch.nn.functional import cross_entropy, max_pool2d, pad, relu
 
 import adaquantfl as aq
 from adaquantfl.training import datasets
+from evidence.studies.traces import current_commit
 
 RECORD = Path("evidence") / "records" / "nvflare.json"
 CLIENTS, PICTURES, BATCH, LEARNING_RATE, MOMENTUM = 2, 2500, 32, 0.01, 0.9  # pictures of each client
-REPEATED = 50  # for the time of a filter
 EVALUATED = 2000  # pictures that the loss is measured on: the first of the clients' own
-THEIRS = ("float16", "blockwise8", "float4", "normfloat4", "adaquant")
-ERRORS = (1.0, 4.0, 8.0, 16.0, 64.0)
-METHODS = ("none", *THEIRS, "ours", "ours fitted 0.9", *(f"ours centroid {error:g}" for error in ERRORS))
-SITE = "site-{}"
+METHODS = ("none", "float16", "adaquant", "ours")
+Arrays = dict[str, np.ndarray[Any, Any]]
+SITE, SERVER = "site-{}", "server"
+FOLDER = TemporaryDirectory()  # of the clients
 
 
 class SimpleNetwork(nn.Module):
@@ -62,66 +61,85 @@ def pictures() -> tuple[torch.Tensor, torch.Tensor]:
     return pad(x, (2, 2, 2, 2), value=-1.0).repeat(1, 3, 1, 1), torch.from_numpy(data.train_y[:most])
 
 
-class Wire:
-    """One client's way to the server: its filter, FOBS, the server's filter; and what was measured of it."""
+class Job:
+    """The server and its clients, with a filter at both ends of both directions; and what was measured of them."""
 
-    def __init__(self, method: str, site: str) -> None:
-        from nvflare.apis.fl_constant import ReservedKey
-        from nvflare.apis.fl_context import FLContext
+    def __init__(self, method: str, seed: int) -> None:
+        self.number, self.filters = f"{method}, seed {seed}", filters(method)
+        self.bytes: dict[str, list[int]] = {"up": [], "down": []}
+        self.seconds = 0.0
 
-        self.method = method
-        self.out, self.back = filters(method)
-        self.context = FLContext()
-        self.context.set_prop(ReservedKey.IDENTITY_NAME, site, private=False, sticky=True)
-        self.bytes: list[int] = []
-        self.errors: list[float] = []
-        self.seconds: list[float] = []
-
-    def carry(self, update: dict[str, np.ndarray[Any, Any]], round: int, steps: int) -> dict[str, Any]:
-        """The update as the server sees it."""
-        from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-        from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+    def carry(self, way: str, arrays: Arrays, kind: str, site: str, round: int, steps: int) -> Arrays:
+        """Arrays as the receiver sees them."""
+        from nvflare.apis.dxo import DXO, MetaKey, from_shareable
+        from nvflare.apis.fl_constant import FilterKey
+        from nvflare.app_common.app_constant import AppConstants
         from nvflare.fuel.utils import fobs
 
-        # Copies, since some filters change them in place. 4 bits get flat arrays: on the CPU, bitsandbytes decodes rows
-        # wrong whose length is no multiple of its blocks, which would be counted as the filter's error.
-        flat = self.method in ("float4", "normfloat4")
-        params = {name: array.reshape(-1).copy() if flat else array.copy() for name, array in update.items()}
-        model = FLModel(ParamsType.DIFF, params, current_round=round, meta={"NUM_STEPS_CURRENT_ROUND": steps})
-        shareable = FLModelUtils.to_shareable(model)
+        sender, receiver = self.filters[way]
+        ends = (site, SERVER) if way == "up" else (SERVER, site)
+        meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: steps}
+        message = DXO(kind, {name: array.copy() for name, array in arrays.items()}, meta).to_shareable()
+        message.set_header(AppConstants.CURRENT_ROUND, round)
         began = time.process_time()  # not the clock's: the machine has other work too
-        sent = shareable if self.out is None else self.out.process(shareable, self.context)
-        took = time.process_time() - began
-        message = fobs.dumps(sent)
-        arrived = fobs.loads(message)
+        if sender is not None:
+            message = sender.process(message, self._context(*ends, FilterKey.OUT))
+        self.seconds += time.process_time() - began
+        data = fobs.dumps(message)
+        self.bytes[way].append(len(data))
+        message = fobs.loads(data)
         began = time.process_time()
-        seen = arrived if self.back is None else self.back.process(arrived, self.context)
-        self.seconds.append(took + time.process_time() - began)
-        self.bytes.append(len(message))
-        params = FLModelUtils.from_shareable(seen).params
-        found = {name: np.asarray(params[name]).reshape(array.shape) for name, array in update.items()}
-        wrong = sum(float(np.sum((found[name] - update[name]) ** 2, dtype=np.float64)) for name in update)
-        self.errors.append(wrong / sum(float(np.sum(array**2, dtype=np.float64)) for array in update.values()))
-        return found
+        if receiver is not None:
+            message = receiver.process(message, self._context(*ends[::-1], FilterKey.IN))
+        self.seconds += time.process_time() - began
+        found = from_shareable(message).data
+        return {name: np.asarray(found[name]).reshape(array.shape) for name, array in arrays.items()}
+
+    def _context(self, name: str, peer: str, way: str) -> Any:
+        from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+        from nvflare.apis.fl_context import FLContext
+
+        made, other = FLContext(), FLContext()
+        for context, identity in ((made, name), (other, peer)):
+            context.set_prop(ReservedKey.IDENTITY_NAME, identity, private=False, sticky=False)
+            context.set_prop(ReservedKey.RUN_NUM, self.number, sticky=False)
+        made.set_prop(FLContextKey.FILTER_DIRECTION, way, sticky=False)
+        made.set_prop(ReservedKey.ENGINE, Engine(), sticky=False)
+        made.set_peer_context(other)
+        return made
 
 
-def filters(method: str) -> tuple[Any, Any]:
-    """A client's and a server's filter."""
+class Engine:
+    """What the filters ask NVFlare's engine."""
+
+    def get_clients(self) -> list[Any]:
+        return [SimpleNamespace(name=SITE.format(number + 1)) for number in range(CLIENTS)]
+
+    def get_workspace(self) -> Engine:
+        return self
+
+    def get_run_dir(self, job: str) -> str:
+        return FOLDER.name
+
+    def fire_event(self, event: str, context: Any) -> None:
+        """Nobody listens."""
+
+
+def filters(method: str) -> dict[str, tuple[Any, Any]]:
+    """The filters at the two ends of each direction."""
     if method == "none":
-        return None, None
-    if method.startswith("ours"):
-        from adaquantfl.nvflare import DequantizeFilter, QuantizeFilter
+        return {"up": (None, None), "down": (None, None)}
+    if method == "ours":
+        from adaquantfl.nvflare import ClientFilter, ServerFilter
 
-        _, *settings = method.split()  # none: the default
-        given: dict[str, Any] = {"quantizer": settings[0], "error": float(settings[1])} if settings else {}
-        return QuantizeFilter(**given), DequantizeFilter()
+        return {"up": (ClientFilter(), ServerFilter()), "down": (ServerFilter(), ClientFilter())}
     from nvflare.app_opt.pt.quantization.dequantizer import ModelDequantizer
     from nvflare.app_opt.pt.quantization.quantizer import ModelQuantizer
 
-    return ModelQuantizer(method), ModelDequantizer()
+    return {way: (ModelQuantizer(method), ModelDequantizer()) for way in ("up", "down")}
 
 
-def play(method: str, rounds: int, seed: int, tell: Callable[[str], None]) -> dict[str, Any]:
+def play(method: str, rounds: int, seed: int) -> dict[str, Any]:
     """One training: the loss of every round's model, and what its messages cost."""
     x, y = pictures()
     torch.manual_seed(seed)
@@ -129,63 +147,34 @@ def play(method: str, rounds: int, seed: int, tell: Callable[[str], None]) -> di
     weights = {name: value.numpy().copy() for name, value in model.state_dict().items()}
     clients = [SimpleNetwork() for _ in range(CLIENTS)]
     steps = [torch.optim.SGD(one.parameters(), LEARNING_RATE, MOMENTUM) for one in clients]
-    wires = [Wire(method, SITE.format(client + 1)) for client in range(CLIENTS)]
-    losses = []
+    job, losses = Job(method, seed), []
     for round in range(rounds):
         mean = {name: np.zeros_like(value) for name, value in weights.items()}
-        for client, (net, step, wire) in enumerate(zip(clients, steps, wires, strict=True)):
-            net.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+        for client, (net, step) in enumerate(zip(clients, steps, strict=True)):
+            site = SITE.format(client + 1)
+            given = job.carry("down", weights, "WEIGHTS", site, round, 1)
+            net.load_state_dict({name: torch.from_numpy(value) for name, value in given.items()})
             draw = torch.Generator().manual_seed(1_000_000 * seed + 1000 * round + client)
             batches = (torch.randperm(PICTURES, generator=draw) + client * PICTURES).split(BATCH)  # type: ignore[no-untyped-call]
             for batch in batches:
                 step.zero_grad()
                 cross_entropy(net(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
                 step.step()
-            update = {name: value.numpy() - weights[name] for name, value in net.state_dict().items()}
-            for name, value in wire.carry(update, round, len(batches)).items():
+            update = {name: value.numpy() - given[name] for name, value in net.state_dict().items()}
+            for name, value in job.carry("up", update, "WEIGHT_DIFF", site, round, len(batches)).items():
                 mean[name] += value / CLIENTS
         weights = {name: value + mean[name] for name, value in weights.items()}
         model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
         with torch.no_grad():
-            losses.append(float(cross_entropy(model(x[:EVALUATED]), y[:EVALUATED])))
-        tell(f"{method}, seed {seed}, round {round}: loss {losses[-1]:.4f}, {wires[0].bytes[-1]:,} bytes")
-    return {
-        "bytes": round_number(fmean(size for wire in wires for size in wire.bytes), 1),
-        "bytes by round": [fmean(sizes) for sizes in zip(*(wire.bytes for wire in wires), strict=True)],
-        "error": fmean(error for wire in wires for error in wire.errors),
-        "loss": [round_number(loss, 5) for loss in losses],
-    }
-
-
-def seconds(method: str, update: dict[str, np.ndarray[Any, Any]]) -> float:
-    """Processor time of both filters for one update."""
-    wire = Wire(method, SITE.format(1))
-    for round in range(REPEATED):
-        wire.carry(update, round, 1)
-    return median(wire.seconds)
-
-
-def first_update() -> dict[str, np.ndarray[Any, Any]]:
-    """An update of the example's model: what 20 steps change."""
-    x, y = pictures()
-    torch.manual_seed(0)
-    net = SimpleNetwork()
-    before = {name: value.numpy().copy() for name, value in net.state_dict().items()}
-    optimizer = torch.optim.SGD(net.parameters(), LEARNING_RATE, MOMENTUM)
-    for start in range(0, 20 * BATCH, BATCH):
-        optimizer.zero_grad()
-        batch = slice(start, start + BATCH)
-        cross_entropy(net(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    return {name: value.numpy() - before[name] for name, value in net.state_dict().items()}
+            losses.append(round_number(float(cross_entropy(model(x[:EVALUATED]), y[:EVALUATED])), 5))
+        print(f"{method}, seed {seed}, round {round}: loss {losses[-1]:.4f}", flush=True)
+    sums = {f"bytes {way}": np.reshape(sizes, (rounds, -1)).sum(axis=1).tolist() for way, sizes in job.bytes.items()}
+    milliseconds = 1000 * job.seconds / (rounds * CLIENTS)
+    return {**sums, "milliseconds": round_number(milliseconds, 2), "loss": losses}
 
 
 def round_number(value: float, digits: int) -> float:
     return float(f"{value:.{digits}f}")
-
-
-def versions() -> dict[str, str]:
-    return {name: version(name) for name in ("nvflare", "bitsandbytes", "torch", "numpy")}
 
 
 def main() -> None:
@@ -195,28 +184,22 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RECORD)
     options = parser.parse_args()
     torch.set_num_threads(1)
     aq.set_threads(1)
-    torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]  # there is no GPU
     flare_decomposers.register()
     common_decomposers.register()
-    update = first_update()
     record: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"runs": {}}
-    record |= {"clients": CLIENTS, "rounds": options.rounds, "versions": versions(), "machine": platform.machine()}
-    record |= {"methods": METHODS, "seconds": record.get("seconds", {})}
-    record["seconds"] |= {one: seconds(one, update) for one in METHODS if one not in record["seconds"]}
+    record |= {"clients": CLIENTS, "rounds": options.rounds, "commit": current_commit()}
+    record["versions"] = {name: version(name) for name in ("nvflare", "torch", "numpy")}
     for seed in range(options.seeds):
-        for method in options.methods.split(","):
+        for method in METHODS:
             name = f"{method}, seed {seed}"
-            if name in record["runs"]:
-                continue
-            record["runs"][name] = play(method, options.rounds, seed, print)
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(record, indent=1) + "\n")
+            if name not in record["runs"]:
+                record["runs"][name] = play(method, options.rounds, seed)
+                options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import zlib
+from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("nvflare.apis")
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
-from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.app_constant import AppConstants
@@ -22,16 +23,100 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.decomposers import common_decomposers
 from nvflare.fuel.utils import fobs
 
-from adaquantfl.errors import ConfigError
-from adaquantfl.nvflare import DequantizeFilter, QuantizeFilter
+import adaquantfl as aq
+from adaquantfl.nvflare import ClientFilter, ServerFilter, client
 
 Data = dict[str, Any]
+FLOATS = ("conv", "bias", "half", "double")
+_JOBS = count()
 flare_decomposers.register()
 common_decomposers.register()
 
 
+class Workspace:
+    """What of NVFlare's engine the filters look at."""
+
+    def __init__(self, folder: Any, names: list[str]) -> None:
+        self.folder, self.names = folder, names
+
+    def get_workspace(self) -> Workspace:
+        return self
+
+    def fire_event(self, event: str, fl_ctx: FLContext) -> None:
+        pass
+
+    def get_run_dir(self, job: str) -> Any:
+        return self.folder
+
+    def get_clients(self) -> list[Any]:
+        return [type("Client", (), {"name": name}) for name in self.names]
+
+
+class Job:
+    """FedAvg over some sites, with our filters where NVFlare has them."""
+
+    def __init__(self, model: Data, folder: Any, sites: int = 2, kind: str = DataKind.WEIGHTS, **settings: Any) -> None:
+        self.model, self.kind, self.number, self.round = dict(model), kind, f"job {next(_JOBS)}", 0
+        self.sites = [f"site-{place}" for place in range(1, sites + 1)]
+        self.engine, self.settings = Workspace(folder, self.sites), settings
+        self.bytes = {"up": 0, "down": 0}
+        self.meta: Data = {}  # the same for all tasks of a round, as NVFlare has it
+
+    def context(self, name: str, way: str = FilterKey.IN, peer: str = "") -> FLContext:
+        made = FLContext()
+        made.set_prop(ReservedKey.IDENTITY_NAME, name, private=False, sticky=False)
+        made.set_prop(ReservedKey.RUN_NUM, self.number, sticky=False)
+        made.set_prop(ReservedKey.ENGINE, self.engine, sticky=False)
+        made.set_prop(FLContextKey.FILTER_DIRECTION, way, sticky=False)
+        if peer:
+            made.set_peer_context(self.context(peer))
+        return made
+
+    def result(self, site: str, step: Mapping[str, Any]) -> Data:
+        """A site trains: the arrays that the workflow gets for it."""
+        return self.arrived(site, self.trained(site, step))
+
+    def ordered(self, site: str) -> Shareable:
+        """The task as it travels."""
+        task = DXO(DataKind.WEIGHTS, dict(self.model), self.meta).to_shareable()
+        task.set_header(AppConstants.CURRENT_ROUND, self.round)
+        sent = ServerFilter(**self.settings).process(task, self.context("server", FilterKey.OUT, site))
+        self.bytes["down"] += len(data := fobs.dumps(sent))
+        return fobs.loads(data)
+
+    def trained(self, site: str, step: Mapping[str, Any]) -> Shareable:
+        """The result as it travels."""
+        given = from_shareable(ClientFilter().process(self.ordered(site), self.context(site))).data
+        self.given = given
+        found = {name: value + step.get(name, 0) if name in step else value for name, value in given.items()}
+        if self.kind == DataKind.WEIGHT_DIFF:
+            found = {name: value - given[name] for name, value in found.items()}
+        result = DXO(self.kind, found, {MetaKey.NUM_STEPS_CURRENT_ROUND: 20}).to_shareable()
+        sent = ClientFilter().process(result, self.context(site, FilterKey.OUT))
+        self.bytes["up"] += len(data := fobs.dumps(sent))
+        return fobs.loads(data)
+
+    def arrived(self, site: str, sent: Shareable) -> Data:
+        seen = from_shareable(ServerFilter(**self.settings).process(sent, self.context("server", peer=site)))
+        assert seen.data_kind == self.kind
+        assert MetaKey.PROCESSED_ALGORITHM not in seen.meta
+        assert seen.meta[MetaKey.NUM_STEPS_CURRENT_ROUND] == 20
+        return seen.data
+
+    def play(self, steps: Mapping[str, Mapping[str, Any]]) -> None:
+        """A round: what each site adds to the model. The workflow takes the mean."""
+        results = [found for site, step in steps.items() if (found := self.result(site, step))]
+        self.close(results)
+
+    def close(self, results: list[Data]) -> None:
+        for name, old in self.model.items() if results else ():
+            mean = sum(found[name] for found in results) / len(results)
+            self.model[name] = mean if self.kind == DataKind.WEIGHTS else old + mean  # as floats: so does FedAvg
+        self.round += 1
+
+
 @pytest.fixture
-def update(rng: np.random.Generator) -> Data:
+def model(rng: np.random.Generator) -> Data:
     return {
         "conv": rng.standard_normal((16, 3, 5, 5)).astype("f4"),
         "bias": rng.standard_normal(300).astype("f4"),
@@ -43,245 +128,207 @@ def update(rng: np.random.Generator) -> Data:
     }
 
 
-def context(name: str, peer: str = "") -> FLContext:
-    made = FLContext()
-    made.set_prop(ReservedKey.IDENTITY_NAME, name, private=False, sticky=True)
-    if peer:
-        made.set_peer_context(context(peer))
-    return made
+def random_step(rng: np.random.Generator, model: Data) -> Data:
+    step = {name: (0.01 * rng.standard_normal(model[name].shape)).astype(model[name].dtype) for name in FLOATS}
+    return {**step, "bn.num_batches_tracked": np.array(1), "bn.running_var": np.float32(0.5)}
 
 
-def result_of(data: Data, round: int = 0, kind: str = DataKind.WEIGHT_DIFF) -> Shareable:
-    shareable = DXO(kind, dict(data), {MetaKey.NUM_STEPS_CURRENT_ROUND: 20}).to_shareable()
-    shareable.set_header(AppConstants.CURRENT_ROUND, round)
-    return shareable
-
-
-def sent(data: Data, round: int = 0, site: str = "site-1", out: QuantizeFilter | None = None) -> Shareable:
-    return (out or QuantizeFilter()).process(result_of(data, round), context(site))
-
-
-def received(shareable: Shareable, site: str = "site-1", **settings: Any) -> DXO:
-    arrived = fobs.loads(fobs.dumps(shareable))
-    return from_shareable(DequantizeFilter(**settings).process(arrived, context("server", site)))
-
-
-def error_of(found: Data, update: Data, names: tuple[str, ...]) -> float:
-    wrong = sum(float(np.sum((found[name].astype("f8") - update[name]) ** 2)) for name in names)
-    return wrong / sum(float(np.sum(update[name].astype("f8") ** 2)) for name in names)
-
-
-@pytest.mark.parametrize("quantizer", ["centroid", "uniform", "nearest", "fitted"])
-@pytest.mark.parametrize("error", [0.01, 0.5])
-def test_every_array_comes_back_in_its_type_and_shape_with_the_error_that_was_allowed(
-    update: Data, quantizer: str, error: float
+@pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
+def test_the_workflow_gets_every_array_in_its_type_and_shape(
+    kind: str, model: Data, rng: np.random.Generator, tmp_path: Any
 ) -> None:
-    found = received(sent(update, out=QuantizeFilter(error=error, quantizer=quantizer)))
-    assert list(found.data) == list(update)
-    assert {name: (a.dtype, a.shape) for name, a in found.data.items()} == {
-        name: (a.dtype, a.shape) for name, a in update.items()
-    }
-    for name in ("bn.running_var", "bn.num_batches_tracked", "empty"):
-        assert np.array_equal(found.data[name], update[name])
-    assert 0 < error_of(found.data, update, ("conv", "bias", "half", "double")) < 1.3 * error
-    assert found.meta[MetaKey.NUM_STEPS_CURRENT_ROUND] == 20
-    assert MetaKey.PROCESSED_ALGORITHM not in found.meta
+    job, step = Job(model, tmp_path, kind=kind), random_step(rng, model)
+    found = job.result("site-1", step)
+    assert list(found) == list(model)
+    assert {name: (a.dtype, a.shape) for name, a in found.items()} == {n: (a.dtype, a.shape) for n, a in model.items()}
+    base = model if kind == DataKind.WEIGHTS else {name: np.zeros_like(value) for name, value in model.items()}
+    assert found["bn.num_batches_tracked"] == base["bn.num_batches_tracked"] + 1
+    assert np.allclose(found["bn.running_var"], base["bn.running_var"] + 0.5)
+    moved = np.concatenate([(found[name] - base[name]).ravel() for name in ("conv", "bias")])
+    wanted = np.concatenate([step[name].ravel() for name in ("conv", "bias")])
+    assert 0.1 < np.sum((moved - wanted) ** 2) / np.sum(wanted**2) < 1.5  # the first round's noise
+    assert all(np.allclose(job.given[name], model[name], atol=1e-6) for name in model), "the first model is not rounded"
 
 
-def test_tensors_come_back_as_tensors(rng: np.random.Generator) -> None:
+def test_tensors_travel_as_tensors(tmp_path: Any) -> None:
     torch = pytest.importorskip("torch")
-    data = {name: torch.randn(50, 40, dtype=getattr(torch, name)) for name in ("float32", "float16", "bfloat16")}
-    data["steps"] = torch.tensor(3)
-    found = received(sent(data, out=QuantizeFilter(error=0.1))).data
-    assert {name: (t.dtype, t.shape) for name, t in found.items()} == {n: (t.dtype, t.shape) for n, t in data.items()}
-    assert found["steps"] == 3
-    assert (found["float32"] - data["float32"]).square().mean() < 0.3
+    model = {name: torch.randn(50, 40, dtype=getattr(torch, name)) for name in ("float32", "float16", "bfloat16")}
+    model["steps"] = torch.tensor(3)
+    found = Job(model, tmp_path, kind=DataKind.WEIGHT_DIFF).result("site-1", {"float32": 0.1, "steps": 1})
+    assert {name: (t.dtype, t.shape) for name, t in found.items()} == {n: (t.dtype, t.shape) for n, t in model.items()}
+    assert found["steps"] == 1
 
 
-def test_a_message_is_small(rng: np.random.Generator) -> None:
-    data = {"w": rng.standard_normal((400, 120)).astype("f4"), "b": rng.standard_normal(120).astype("f4")}
-    plain, coarse = len(fobs.dumps(result_of(data))), QuantizeFilter(error=8, quantizer="centroid")
-    assert 80 * len(fobs.dumps(sent(data, out=coarse))) < plain
-    default = QuantizeFilter()
-    sizes = [len(fobs.dumps(sent(data, round, out=default))) for round in range(25)]
-    assert 10 * sizes[0] < plain  # of normal random numbers; updates have fewer large elements
-    assert 25 * sizes[-1] < plain
-
-
-def test_randomness_is_a_function_of_seed_round_and_site(update: Data) -> None:
-    def key(**changes: Any) -> bytes:
-        settings = {"round": 1, "site": "site-1", "seed": 0} | changes
-        out = QuantizeFilter(seed=settings.pop("seed"), quantizer="uniform")
-        return from_shareable(sent(update, out=out, **settings)).data["update"]
-
-    others = [key(round=2), key(site="site-2"), key(seed=1)]
-    assert key() == key()
-    assert len({key(), *others}) == 4
-
-
-def test_the_mean_of_many_clients_is_right(rng: np.random.Generator) -> None:
-    data = {"w": rng.standard_normal(2000).astype("f4")}
-    out = QuantizeFilter(error=8, quantizer="centroid")
-    found = [received(sent(data, site=f"site-{n}", out=out)).data["w"] for n in range(200)]
-    wrong = np.mean(found, axis=0) - data["w"]
-    assert np.sum(wrong**2) < 2 * 8 / 200 * np.sum(data["w"] ** 2)
-
-
-def test_with_feedback_what_was_left_out_is_sent_later(rng: np.random.Generator) -> None:
-    data = {"w": rng.standard_normal(1000).astype("f4")}
-    out = QuantizeFilter(error=0.6, quantizer="nearest")
-    found = [received(sent(data, round, out=out)).data["w"] for round in range(30)]
-    wrong = np.mean(found, axis=0) - data["w"]
-    assert np.sum(wrong**2) < 0.02 * np.sum(data["w"] ** 2)
-    again = received(sent(data, 29, out=out)).data["w"]  # a round that is asked for again counts once
-    assert np.array_equal(again, found[-1])
-
-
-def test_the_default_s_error_grows_with_the_rounds_of_a_site(rng: np.random.Generator) -> None:
-    data, out = {"w": rng.standard_normal(4000).astype("f4")}, QuantizeFilter()
-
-    def error(round: int, site: str = "site-1", update: Data = data) -> float:
-        return error_of(received(sent(update, round, site, out)).data, update, ("w",))
-
-    assert 0.06 < error(5) < 1 / 11  # its first, whatever the round
-    remainder = out._remainders["site-1", next(iter(out._remainders))[1]]
-    whole = {"w": remainder.added_to(data["w"])}
-    assert error_of(received(sent(data, 6, out=out)).data, whole, ("w",)) < 2 / 12
-    assert 0.06 < error(6, "site-2") < 1 / 11
-    for round in range(7, 40):
-        error(round)
-    (site, layout), *_ = out._rounds
-    assert out._allowed(site, layout, 14) == pytest.approx(10 / 20)  # rounds 5 to 13 before it, asked for again
-    assert out._allowed(site, layout, 40) == 0.7
-
-
-def test_without_feedback_the_default_s_error_is_a_quarter(update: Data) -> None:
-    names = ("conv", "bias", "half", "double")
-    for settings in ({"quantizer": "centroid"}, {"quantizer": "uniform"}, {"feedback": False}):
-        found = received(sent(update, 30, out=QuantizeFilter(**settings))).data
-        assert 0.15 < error_of(found, update, names) < 0.26
-
-
-def test_a_workflow_that_does_not_count_has_feedback_too(rng: np.random.Generator) -> None:
-    data, out, found = {"w": rng.standard_normal(1000).astype("f4")}, QuantizeFilter(), []
+@pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
+@pytest.mark.parametrize("downlink", ["", "exact"])
+def test_the_model_goes_where_the_clients_want_it_and_both_directions_are_small(
+    kind: str, downlink: str, rng: np.random.Generator, tmp_path: Any
+) -> None:
+    wanted, start = rng.standard_normal(20_000).astype("f4"), np.zeros(20_000, dtype="f4")
+    job = Job({"w": start}, tmp_path, sites=4, kind=kind, downlink=downlink)
     for _ in range(30):
-        shareable = DXO(DataKind.WEIGHT_DIFF, dict(data)).to_shareable()
-        found.append(received(out.process(shareable, context("site-1"))).data["w"])
-    assert np.sum((np.mean(found, axis=0) - data["w"]) ** 2) < 0.03 * np.sum(data["w"] ** 2)
+        steps: Data = {}
+        for site in job.sites:
+            own = rng.standard_normal(20_000).astype("f4")
+            given = job.given["w"] if job.round else start
+            steps[site] = {"w": 0.2 * (wanted - given) + 0.05 * own}
+        before = dict(job.bytes)
+        job.play(steps)
+    assert np.sum((job.model["w"] - wanted) ** 2) < 0.03 * np.sum(wanted**2)
+    float32 = 4 * 4 * 20_000
+    assert 8 * (job.bytes["up"] - before["up"]) < float32
+    if not downlink:
+        assert 8 * (job.bytes["down"] - before["down"]) < float32
 
 
-def test_whole_weights_pass_and_the_setting_is_named_once(update: Data, caplog: pytest.LogCaptureFixture) -> None:
-    out = QuantizeFilter()
-    for round in range(2):
-        passed = from_shareable(out.process(result_of(update, round, DataKind.WEIGHTS), context("site-1")))
-        assert passed.data["conv"] is update["conv"]
-    assert caplog.text.count("params_transfer_type=TransferType.DIFF") == 1
+def test_a_downlink_that_is_behind_loses_nothing_of_the_workflow_s_model(
+    rng: np.random.Generator, tmp_path: Any
+) -> None:
+    """The workflow's model is the sum of the steps that it took, whatever its clients held."""
+    for kind in (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF):
+        job = Job({"w": np.zeros(5_000, dtype="f4")}, tmp_path / kind, kind=kind)
+        total = np.zeros(5_000)
+        for _ in range(6):
+            before = job.model["w"]
+            results = [job.result(site, {"w": rng.standard_normal(5_000).astype("f4")}) for site in job.sites]
+            moved = [found["w"] - (before if kind == DataKind.WEIGHTS else 0) for found in results]
+            job.close(results)
+            total += np.mean(moved, axis=0)
+        assert np.allclose(job.model["w"], total, atol=1e-4)
+        assert not np.allclose(job.given["w"], before, atol=1e-4), "clients are a little behind"
+
+
+def test_randomness_is_a_function_of_the_seed_and_the_round(
+    model: Data, rng: np.random.Generator, tmp_path: Any
+) -> None:
+    step = random_step(rng, model)
+
+    def found(seed: int) -> bytes:
+        job = Job(model, tmp_path / str(next(_JOBS)), seed=seed)
+        return bytes(job.result("site-1", step)["conv"].tobytes())
+
+    assert found(0) == found(0) != found(1)
+
+
+def test_a_site_s_process_that_starts_again_has_its_model(model: Data, rng: np.random.Generator, tmp_path: Any) -> None:
+    job, step = Job(model, tmp_path), random_step(rng, model)
+    for _ in range(3):
+        job.play(dict.fromkeys(job.sites, step))
+    before = job.bytes["down"]
+    client._ENDS.forget(job.context("site-1"))
+    assert job.result("site-1", step)
+    assert job.bytes["down"] - before < 2000
+
+
+def test_a_site_that_lost_its_model_gets_it_whole_after_one_failed_round(
+    model: Data, rng: np.random.Generator, tmp_path: Any
+) -> None:
+    job, step = Job(model, tmp_path), random_step(rng, model)
+    for _ in range(2):
+        job.play(dict.fromkeys(job.sites, step))
+    client._ENDS.forget(job.context("site-1"))
+    (tmp_path / "adaquantfl" / "site-1" / "state.npz").unlink()
+    with pytest.raises(aq.ModelNeeded):  # NVFlare sends the server an error for it
+        job.result("site-1", step)
+    failed = make_reply(ReturnCode.TASK_DATA_FILTER_ERROR)
+    ServerFilter().process(failed, job.context("server", peer="site-1"))
+    assert job.result("site-1", step)
+
+
+def test_sites_that_the_workflow_left_out_go_on_from_the_model_that_they_hold(
+    model: Data, rng: np.random.Generator, tmp_path: Any
+) -> None:
+    job, step = Job(model, tmp_path, sites=3), random_step(rng, model)
+    job.play(dict.fromkeys(job.sites, step))
+    for place in range(1, 4):
+        job.play({job.sites[place % 3]: step, job.sites[(place + 1) % 3]: step})
+    before = job.bytes["down"]
+    job.play({job.sites[1]: step})
+    assert job.bytes["down"] - before < 10_000
+
+
+def test_sites_without_the_filter_work_in_the_same_round(model: Data, rng: np.random.Generator, tmp_path: Any) -> None:
+    job, step = Job(model, tmp_path), random_step(rng, model)
+    plain = DXO(job.kind, dict(model), {MetaKey.NUM_STEPS_CURRENT_ROUND: 20}).to_shareable()
+    for _ in range(2):
+        job.close([job.result("site-1", step), job.arrived("site-2", fobs.loads(fobs.dumps(plain)))])
+    late = from_shareable(job.ordered("site-9")).data  # it came after the round began
+    assert np.array_equal(late["conv"], job.model["conv"])
 
 
 @pytest.mark.parametrize("data", [{"n": np.array([1, 2])}, {"w": 1.5}, {"w": np.array([1j])}])
-def test_what_has_no_floats_passes_as_it_is(data: Data, caplog: pytest.LogCaptureFixture) -> None:
-    assert from_shareable(sent(data)).data == data
-    assert "passes as it is" in caplog.text
+def test_a_model_without_floats_passes_as_it_is(data: Data, tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(data, tmp_path)
+    found = job.result("site-1", {})
+    assert all(np.array_equal(found[name], value) for name, value in data.items())
+    assert "the model passes as it is" in caplog.text
 
 
-def test_clients_without_the_filter_work_in_the_same_round(update: Data) -> None:
-    found = received(result_of(update)).data
-    assert all(np.array_equal(found[name], update[name]) for name in update)
+def test_a_diverged_site_misses_its_round(model: Data, rng: np.random.Generator, tmp_path: Any, caplog: Any) -> None:
+    job, step = Job(model, tmp_path), random_step(rng, model)
+    assert job.result("site-1", {"bias": np.float32(np.nan)}) == {}
+    assert "the update of site-1 is dropped" in caplog.text
+    assert "diverged" in caplog.text
+    job.close([job.result("site-2", step)])
+    assert job.result("site-1", step)
 
 
-def test_two_filters_of_ours_in_a_row_quantize_once(update: Data) -> None:
-    out = QuantizeFilter()
-    once = sent(update, out=out)
-    twice = out.process(fobs.loads(fobs.dumps(once)), context("site-1"))
-    assert from_shareable(twice).data == from_shareable(once).data
+BAD: dict[str, Any] = {
+    "altered": lambda data: data[:-9] + b"?" + data[-8:],
+    "truncated": lambda data: data[:-9],
+    "longer": lambda data: data + b"?",
+    "no bytes": lambda data: 3,
+    "another client's round": lambda data: data[:4] + b"\xff" + data[5:],
+}
 
 
-def test_an_update_of_zeros_stays_one() -> None:
-    found = received(sent({"w": np.zeros(100, dtype="f4"), "b": np.zeros(3, dtype="f4")})).data
-    assert not found["w"].any()
-
-
-def test_a_diverged_client_sends_nothing(update: Data, caplog: pytest.LogCaptureFixture) -> None:
-    update["bias"][3] = np.nan
-    assert received(sent(update)).data == {}
-    assert "nothing is sent in round 0" in caplog.text
-
-
-def spoiled(update: Data) -> dict[str, Data]:
-    good = from_shareable(sent(update)).data
-    packed = json.loads(zlib.decompress(good["layout"]))
-
-    def layout(change: Any) -> bytes:
-        copy = json.loads(json.dumps(packed))
-        change(copy)
-        return zlib.compress(json.dumps(copy).encode())
-
-    return {
-        "altered": {**good, "update": good["update"][:40] + b"?" + good["update"][41:]},
-        "truncated": {**good, "update": good["update"][:-9]},
-        "no bytes": {**good, "update": 3},
-        "missing": {"update": good["update"]},
-        "another entry": {**good, "more": b""},
-        "layout altered": {**good, "layout": good["layout"][:-1] + b"?"},
-        "layout truncated": {**good, "layout": good["layout"][:-6]},
-        "no layout": {**good, "layout": zlib.compress(b"[1, 2]")},
-        "a bomb": {**good, "layout": zlib.compress(b"[" * 2**26)},
-        "deep": {**good, "layout": zlib.compress(b"[" * 2**20)},
-        "of another shape": {**good, "layout": layout(lambda one: one[0][1][0].__setitem__(2, [16, 3, 5, 6]))},
-        "of another kind": {**good, "layout": layout(lambda one: one[0][1][4].__setitem__(3, "o"))},
-        "of no type": {**good, "layout": layout(lambda one: one[1].update(conv="Tensor"))},
-        "infinite": {**good, "layout": layout(lambda one: one[0][1][0].__setitem__(2, [float("inf")]))},
-        "enormous": {**good, "layout": layout(lambda one: one[0][1][0].__setitem__(2, [2**31]))},
-    }
-
-
-NAMES = (
-    "altered", "truncated", "no bytes", "missing", "another entry", "layout altered", "layout truncated", "no layout",
-    "a bomb", "deep", "of another shape", "of another kind", "of no type", "infinite", "enormous",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_bad_message_is_dropped_and_names_its_client(
-    name: str, update: Data, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_reply_is_dropped_and_names_its_site(
+    name: str, model: Data, rng: np.random.Generator, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bad = spoiled(update)[name]
-    shareable = DXO(DataKind.WEIGHT_DIFF, bad, {MetaKey.PROCESSED_ALGORITHM: "adaquantfl"}).to_shareable()
-    assert received(shareable, "site-9").data == {}
-    assert "the update of site-9 is dropped" in caplog.text
+    job, step = Job(model, tmp_path), random_step(rng, model)
+    sent = job.trained("site-1", step)
+    dxo = from_shareable(sent)
+    dxo.data = {"reply": BAD[name](dxo.data["reply"])}
+    assert job.arrived("site-1", dxo.update_shareable(sent)) == {}
+    assert "the update of site-1 is dropped" in caplog.text
+    job.close([job.result("site-2", step)])
+    assert job.result("site-1", step), "it gets the next order"
 
 
-def test_a_larger_update_than_the_server_takes_is_dropped(update: Data, caplog: pytest.LogCaptureFixture) -> None:
-    assert received(sent(update), most_elements=1000).data == {}
-    assert "most_elements" in caplog.text
+@pytest.mark.parametrize("types", ["[]", "{", '{"conv": 3}', '{"conv": "Tensor"}', '{"none": "float32"}', 3])
+def test_an_order_with_bad_types_is_refused(types: Any, model: Data, tmp_path: Any) -> None:
+    pytest.importorskip("torch")
+    job = Job(model, tmp_path)
+    order = job.ordered("site-1")
+    dxo = from_shareable(order)
+    dxo.data["types"] = types
+    with pytest.raises(aq.FrameError):
+        ClientFilter().process(dxo.update_shareable(order), job.context("site-1"))
 
 
-def test_a_round_without_a_single_update_keeps_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    mean, events = FLModel(params={}), context("server")
-    assert mean.params_type == ParamsType.FULL
-    events.set_prop(AppConstants.AGGREGATION_RESULT, mean)
-    DequantizeFilter().handle_event(AppEventType.AFTER_AGGREGATION, events)
-    assert mean.params_type == ParamsType.DIFF
-    assert "the model stays as it is" in caplog.text
+def test_a_round_without_a_single_update_keeps_the_model(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+    for params, kind in (({}, ParamsType.DIFF), ({"w": np.ones(2)}, ParamsType.FULL)):
+        mean, events = FLModel(params=params), Job({}, tmp_path).context("server")
+        assert mean.params_type == ParamsType.FULL
+        events.set_prop(AppConstants.AGGREGATION_RESULT, mean)
+        ServerFilter().handle_event(AppEventType.AFTER_AGGREGATION, events)
+        assert mean.params_type == kind
+    assert caplog.text.count("the model stays as it is") == 1
 
 
-def test_a_round_with_updates_is_left_alone() -> None:
-    mean, events = FLModel(params={"w": np.ones(2)}), context("server")
-    events.set_prop(AppConstants.AGGREGATION_RESULT, mean)
-    DequantizeFilter().handle_event(AppEventType.AFTER_AGGREGATION, events)
-    assert mean.params_type == ParamsType.FULL
+def test_the_end_of_a_job_forgets_it_and_says_what_was_sent(
+    model: Data, rng: np.random.Generator, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(model, tmp_path)
+    job.play(dict.fromkeys(job.sites, random_step(rng, model)))
+    with caplog.at_level("INFO"):
+        ServerFilter().handle_event(EventType.END_RUN, job.context("server"))
+    assert "bytes up" in caplog.text
+    assert len(fobs.dumps(job.ordered("site-1"))) > 4 * model["double"].size, "another job begins with the whole model"
 
 
-SETTINGS_THAT_CANNOT_WORK: list[Data] = [
-    {"error": 0},
-    {"error": float("nan"), "quantizer": "centroid"},
-    {"quantizer": "stc"},
-    {"error": 8.0},  # its quantizer has feedback
-    {"error": 1.0, "quantizer": "centroid", "feedback": True},
-]
-
-
-@pytest.mark.parametrize("settings", SETTINGS_THAT_CANNOT_WORK)
+@pytest.mark.parametrize("settings", [{"rule": "autos"}, {"downlink": "lat"}])
 def test_settings_that_cannot_work_are_refused(settings: Data) -> None:
-    with pytest.raises(ConfigError):
-        QuantizeFilter(**settings)
+    with pytest.raises(aq.AdaQuantError, match="Did you mean"):
+        ServerFilter(**settings)

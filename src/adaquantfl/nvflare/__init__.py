@@ -1,13 +1,7 @@
-"""AdaQuantFL in an NVFlare job: `QuantizeFilter` on the clients' results, `DequantizeFilter` on the server.
+"""AdaQuantFL in an NVFlare job: `quantize(recipe)`, or the two filters in a job's own files."""
 
-docs/nvflare.md is the guide.
-"""
+from .client import ClientFilter
+from .job import quantize
+from .server import ServerFilter
 
-from ..requirement import NVFLARE
-
-NVFLARE.require()  # before the modules below import it
-
-from .client import QuantizeFilter  # noqa: E402
-from .server import DequantizeFilter  # noqa: E402
-
-__all__ = ["DequantizeFilter", "QuantizeFilter"]
+__all__ = ["ClientFilter", "ServerFilter", "quantize"]

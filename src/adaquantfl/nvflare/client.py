@@ -1,137 +1,100 @@
-"""The clients' filter: an update leaves as one frame, with the coarsest levels whose error is allowed."""
+"""The clients' filter: it opens the server's orders, and sends updates as replies."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
-from collections.abc import Sequence
+from pathlib import Path
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey
 from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.app_common.app_constant import AppConstants
 
-from ..codecs.coding import compress_within
-from ..errors import ConfigError, QuantizeError
-from ..protocol.arrays import EXACT_NAMES, Layout, Vector
-from ..protocol.feedback import Remainder
-from ..quantizers import registry as quantizers
-from ..quantizers.streams import stream_key
-from ..rules.auto import Auto
-from ..rules.late import delay_after, error_of
-from .message import NAME, pack
-from .tensors import to_arrays
+from .. import checkpoint
+from ..errors import AdaQuantError, ConfigError
+from ..protocol.client import Client
+from . import message
+from .message import Ends, arrives, is_ours
+
+_FOLDER = "adaquantfl"  # in a job's folder: the model that the site holds, for a process that starts again
 
 
-class QuantizeFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
-    """Quantizes the update (WEIGHT_DIFF) in a client's result. The server needs a `DequantizeFilter`.
+class _End:
+    """A site's end of the conversation."""
 
-    - `error`: how large the error of a message may be, E||Q(x) - x||^2 / ||x||^2. A larger one takes fewer bytes. None
-      is the rule "auto". With feedback it grows with the rounds that the site has taken part in, up to 0.5. Without
-      feedback it is 0.25.
-    - `quantizer`: as `aq.compress` takes it.
-    - `feedback`: the client adds what it left out to its next update. None is what the quantizer is meant for.
-    - `exact`: patterns of names of arrays that are not quantized.
-    - `seed`: of the random numbers.
+    def __init__(self) -> None:
+        self.client: Client | None = None
+        self.training = False  # whether an order is open
 
-    >>> QuantizeFilter().quantizer, QuantizeFilter(error=8.0, quantizer="centroid").error
-    ('fitted', 8.0)
+    def resume(self, folder: Path | None) -> Client:
+        """The client, with the model that another process of the site held."""
+        if self.client is None:
+            tree = None if folder is None else checkpoint.load(folder)
+            self.client = Client(0) if tree is None else Client.restore(tree)
+        return self.client
+
+
+_ENDS = Ends(_End)
+
+
+class ClientFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
+    """Opens the server's orders, and quantizes what the client has trained. Add it to a client's input and output.
+
+    It has no settings: the server decides. Updates (WEIGHT_DIFF) and whole weights travel alike.
     """
 
-    def __init__(
-        self,
-        error: float | None = None,
-        quantizer: str = "fitted",
-        feedback: bool | None = None,
-        exact: Sequence[str] = EXACT_NAMES,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__([DataKind.WEIGHTS, DataKind.WEIGHT_DIFF], [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
-        kind = quantizers.find(quantizer)
-        if not kind.traits.follows_rule:
-            raise ConfigError(f"quantizer = {quantizer!r} has no number of levels to choose: use 'fitted'.")
-        keeps = kind.traits.feedback if feedback is None else feedback
-        if error is not None and not error > 0:
-            raise ConfigError(f"error = {error}: it must be above 0; 1 means as much noise as update.")
-        if error is not None and keeps and not error < 1:
-            raise ConfigError(
-                f"error = {error}: with error feedback it must be below 1, or what is left out would only grow. "
-                "Leave it out, or use a quantizer without feedback: quantizer='centroid'."
-            )
-        # A job's configuration is made from the attributes that are named like the arguments.
-        self.error, self.quantizer, self.feedback, self.exact, self.seed = error, quantizer, feedback, exact, seed
-        self._kind, self._keeps = kind, keeps
-        self._remainders: dict[tuple[str, Layout], Remainder] = {}
-        self._rounds: defaultdict[tuple[str, Layout], set[int]] = defaultdict(set)  # that a site has taken part in
-        self._told: set[str] = set()
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
-        """The update as bytes; None where it passes as it is."""
-        if dxo.data_kind == DataKind.WEIGHTS:
-            self._tell(
-                fl_ctx,
-                "QuantizeFilter: the client returns whole weights, which pass as they are. It quantizes updates: set "
-                "params_transfer_type=TransferType.DIFF in the recipe or the ScriptRunner.",
+        """The model to train from, or the reply; None where nothing is to be done."""
+        end = _ENDS.of(fl_ctx)
+        if arrives(fl_ctx):
+            end.training = is_ours(dxo)
+            return self._opened(end, dxo, fl_ctx) if end.training else None
+        if end.client is None or not end.training:  # the server sent a plain model
+            return None
+        end.training = False
+        return self._reply(end.client, dxo, fl_ctx)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.END_RUN:
+            _ENDS.forget(fl_ctx)
+
+    def _opened(self, end: _End, dxo: DXO, fl_ctx: FLContext) -> DXO:
+        """The model that an order leads to."""
+        weights = end.resume(_folder(fl_ctx)).open(message.entry(dxo, message.ORDER))
+        return message.unpacked(dxo, message.to_values(dict(weights), message.types_in(dxo)))
+
+    def _reply(self, client: Client, dxo: DXO, fl_ctx: FLContext) -> DXO | None:
+        """The update as a reply; None where it cannot be quantized."""
+        held, loss = client.held, (dxo.get_meta_prop(MetaKey.INITIAL_METRICS) or {}).get("train_loss")
+        steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
+        try:
+            arrays, _ = message.to_arrays(dxo.data)
+            if dxo.data_kind == DataKind.WEIGHT_DIFF:
+                given = dict(held.layout.join(held.model))
+                arrays = {name: (given[name] + array).astype(array.dtype) for name, array in arrays.items()}
+            reply = client.reply(
+                arrays,
+                loss=float(loss) if isinstance(loss, int | float) and loss > 0 else 0.0,
+                examples=int(steps) if isinstance(steps, int | float) and 1 <= steps < 2**32 else 1,
             )
+        except (ConfigError, KeyError) as error:
+            self.log_warning(fl_ctx, f"ClientFilter: the result passes as it is. {error}")
             return None
-        if dxo.get_meta_prop(MetaKey.PROCESSED_ALGORITHM):
-            self._tell(fl_ctx, "QuantizeFilter: another filter has packed the update; it passes as it is.")
-            return None
-        try:
-            arrays, types = to_arrays(dxo.data)
-            layout = Layout.of(arrays, self.exact)
-        except ConfigError as error:
-            self._tell(fl_ctx, f"QuantizeFilter: the update passes as it is. {error}")
-            return None
-        model, site = layout.split(arrays), fl_ctx.get_identity_name()
-        counted = _round(shareable, fl_ctx)
-        round = len(self._rounds[site, layout]) if counted is None else counted
-        try:
-            if not layout.is_finite(model):
-                raise QuantizeError("The update has NaN or infinite values: training has diverged.")
-            frame = self._frame(model.weights, layout, round, site)
-        except QuantizeError as error:
-            self.log_error(fl_ctx, f"QuantizeFilter: nothing is sent in round {round}. {error}")
-            return DXO(dxo.data_kind, {}, dxo.meta)
-        packed = DXO(dxo.data_kind, pack(layout, types, model, frame, round), dxo.meta)
-        packed.set_meta_prop(MetaKey.PROCESSED_ALGORITHM, NAME)
-        return packed
-
-    def _frame(self, update: Vector, layout: Layout, round: int, site: str) -> bytes:
-        """The coarsest levels whose error is allowed; with feedback, of the update and what was left out before."""
-        before = self._remainders.get((site, layout), Remainder()).before_round(round)
-        whole = before.added_to(update) if self._keeps else update
-        key, error = stream_key(self.seed, round, _number(site)), self._allowed(site, layout, round)
-        frame, left_out = compress_within(whole, error, key, layout.lengths, self._kind, feedback=self._keeps)
-        if self._keeps:
-            self._remainders[site, layout] = before.after(round, left_out)
-        self._rounds[site, layout].add(round)
-        return frame
-
-    def _allowed(self, site: str, layout: Layout, round: int) -> float:
-        """The error of this round's message. A round that is asked for again counts once."""
-        if self.error is not None:
-            return self.error
-        if not self._keeps:
-            return Auto.noise  # as if no other client averaged it out: the filter does not know how many do
-        earlier = sum(one < round for one in self._rounds[site, layout])
-        return error_of(delay_after(earlier + 1, gain=None))  # a filter sees one client's updates, not the model
-
-    def _tell(self, fl_ctx: FLContext, sentence: str) -> None:
-        """Say something once, not in every round."""
-        if sentence not in self._told:
-            self._told.add(sentence)
-            self.log_warning(fl_ctx, sentence)
+        if (folder := _folder(fl_ctx)) is not None:
+            try:
+                checkpoint.save(client.state(), folder)
+            except (AdaQuantError, OSError) as error:
+                self.log_warning(fl_ctx, f"ClientFilter: a process that starts again will not have the model. {error}")
+        return message.packed(dxo, {message.REPLY: reply})
 
 
-def _round(shareable: Shareable, fl_ctx: FLContext) -> int | None:
-    """The round as the workflow counts it; None where it does not."""
-    found = shareable.get_header(AppConstants.CURRENT_ROUND)
-    found = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if found is None else found
-    return None if found is None else int(found)
-
-
-def _number(site: str) -> int:
-    """A site's name as the number of a client."""
-    return int.from_bytes(hashlib.blake2b(site.encode(), digest_size=7).digest(), "little")
+def _folder(fl_ctx: FLContext) -> Path | None:
+    """Where a site keeps its model; None without an engine."""
+    engine = fl_ctx.get_engine()
+    if engine is None:
+        return None
+    run = engine.get_workspace().get_run_dir(fl_ctx.get_job_id())
+    return Path(run) / _FOLDER / str(fl_ctx.get_identity_name())

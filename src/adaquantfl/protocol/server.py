@@ -288,11 +288,14 @@ class Server:
         opened.apply_limit(self.stages.limit, self._state.layout)
         return opened.missing_clients
 
-    def heard(self, wide: bool = False) -> dict[int, Weights]:
+    def heard(self, clients: Collection[int] | None = None, wide: bool = False) -> dict[int, Weights]:
         """Return the weights of each accepted reply, w_k + Q(update), for a strategy that adds up by itself.
 
-        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped. wide:
-        bfloat16 arrays come as float32.
+        Call it once all replies are in: a limit by the round's median refuses here. Clipped updates are clipped.
+
+        Args:
+            clients: whose; None: everybody's.
+            wide: bfloat16 arrays come as float32.
         """
         self.refuse_outliers()
         opened, layout, model = self._opened(), self._state.layout, self.model
@@ -300,6 +303,7 @@ class Server:
         return {
             client: layout.join(one.decoded(layout, model, factors.get(client, 1.0)), wide=wide)
             for client, one in sorted(opened.heard.items())
+            if clients is None or client in clients
         }
 
     @property

@@ -1,4 +1,4 @@
-"""FedAvg with and without our two lines: python job.py FOLDER [--quantize] [--torch] [--spoil SITE] [--diverge]."""
+"""FedAvg with and without our line: python job.py FOLDER [--quantize] [--torch] [--full] [--spoil SITE]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.recipe import SimEnv
 
-from adaquantfl.nvflare import DequantizeFilter, QuantizeFilter
+from adaquantfl.nvflare import quantize
 from sizes import Sizes
 
 parser = argparse.ArgumentParser()
@@ -34,8 +34,8 @@ recipe = FedAvgRecipe(
     key_metric="loss",
     key_metric_mode="min",
 )
-recipe.add_server_input_filter(Sizes(str(options.folder / "sizes.jsonl"), options.spoil), tasks=["train"])
+recipe.add_server_input_filter(Sizes(str(options.folder / "up.jsonl"), options.spoil), tasks=["train"])
+recipe.add_client_input_filter(Sizes(str(options.folder / "down.jsonl")), tasks=["train"])
 if options.quantize:
-    recipe.add_client_output_filter(QuantizeFilter(), tasks=["train"])
-    recipe.add_server_input_filter(DequantizeFilter(), tasks=["train"])
+    quantize(recipe)
 recipe.execute(SimEnv(num_clients=2, workspace_root=str(options.folder)))

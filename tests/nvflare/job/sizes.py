@@ -1,4 +1,4 @@
-"""A filter that only looks: the size of every result as NVFlare serializes it, and the loss that came with it."""
+"""A filter that only looks: the size of every message as NVFlare serializes it, and the loss that came with it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ class Sizes(Filter):
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         dxo = from_shareable(shareable)
-        client = fl_ctx.get_peer_context().get_identity_name()
+        peer, name = fl_ctx.get_peer_context().get_identity_name(), fl_ctx.get_identity_name()
+        client = peer if "server" in name else name
         entry = {
             "client": client,
             "round": shareable.get_header(AppConstants.CURRENT_ROUND),
             "bytes": len(fobs.dumps(shareable)),
-            "loss": dxo.get_meta_prop(MetaKey.INITIAL_METRICS)["loss"],
+            "loss": (dxo.get_meta_prop(MetaKey.INITIAL_METRICS) or {}).get("loss"),
             "types": sorted({type(value).__name__ for value in dxo.data.values()}),
         }
         with Path(self.record).open("a") as file:
             file.write(json.dumps(entry) + "\n")
         if self.spoil in (client, "all") and entry["round"] == 1:
-            dxo.data["update"] = dxo.data["update"][:-1] + b"?"
+            dxo.data["reply"] = dxo.data["reply"][:-1] + b"?"
             dxo.update_shareable(shareable)
         return shareable
