@@ -84,6 +84,7 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "gloo-time": ("evidence/details/performance.md", engines.time),
     "devices": ("docs/how-to/fifty-devices.md", devices.table),
     "flower-example": ("docs/flower.md", examples.flower),
+    "flower-strategies": ("docs/flower.md", examples.strategies),
     "flower-example-readme": ("examples/flower/README.md", examples.flower),
     "flower-share": ("examples/flower/README.md", examples.flower_share),
     "outer-step": ("examples/outer_step/README.md", examples.outer_step),

@@ -29,42 +29,35 @@ def test_every_block_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             exec(compile(block.code, block.place, "exec"), {})
 
 
-def test_the_json_names_the_filter_with_its_default() -> None:
+def test_the_json_names_the_filter() -> None:
     (block,) = [block for block in pages.blocks(PAGE) if block.language == "json"]
-    (entry,) = json.loads(block.code)["task_result_filters"]
-    (filter,) = entry["filters"]
-    made = instantiate_class(filter["path"], filter["args"])
-    assert isinstance(made, nvflare.QuantizeFilter)
-    assert (made.error, made.quantizer) == (None, "fitted")
+    for (entry,) in json.loads(block.code).values():
+        (filter,) = entry["filters"]
+        assert isinstance(instantiate_class(filter["path"], filter["args"]), nvflare.ClientFilter)
 
 
-def test_the_settings_of_the_page_are_the_defaults() -> None:
-    (code,) = [block.code for block in pages.blocks(PAGE) if "most_elements=" in block.code]
-    for name, setting in inspect.signature(nvflare.QuantizeFilter).parameters.items():
+def test_the_settings_of_the_page_are_all_and_have_the_defaults() -> None:
+    (code,) = [block.code for block in pages.blocks(PAGE) if "downlink=" in block.code]
+    for name, setting in inspect.signature(nvflare.ServerFilter).parameters.items():
+        assert f"- **{name}.** " in PAGE.read_text()
         if name != "exact":
-            assert f"{name}={json.dumps(setting.default).replace('null', 'None')}," in code
+            assert f"{name}={json.dumps(setting.default)}," in code
 
 
-@pytest.mark.parametrize("name", nvflare.__all__)
-def test_every_setting_is_on_the_page(name: str) -> None:
-    for setting in inspect.signature(getattr(nvflare, name)).parameters:
-        assert f"- **{setting}.** " in PAGE.read_text()
-    assert f"::: adaquantfl.nvflare.{name}\n" in (pages.ROOT / "docs" / "reference" / "python.md").read_text()
-
-
-def test_a_job_s_files_have_only_the_settings_that_were_changed(tmp_path: Path) -> None:
+def test_a_job_s_files_have_the_filters_at_both_ends_and_only_changed_settings(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from nvflare.job_config.api import FedJob
     from nvflare.job_config.defs import FilterType
 
-    from adaquantfl.nvflare import DequantizeFilter, QuantizeFilter
-
     job = FedJob("job")
-    job.to_server(DequantizeFilter(), filter_type=FilterType.TASK_RESULT, tasks=["train"])
-    job.to_clients(QuantizeFilter(error=0.5), filter_type=FilterType.TASK_RESULT, tasks=["train"])
+    for kind in (FilterType.TASK_DATA, FilterType.TASK_RESULT):
+        job.to_server(nvflare.ServerFilter(rule="4bit"), filter_type=kind, tasks=["train"])
+        job.to_clients(nvflare.ClientFilter(), filter_type=kind, tasks=["train"])
     job.set_app_packages(["adaquantfl"])
     job.export_job(str(tmp_path))
-    (file,) = tmp_path.rglob("config_fed_client.json")
-    (entry,) = json.loads(file.read_text())["task_result_filters"]
-    assert entry["filters"] == [{"path": "adaquantfl.nvflare.client.QuantizeFilter", "args": {"error": 0.5}}]
+    for side, name, args in (("client", "client.ClientFilter", {}), ("server", "server.ServerFilter", {"rule": "4bit"})):
+        (file,) = tmp_path.rglob(f"config_fed_{side}.json")
+        for kind in ("task_data_filters", "task_result_filters"):
+            (entry,) = json.loads(file.read_text())[kind]
+            assert entry["filters"] == [{"path": f"adaquantfl.nvflare.{name}", "args": args}]
     assert not list(tmp_path.rglob("custom"))
