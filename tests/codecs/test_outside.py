@@ -96,7 +96,7 @@ def test_an_installed_package_brings_its_codec(tmp_path: Path, monkeypatch: pyte
     x = np.linspace(-1, 1, 500, dtype=np.float32)
     frame = aq.compress(x, 3, 1, deflate)
     monkeypatch.setattr(registry, "_TABLE", registry._table())
-    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown; known are \[0, 1, 2\]. Install or register"):
+    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown. Install or register"):
         aq.decode(frame)
     monkeypatch.syspath_prepend(recipes.install(tmp_path))
     monkeypatch.setattr(registry, "_TABLE", registry._table())
