@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.codecs.accumulator import check_frame
 from adaquantfl.codecs.inspection import describe
 from support.frames import levels_of, sealed, some_vector
 
@@ -41,7 +42,7 @@ def test_float32_frames_are_added_in_their_turn(rng: np.random.Generator) -> Non
 def test_a_buffer_may_be_used_again_after_adding(rng: np.random.Generator) -> None:
     frame = aq.compress(rng.standard_normal(20_000).astype(np.float32), 3, 1)
     expected, total, buffer = aq.Accumulator(20_000), aq.Accumulator(20_000), bytearray(frame)
-    checked = total.check(memoryview(buffer), 1.0)
+    checked = check_frame(memoryview(buffer), 1.0, 20_000)
     total.add(memoryview(buffer), 1.0)
     buffer[:] = bytes(len(buffer))
     total.add(checked)
@@ -64,7 +65,7 @@ def test_a_refused_frame_leaves_the_sum_as_it_was(rng: np.random.Generator) -> N
     with pytest.raises(aq.FrameError, match="beyond float32"):
         total.add(aq.compress(rng.standard_normal(3000), 60_000, 1, "dense"), 1e38)
     with pytest.raises(aq.FrameError, match="dimension 5,000, expected 3,000"):
-        total.add(aq.Accumulator(5000).check(aq.compress(np.ones(5000, np.float32), 3, 0), 1.0))
+        total.add(check_frame(aq.compress(np.ones(5000, np.float32), 3, 0), 1.0, 5000))
     np.testing.assert_array_equal(total.result(), before)
     assert total.frames == 1
 
@@ -150,6 +151,6 @@ def test_an_accumulator_allocates_nothing_large_after_its_first_round(codec: str
 
 
 def test_a_checked_frame_is_kept_as_its_bytes() -> None:
-    frame, total = aq.compress(update(0), 2000, 0, "dense"), aq.Accumulator(D)
-    total.check(frame, 1.0)
-    assert most_allocated(lambda: total.check(frame, 1.0)) < 3 * D  # what it was decoded to, and not for long
+    frame = aq.compress(update(0), 2000, 0, "dense")
+    check_frame(frame, 1.0, D)
+    assert most_allocated(lambda: check_frame(frame, 1.0, D)) < 3 * D  # what it was decoded to, and not for long

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codecs.accumulator import Accumulator
+from ..codecs.accumulator import Accumulator, check_frame
 from ..codecs.raw import decode_float32, encode_float32
 from ..errors import FrameError
 from ..protocol.arrays import MOST_LAYOUT_BYTES, Layout, Model
@@ -71,7 +71,7 @@ def _model(reply: Reply, layout: Layout) -> Model:
     if bool(layout.buffers) != bool(reply.buffers) or len(reply.others) != layout.other_bytes:
         raise FrameError("The arrays that travel as they are do not have the sizes of the layout.")
     total = Accumulator(layout.dimension)
-    frame = total.check(reply.frame, 1.0)
+    frame = check_frame(reply.frame, 1.0, total.dimension)
     if frame.largest > MOST_VALUE:
         raise FrameError(f"Its values could reach {frame.largest:g}, above {MOST_VALUE:g}; training has diverged.")
     total.add(frame)
