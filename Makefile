@@ -77,7 +77,7 @@ format: $(READY)  ## sort imports and format
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## the figures of docs/performance.md, measured on this machine, into evidence/records/benchmarks
-	cd benchmarks && for name in targets codec round memory load coldstart sizes real_updates scale mean_estimation few_bytes patches outer_step; do \
+	cd benchmarks && for name in targets codec round memory load coldstart sizes real_updates scale mean_estimation few_bytes outer_step; do \
 	  ../$(BIN)/python $$name.py --out ../evidence/records/benchmarks/$$name.json || exit 1; done
 
 fuzz: $(READY)  ## the core for MINUTES minutes (needs clang), then frames and messages in Python; counts in evidence/records/fuzz

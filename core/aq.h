@@ -108,8 +108,7 @@ enum aq_code {
     AQ_NOT_LINEAR, /* levels alone do not make the vector: decode, and use the quantizer */
     AQ_NOT_FINITE, /* a vector has NaN or infinite elements */
     AQ_NORM,       /* real: the largest norm, beyond float32 */
-    AQ_STRETCH,    /* real: the largest norm, the largest stretch: together beyond float32 */
-    AQ_MOVED       /* a difference leads beyond the range of its type */
+    AQ_STRETCH     /* real: the largest norm, the largest stretch: together beyond float32 */
 };
 enum aq_chunk { AQ_RUNS_OUT = 1, AQ_BEYOND_CHUNK, AQ_TOO_MANY, AQ_ABOVE_S, AQ_TRAILING, AQ_CHUNK_PADDING };
 
@@ -182,16 +181,9 @@ AQ_API int64_t aq_encode(const aq_plan *plan, const void *values, int32_t bytes,
  * are not used. stretch: one for all segments (stretches == 1), or one for each. */
 AQ_API int64_t aq_compress(const aq_plan *plan, const float *x, const double *stretch, int64_t stretches,
                            aq_error *error);
-/* The bytes of each codec's body for these levels, without encoding: exact for fixed, an estimate for the others. */
-AQ_API int32_t aq_sizes(const void *values, int32_t bytes, int64_t dimension, int64_t top, aq_memory memory,
-                        double sizes[3], aq_error *error);
-
 /* The levels of a checked frame; values == NULL: its body is only checked. */
 AQ_API int32_t aq_decode(const uint8_t *frame, const aq_header *header, void *values, int32_t bytes, aq_memory memory,
                          aq_each each, aq_error *error);
-/* The elements of a checked sparse frame that are not 0; index == NULL: only *count. */
-AQ_API int32_t aq_nonzeros(const uint8_t *frame, const aq_header *header, uint32_t *index, int32_t *level,
-                           int64_t *count, aq_memory memory, aq_each each, aq_error *error);
 /* total += weight x the frame's vector, or nothing where the frame is refused. bound: what no element of the sum can
  * exceed in size; it is added to. AQ_NOT_LINEAR where levels alone do not make the vector. */
 AQ_API int32_t aq_add(const uint8_t *frame, uint64_t size, uint64_t dimension, const aq_known *known, double weight,
@@ -233,15 +225,6 @@ AQ_API void aq_lattice_points(const aq_rounding *plan, const double *steps, floa
 /* H D x of every segment, each of 2^k elements, or D H x. */
 AQ_API void aq_rotate(const float *x, const int64_t *offsets, int64_t segments, uint64_t key, int32_t forward,
                       float *out, aq_each each);
-
-/* How many floats new[i] lies above old[i]; patterns of 2 or 4 bytes. Only where they differ: index[k], distance[k];
- * returns their number. */
-AQ_API int64_t aq_differ(const void *old, const void *new_, int32_t bytes, int64_t count, uint32_t *index,
-                         int64_t *distance);
-/* Move the floats with these patterns, in place; *sum: of the new patterns. AQ_MOVED, and the patterns as they were,
- * where one would leave its type's range. sign: 1, or -1 for the way back. */
-AQ_API int32_t aq_move(void *patterns, int32_t bytes, const int64_t *index, const int64_t *distance, int64_t count,
-                       int32_t sign, uint64_t *sum);
 
 AQ_API uint32_t aq_checksum(uint32_t before, const uint8_t *data, uint64_t size); /* CRC-32, as zlib's */
 

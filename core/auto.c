@@ -332,18 +332,3 @@ int64_t aq_auto_compress(const aq_floats *floats, uint8_t *body, uint64_t room, 
     return d <= SHORT ? write_shortest(&j, sparse > 0 ? sparse : 0, codec, mine) : write_long(&j, codec, mine);
 }
 
-AQ_API int32_t aq_sizes(const void *values, int32_t bytes, int64_t dimension, int64_t top, aq_memory memory,
-                        double sizes[3], aq_error *error) {
-    aq_arena arena = aq_arena_of(memory);
-    aq_census census;
-    aq_dense_plan plan;
-    if (aq_count(values, bytes, dimension, top, dimension >= AQ_LONG, &census, &arena, NULL, error)) return error->code;
-    if (aq_dense_choose(&census, aq_entropy(&census), &plan, &arena, error)) return error->code;
-    uint16_t *blocks = count_blocks(values, bytes, dimension, &arena);
-    if (aq_lacks(&arena, error)) return AQ_MEMORY;
-    magnitudes m = magnitudes_of(&census);
-    sizes[AQ_FIXED] = (double)aq_fixed_size(dimension, top);
-    sizes[AQ_SPARSE] = estimated_size(blocks, &m);
-    sizes[AQ_DENSE] = plan.size;
-    return AQ_FINE;
-}

@@ -141,15 +141,6 @@ AQ_API int32_t aq_decode(const uint8_t *frame, const aq_header *h, void *values,
     }
 }
 
-AQ_API int32_t aq_nonzeros(const uint8_t *frame, const aq_header *h, uint32_t *index, int32_t *level, int64_t *count,
-                           aq_memory memory, aq_each each, aq_error *error) {
-    const uint8_t *body = frame + h->body_at;
-    aq_arena arena = aq_arena_of(memory);
-    if (h->codec != AQ_SPARSE) return aq_fail(error, AQ_CODEC, h->codec, 0, 0, 0);
-    if (!index) return aq_sparse_count(body, h->body_size, (int64_t)h->dimension, count, error);
-    return aq_sparse_read(body, h->body_size, (int64_t)h->dimension, h->top, index, level, &arena, each, error);
-}
-
 /* -- sums */
 
 /* The largest magnitude of float32 values at any address, or infinity where one is not finite. */

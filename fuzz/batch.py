@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 
-from . import frames, messages, patches, states
+from . import frames, messages, states
 from .oracles import Finding, FrameOracle
 
 SECONDS, MEGABYTES = 1.0, 64  # that one execution may take
 MEMORY_SAMPLE = 0.001  # of the executions, which are traced
-MESSAGES = 0.5  # of the executions: replies, orders, parcels, patches and states
+MESSAGES = 0.5  # of the executions: replies, orders, parcels and states
 POOL = 6000  # frames that mutants start from
-Messages = messages.MessageOracle | patches.PatchOracle | states.StateOracle
+Messages = messages.MessageOracle | states.StateOracle
 _REASON = re.compile(r"[\d'\"(:;.]")
 
 
@@ -37,26 +37,25 @@ class Batch:
 
 
 @cache
-def _seeds() -> tuple[list[frames.Parts], list[frames.Parts], list[messages.Setup], list[patches.Seed]]:
+def _seeds() -> tuple[list[frames.Parts], list[frames.Parts], list[messages.Setup]]:
     """Made once; what a first call costs is spent here, so that it is nobody's fault."""
     small, large = frames.seeds(), frames.large_seeds()
     oracle = FrameOracle(Random(0), compared=1.0)
     for parts in (*small, *large):
         reason = oracle.run(parts.build(), parts.dimension)
         assert reason is None or "beyond float32" in reason, f"a seed is refused: {reason}"
-    return small, large, [messages.setup(settings) for settings in messages.SETTINGS], patches.seeds()
+    return small, large, [messages.setup(settings) for settings in messages.SETTINGS]
 
 
 def run(number: int, executions: int, oracle: FrameOracle | None = None) -> Batch:
     """The batch of this number. oracle: for tests of the harness itself."""
     chance = Random(f"batch {number}")
-    small, large, setups, differences = _seeds()
+    small, large, setups = _seeds()
     mutator = frames.Mutator(small, large, chance)
     on_frames = oracle or FrameOracle(chance)
     on_frames.chance, before = chance, on_frames.checks.copy()
     on_messages: tuple[Messages, ...] = (
         messages.MessageOracle(chance, mutator, setups),
-        patches.PatchOracle(chance, mutator, differences),
         states.StateOracle(chance, mutator, setups),
     )
     batch = Batch()

@@ -1,4 +1,4 @@
-"""Structure-aware fuzzing of frames, orders, replies, parcels, patches and states, without any other tool.
+"""Structure-aware fuzzing of frames, orders, replies, parcels and states, without any other tool.
 
     python fuzz/mutate.py --minutes 10
 

@@ -116,20 +116,6 @@ def own_task() -> str:
     return "\n".join(rows)
 
 
-def patches() -> str:
-    """Return the size and the speed of a difference between two models."""
-    rows = [
-        "| weights that changed | | bits per changed weight | make, GB/s | apply in place, GB/s |",
-        "| ---: | --- | ---: | ---: | ---: |",
-    ]
-    for row in read("benchmarks/patches")["rows"]:
-        for name, key in (("`aq.diff`", "ours"), ("XOR, zstd level 3", "xor_zstd")):
-            found = row[key]
-            cells = f"{found['bits']:.1f} | {found['diff']:.2f} | {found['patch']:.2f}"
-            rows.append(f"| {row['share']:.0%} | {name} | {cells} |")
-    return "\n".join(rows)
-
-
 def outer_step() -> str:
     """Return loss and bytes of one process for each `noise`."""
     record = read("benchmarks/outer_step")

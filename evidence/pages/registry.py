@@ -92,7 +92,6 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "flower-lora": ("docs/how-to/pytorch.md", examples.lora),
     "flower-lora-readme": ("examples/flower_lora/README.md", examples.lora),
     "own-task": ("examples/own_task/README.md", examples.own_task),
-    "patches": ("evidence/details/performance.md", examples.patches),
     "nvflare": ("docs/nvflare.md", nvflare.table),
     "hostile": ("evidence/details/hostile.md", hostile.attacks),
 }

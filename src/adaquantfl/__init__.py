@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .codecs.accumulator import Accumulator
     from .codecs.coding import Encoder, compress, decode, encode
-    from .codecs.patch import diff, patch
     from .codecs.raw import decode_float32, encode_float32
     from .errors import (
         AdaQuantError,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 _HOME = {
     "codecs.accumulator": ("Accumulator",),
     "codecs.coding": ("Encoder", "compress", "decode", "encode"),
-    "codecs.patch": ("diff", "patch"),
     "codecs.raw": ("decode_float32", "encode_float32"),
     "errors": (
         "AdaQuantError",
@@ -130,7 +128,6 @@ __all__ = [
     "compress",
     "decode",
     "decode_float32",
-    "diff",
     "encode",
     "encode_float32",
     "error_bound",
@@ -138,7 +135,6 @@ __all__ = [
     "load",
     "optimal_levels",
     "paper_bits",
-    "patch",
     "quantize",
     "report",
     "run",

@@ -37,11 +37,20 @@ _LONG = 100_000  # elements from which threads may pay
 
 _ONE = np.ones(1)
 
-# What may be wrong, in the order of `enum aq_code`: a sentence about error.numbers, 0 to 3, and error.real, 4 and 5.
+# What may be wrong, in the order of `enum aq_code`.
+CODES = (
+    "FINE", "MEMORY", "ROOM", "SHORT", "MAGIC", "VERSION", "TRUNCATED", "CHECKSUM", "SIZE", "QUANTIZER", "CODEC",
+    "DIMENSION", "TOO_LARGE", "FLOATS", "NO_SCALES", "MANY_SCALES", "NO_SEGMENTS", "BUCKETS", "LAYOUT", "LENGTHS",
+    "NUMBER", "NUMBER_END", "SCALES_END", "KEY_END", "PADDING", "LEVELS", "SCALE", "FURTHER", "BLOCKS", "BOUND",
+    "SHORT_FORM", "FLAGS", "MANY_SEGMENTS", "NO_KEY", "FIXED_SIZE", "FIXED_BITS", "FIXED_LEVEL", "SHIFT", "DIRECTORY",
+    "DIRECTORY_NUMBER", "DIRECTORY_SHORT", "DIRECTORY_LONG", "DIRECTORY_COUNT", "CHUNK", "STATES", "EXPONENT",
+    "DENSE_SIZE", "TABLE_END", "TABLE_NUMBER", "TABLE_WIDTH", "TABLE_COUNT", "TABLE_SUM", "TABLE_PADDING", "PAIRS",
+    "PAIRS_SUM", "STREAMS", "STREAM", "LOW_BITS", "RAW_SIZE", "RAW_FINITE", "NOT_LEVELS", "WEIGHT", "SUM",
+    "NOT_LINEAR", "NOT_FINITE", "NORM", "STRETCH",
+)  # fmt: skip
+# Sentences about error.numbers, 0 to 3, and error.real, 4 and 5. The codes that have none are rules of the format.
 SENTENCES = {
-    "FINE": "",
     "MEMORY": "The core lacks {0:,} bytes of memory.",
-    "ROOM": "A frame of {0:,} bytes does not fit its memory.",
     "SHORT": "Truncated: {0} bytes, but a frame has at least {1}. Ask the sender for the whole message.",
     "MAGIC": "Not a frame: it starts with {start!r} instead of b'AQFL'.",
     "VERSION": "The frame has version {0}; this software reads version {1}. Update one of them.",
@@ -51,72 +60,19 @@ SENTENCES = {
     "QUANTIZER": "Quantizer tag {0} is unknown. Install or register the package that the sender has.",
     "CODEC": "Codec tag {0} is unknown.",
     "DIMENSION": "The frame has dimension {0:,}, expected {1:,}: sender and receiver differ in model.",
-    "TOO_LARGE": "Dimension {0:,} is outside 1 to 2^32.",
-    "FLOATS": "A frame of float32 values has codec 255, layout 0, s = 0 and no scales; this one has not.",
-    "NO_SCALES": "The frame has 0 scales; levels need at least one.",
-    "MANY_SCALES": "{0:,} scales do not fit a frame of {1:,} bytes and dimension {2:,}.",
-    "NO_SEGMENTS": "{0:,} scales, but no segments that they belong to.",
-    "BUCKETS": "Buckets of {0:,} elements do not make {1:,} scales of dimension {2:,}.",
-    "LAYOUT": "Segment layout {0} is unknown.",
-    "LENGTHS": "The segments hold {0:,} elements; the dimension is {1:,}.",
-    "NUMBER": "A number is not written in one to five bytes, as few as it needs.",
-    "NUMBER_END": "Truncated: the message ends within a number.",
-    "SCALES_END": "Truncated: the header ends before its last scale.",
-    "KEY_END": "Truncated: the header ends before its key.",
-    "PADDING": "The padding behind the header is not zero.",
-    "LEVELS": "s = {0} is outside 1 to {1}.",
     "SCALE": "A scale is negative, NaN or infinite; a norm is finite and at least 0.",
-    "FURTHER": "The header's further number is outside its range.",
-    "BLOCKS": "Every segment of a rotated vector has 2^k elements, 1,048,576 at most; these have not.",
     "BOUND": "With a scale of {4:g}, an element could decode to {5:g}, beyond 1.70141e+38.",
-    "SHORT_FORM": "A short frame has at least three bytes, and levels.",
-    "FLAGS": "A short frame of this quantizer cannot begin with {0}.",
-    "MANY_SEGMENTS": "{0:,} segments do not fit a short frame of {1:,} bytes.",
-    "NO_KEY": "A short frame of this quantizer lacks its key.",
-    "FIXED_SIZE": "The body has {0:,} bytes; d = {1:,} with s = {2} needs {3:,}.",
-    "FIXED_BITS": "The unused bits of the body's last byte are not 0.",
-    "FIXED_LEVEL": "A level of {0} in a frame with s = {1}: the sender is at fault.",
-    "SHIFT": "A sparse body starts with log2 of its chunks' elements, 16 to 32; this one with {0} (-1: nothing).",
-    "DIRECTORY": "A directory of {0:,} chunks does not fit a sparse body of {1:,} bytes.",
-    "DIRECTORY_NUMBER": "The directory of the sparse body is damaged: a number of it is cut off or too long.",
-    "DIRECTORY_SHORT": "The chunks should have more bytes than the {0:,} behind the directory.",
-    "DIRECTORY_LONG": "All levels are 0, but {0:,} bytes lie behind the sparse body's directory.",
-    "DIRECTORY_COUNT": "Chunk {0:,} of the sparse body cannot hold {1:,} non-zero levels: it has {2:,} elements and "
-    "{3:,} bytes.",
-    "CHUNK": "Chunk {0:,} of the sparse body is damaged: {chunk}.",
-    "STATES": "The body begins with {0}, which names no number of states.",
-    "EXPONENT": "Chunks of 2^{0} symbols; 2^16 to 2^20 are allowed.",
-    "DENSE_SIZE": "The body has {0:,} bytes; d = {1:,} needs at least {2:,}.",
-    "TABLE_END": "Truncated: the body ends within its table.",
-    "TABLE_NUMBER": "A number of the table is not written in one to three bytes, as few as it needs.",
-    "TABLE_WIDTH": "The table has an interval of 2^{0} levels; 2^16 is the limit.",
-    "TABLE_COUNT": "The table has {0:,} intervals of 2^{1} levels at {2}, with s = {3}.",
-    "TABLE_SUM": "The table's frequencies have a zero or add up to more than 4096.",
-    "TABLE_PADDING": "The padding behind the table is not zero.",
-    "PAIRS": "Pairs of levels up to {0} with s = {1}; 7 is the limit.",
-    "PAIRS_SUM": "The frequencies of the pairs add up to {0:,} instead of 4,096.",
-    "STREAMS": "The chunks should have {0:,} bytes, but {1:,} follow the table.",
-    "STREAM": "The stream of chunk {0} does not end where it should.",
-    "LOW_BITS": "The {0:,} bytes behind the streams are not the low bits of the levels.",
-    "RAW_SIZE": "The body has {0:,} bytes and {1} scales; {2:,} float32 values take 4 bytes each and no scale.",
     "RAW_FINITE": "The frame carries NaN or infinite values: the sender's training has diverged.",
     "NOT_LEVELS": "The frame carries float32 values, not levels. Read it with aq.decode_float32(frame).",
     "WEIGHT": "Values up to {4:g} with weight {5:g} are beyond float32.",
     "SUM": "The sum could reach {4:g}, which is beyond float32.",
-    "NOT_LINEAR": "Levels alone do not make this frame's vector.",
     "NOT_FINITE": "The vector has {count:,} NaN or infinite element(s), the first at index {first:,}. "
     "Training has probably diverged: lower the learning rate or clip the update.",
     "NORM": "The vector's norm, {4:g}, is beyond the range of float32. Scale it down first.",
     "STRETCH": "The vector's norm, {4:g}, stretched by {5:g} is beyond float32.",
-    "MOVED": "The difference leads beyond float{0}: it belongs to another vector.",
 }
-_CODE = {name: code for code, name in enumerate(SENTENCES)}
-_MEMORY, _ROOM, _NOT_LINEAR, _NOT_FINITE = (_CODE[name] for name in ("MEMORY", "ROOM", "NOT_LINEAR", "NOT_FINITE"))
-_CHUNK = (
-    "", "its codes run past its end", "a gap leads past its last element",
-    "it marks more elements as large than there are", "a level is above s",
-    "bytes are left over behind its last code", "the unused bits of its last byte are not 0",
-)  # fmt: skip
+_BROKEN_RULE = "The frame breaks the rule {name} of the wire format ({0}, {1}, {2}, {3}): its sender is at fault."
+_MEMORY, _ROOM, _NOT_LINEAR = (CODES.index(name) for name in ("MEMORY", "ROOM", "NOT_LINEAR"))
 
 
 def _struct(name: str, **fields: Any) -> Any:
@@ -171,16 +127,14 @@ def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
 
 
 _P, _N, _I = c_void_p, c_int64, c_int32  # pointers, counts and codes
-_traits_of = _function("traits_of", ctypes.POINTER(Traits), _I)
+traits_of = _function("traits_of", ctypes.POINTER(Traits), _I)  # a pointer to what the core knows; for tests
 _check = _function("check", _I, _P, c_uint64, c_uint64, _P, _P, _P, _P)
 _offsets = _function("offsets", None, _P, _P, _P, _P)
 _frame = _function("frame", _N, _P, _P, c_uint64, _P)
 _fixed_frame = _function("fixed_frame", c_uint64, _P)
 _encode = _function("encode", _N, _P, _P, _I, _P)
 _compress = _function("compress", _N, _P, _P, _P, _N, _P)
-_sizes = _function("sizes", _I, _P, _I, _N, _N, _Memory, _P, _P)
 _decode = _function("decode", _I, _P, _P, _P, _I, _Memory, _P, _P)
-_nonzeros = _function("nonzeros", _I, _P, _P, _P, _P, _P, _Memory, _P, _P)
 _add = _function("add", _I, _P, c_uint64, c_uint64, _P, c_double, _P, _P, _Memory, _P, _P)
 _squares = _function("squares", _I, _P, _P, _N, _P, _Memory, _P, _P)
 _largest = _function("largest", _I, _P, _P, _N, _P, _Memory, _P, _P)
@@ -191,8 +145,6 @@ _round_nearest, _round_exponents, _round_lattice = (
 _round_steps, _round_centres = (_function(f"round_{name}", None, _P, _P, _P, _P) for name in ("steps", "centres"))
 _lattice_points = _function("lattice_points", None, _P, _P, _P)
 _rotate = _function("rotate", None, _P, _P, _N, c_uint64, _I, _P, _P)
-_differ = _function("differ", _N, _P, _P, _I, _N, _P, _P)
-_move = _function("move", _I, _P, _I, _P, _P, _N, _I, _P)
 _checksum = _function("checksum", c_uint32, c_uint32, _P, c_uint64)
 use = _function("use", _I, _I)  # vectors of the processor: 0 portable, 1 AVX2, 2 AVX-512; -1 the best. For tests
 
@@ -279,19 +231,15 @@ def _at(array: npt.NDArray[Any]) -> int:
 
 def _refused(error: Any, data: Any = None) -> Exception:
     """The exception for what the core found wrong."""
-    numbers, words = (*error.numbers, *error.real), dict[str, Any]()
-    kind: type[Exception] = FrameError
-    name = list(SENTENCES)[error.code]
+    numbers, name = (*error.numbers, *error.real), CODES[error.code]
+    words: dict[str, Any] = {"name": name}
     if name == "MAGIC":
         words["start"] = bytes(memoryview(data)[:4])
-    elif name == "CHUNK":
-        words["chunk"] = _CHUNK[error.numbers[1]]
-    elif name in ("NOT_FINITE", "NORM", "STRETCH"):
-        kind = QuantizeError
-        if name == "NOT_FINITE":
-            bad = np.flatnonzero(~np.isfinite(data))
-            words |= {"count": len(bad), "first": int(bad[0])}
-    return kind(SENTENCES[name].format(*numbers, **words))
+    if name == "NOT_FINITE":
+        bad = np.flatnonzero(~np.isfinite(data))
+        words |= {"count": len(bad), "first": int(bad[0])}
+    kind = QuantizeError if name in ("NOT_FINITE", "NORM", "STRETCH") else FrameError
+    return kind(SENTENCES.get(name, _BROKEN_RULE).format(*numbers, **words))
 
 
 def _raise() -> None:
@@ -328,12 +276,6 @@ class Known:
         segments, at = (0, None) if self._keep is None else (len(self._keep) - 1, _at(self._keep))
         self._struct = _Known(at, segments, dimension, key or 0, quantizer, key is not None)
         self.at = ctypes.addressof(self._struct)
-
-
-def traits_of(quantizer: int) -> Any:
-    """What the core knows of a quantizer of format 1, by its tag; None where it does not know it."""
-    found = _traits_of(quantizer)
-    return found.contents if found else None
 
 
 def check(data: Bytes, dimension: int | None, known: Known | None, traits: Any = None) -> Any:
@@ -481,14 +423,6 @@ def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
     return bytes(whole[:found])
 
 
-def sizes(values: Values, top: int) -> tuple[int, int, int]:
-    """About how many bytes the bodies of fixed, sparse and dense would have."""
-    found = (c_double * 3)()
-    at, bytes_, out, error_at = _at(values), values.itemsize, ctypes.addressof(found), _here.error_at
-    _with_memory(lambda memory: _sizes(at, bytes_, len(values), top, memory, out, error_at), 65_536 + 8 * len(values))
-    return round(found[0]), round(found[1]), round(found[2])
-
-
 # -- reading
 
 
@@ -506,27 +440,6 @@ def decode(data: Bytes, facts: Any, values: Values | None, scratch: Scratch | No
         65_536 + {SPARSE: 8 * facts.body_size, DENSE: _TABLES}.get(facts.codec, 0),
         scratch,
     )
-
-
-def nonzeros(data: Bytes, facts: Any) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]]:
-    """Where the levels of a checked sparse frame are that are not 0, and what they are."""
-    (address, _), facts_at, error_at, each = (
-        _span(data),
-        ctypes.addressof(facts),
-        _here.error_at,
-        _each(facts.dimension),
-    )
-    count = c_int64()
-
-    def call(index: int | None, level: int | None) -> Callable[[Any], int]:
-        return lambda memory: _nonzeros(
-            address, facts_at, index, level, ctypes.addressof(count), memory, each, error_at
-        )
-
-    _with_memory(call(None, None), 0)
-    index, level = np.empty(count.value, dtype=np.uint32), np.empty(count.value, dtype=np.int32)
-    _with_memory(call(_at(index), _at(level)), 65_536 + 16 * facts.body_size)
-    return index, level
 
 
 def add(
@@ -666,24 +579,3 @@ def rotate(x: Vector, offsets: Offsets, key: int, forward: bool, out: Vector | N
     _rotate(_at(x) - before, _at(offsets), len(offsets) - 1, key, forward, _at(out) - before, _each(len(x)))
     _raise()
     return out
-
-
-# -- differences
-
-
-def differ(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where two arrays of bit patterns differ, and by how many floats."""
-    count = int(np.count_nonzero(old != new))
-    index, distance = np.empty(count, dtype=np.uint32), np.empty(count, dtype=np.int64)
-    _differ(_at(old), _at(new), old.itemsize, len(old), _at(index), _at(distance))
-    return index.astype(np.int64), distance
-
-
-def move(patterns: npt.NDArray[Any], index: npt.NDArray[Any], distance: npt.NDArray[Any], sign: int) -> int:
-    """Move floats by distances, in place; the sum of the new patterns. FrameError, and none moved, beyond the type."""
-    places, far, total = index.astype(np.int64), distance.astype(np.int64), c_uint64()
-    if len(places) and not 0 <= places.min() <= places.max() < len(patterns):
-        raise FrameError(f"The difference moves element {places.max():,} of {len(patterns):,}.")
-    if _move(_at(patterns), patterns.itemsize, _at(places), _at(far), len(places), sign, ctypes.addressof(total)):
-        raise FrameError(SENTENCES["MOVED"].format(8 * patterns.itemsize))
-    return int(total.value)

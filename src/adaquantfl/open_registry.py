@@ -10,14 +10,15 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from .errors import AdaQuantError, CheckpointError
 from .names import unknown
 
 T = TypeVar("T")
+Facts = Callable[[object], tuple[str, Iterable[int]]]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_OURS = "adaquantfl"
 OUTSIDE_TAGS = range(128, 255)  # of other packages; lower ones are this package's, 255 means float32 values
 
 
@@ -25,46 +26,39 @@ class Registry(Generic[T]):
     """The table of one kind of thing.
 
     group: of the entry points. built_in: makes or imports the built-in things, when they are first asked for. facts:
-    the name of a thing, and its tags on the wire, each with its meaning. It raises `error` where the thing is of
-    another kind.
+    the name of a thing, and its tags on the wire. It raises `error` where the thing is of another kind.
     """
 
     def __init__(
-        self,
-        kind: str,
-        group: str,
-        built_in: Callable[[], Iterable[T]],
-        facts: Callable[[object], tuple[str, Mapping[int, str]]],
-        error: type[AdaQuantError],
+        self, kind: str, group: str, built_in: Callable[[], Iterable[T]], facts: Facts, error: type[AdaQuantError]
     ) -> None:
         self._kind, self._group, self._built_in = kind, group, built_in
         self._facts, self._error = facts, error
-        self._named: dict[str, T] = {}
-        self._tagged: dict[int, tuple[T, str]] = {}
-        self._owners: dict[str, str] = {}
-        self._broken: dict[str, str] = {}  # name of an entry point -> why it cannot be used
         self._lock = threading.RLock()
-        self._loaded = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Look for everything again when next asked: packages may have come or gone."""
+        with self._lock:
+            self._named: dict[str, T] = {}
+            self._tagged: dict[int, T] = {}
+            self._owners: dict[str, str] = {}
+            self._broken: dict[str, str] = {}  # name of an entry point -> why it cannot be used
+            self._loaded = False
 
     def find(self, wanted: str | T) -> T:
         """The thing of this name, or the thing itself, which is then registered."""
         if not isinstance(wanted, str):
             return self.register(wanted)
-        found = self._named.get(wanted)
-        if found is None:
-            self._load()
-            if wanted not in self._named:
-                raise self._error(self._broken.get(wanted) or unknown(self._kind, wanted, self._named))
-            found = self._named[wanted]
-        return found
+        self._load()
+        if wanted not in self._named:
+            raise self._error(self._broken.get(wanted) or unknown(self._kind, wanted, self._named))
+        return self._named[wanted]
 
-    def by_tag(self, tag: int) -> tuple[T, str] | None:
-        """The thing with this tag and what the tag stands for; None where there is none."""
-        found = self._tagged.get(tag)
-        if found is None:
-            self._load()
-            found = self._tagged.get(tag)
-        return found
+    def by_tag(self, tag: int) -> T | None:
+        """The thing with this tag; None where there is none."""
+        self._load()
+        return self._tagged.get(tag)
 
     def broken(self, name: str) -> str:
         """Why the thing that another package brings by this name cannot be used; empty where there is none."""
@@ -76,25 +70,13 @@ class Registry(Generic[T]):
         self._load()
         return tuple(self._named)
 
-    def tags(self) -> list[int]:
-        """All tags, in order."""
-        self._load()
-        return sorted(self._tagged)
-
     def register(self, item: T) -> T:
         """Add a thing of another package; the same one again changes nothing. A taken name or tag is an error."""
-        name = self._facts(item)[0]
-        if self._named.get(name) is not item:
-            self._load()
-        if self._named.get(name) is not item:  # it may be one of those that were loaded just now
+        self._load()
+        if self._named.get(self._facts(item)[0]) is not item:
             kind = item if isinstance(item, type) else type(item)
-            self._add(item, f"{kind.__module__}.{kind.__qualname__}", outside=True)
+            self._add(item, f"{kind.__module__}.{kind.__qualname__}")
         return item
-
-    def forget(self) -> None:
-        """Look for everything again when next asked: packages may have come or gone."""
-        with self._lock:
-            self._named, self._tagged, self._owners, self._broken, self._loaded = {}, {}, {}, {}, False
 
     def _load(self) -> None:
         with self._lock:  # other threads wait here until all are loaded
@@ -103,11 +85,10 @@ class Registry(Generic[T]):
             self._loaded = True  # a module that registers something while it is imported does not start again
             try:
                 for item in self._built_in():
-                    self._add(item, "adaquantfl", outside=False)
+                    self._add(item, _OURS)
                 self._load_entry_points()
             except BaseException:  # all or none: the next call says the same
-                self._loaded = False
-                self._named, self._tagged, self._owners = {}, {}, {}
+                self.forget()
                 raise
 
     def _load_entry_points(self) -> None:
@@ -124,34 +105,27 @@ class Registry(Generic[T]):
                     f"The {self._kind} {point.name!r} of {owner} cannot be used: {reason}. Update or remove it."
                 )
                 continue
-            self._add(item, owner, outside=True)
+            self._add(item, owner)
 
-    def _add(self, item: T, owner: str, outside: bool) -> None:
+    def _add(self, item: T, owner: str) -> None:
         name, tags = self._facts(item)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise self._error(f"The {self._kind} of {owner} is named {name!r}: use a-z, 0-9, -, _ and dots.")
-        if outside and not all(tag in OUTSIDE_TAGS for tag in tags):
+        if owner != _OURS and not set(tags) <= set(OUTSIDE_TAGS):
             raise self._error(
                 f"The {self._kind} {name!r} of {owner} has the tags {sorted(tags)}: those of other packages are "
                 f"{OUTSIDE_TAGS[0]} to {OUTSIDE_TAGS[-1]}."
             )
         with self._lock:
-            if name in self._named:
-                self._check_same(self._named[name], item, f"name {name!r}", owner)
-            for tag in tags:
-                if tag in self._tagged:
-                    self._check_same(self._tagged[tag][0], item, f"tag {tag}", owner)
-            old = self._named.get(name)
-            self._tagged = {tag: pair for tag, pair in self._tagged.items() if pair[0] is not old}
-            self._tagged |= {tag: (item, stands_for) for tag, stands_for in tags.items()}
+            known = {f"name {name!r}": self._named.get(name), **{f"tag {tag}": self._tagged.get(tag) for tag in tags}}
+            for taken, other in known.items():
+                if other is not None and not _same(other, item):
+                    raise self._error(
+                        f"The {self._kind} {taken} is taken: {self._owners[self._facts(other)[0]]} has it, and {owner} "
+                        "brings another. Change one of them."
+                    )
             self._named[name], self._owners[name] = item, owner
-
-    def _check_same(self, known: T, item: T, taken: str, owner: str) -> None:
-        if not _same(known, item):
-            raise self._error(
-                f"The {self._kind} {taken} is taken: {self._owners[self._facts(known)[0]]} has it, and {owner} brings "
-                "another. Change one of them."
-            )
+            self._tagged = {tag: each for each in self._named.values() for tag in self._facts(each)[1]}
 
 
 def describe(table: Registry[type[T]], item: T) -> dict[str, Any]:
@@ -160,12 +134,11 @@ def describe(table: Registry[type[T]], item: T) -> dict[str, Any]:
     settings: None where the object cannot be made from them again. Its class is then no dataclass and has attributes,
     or the class has no name of its own.
     """
-    kind = type(item)
+    kind, settings = type(item), None
     try:
         known = table.register(kind) is kind
     except AdaQuantError:
         known = False
-    settings: dict[str, Any] | None = None
     if known and is_dataclass(item) and not isinstance(item, type):
         settings = asdict(item)
     elif known and not vars(item):
@@ -183,21 +156,19 @@ def rebuild(table: Registry[type[T]], description: Mapping[str, Any], kind: str)
     return table.find(str(description["name"]))(**description["settings"])
 
 
-def named_class(kind: type, error: type[AdaQuantError]) -> Callable[[object], tuple[str, Mapping[int, str]]]:
+def named_class(kind: type, error: type[AdaQuantError]) -> Facts:
     """The facts of things that are subclasses of `kind` with a name of their own, and have no tags."""
 
-    def facts(item: object) -> tuple[str, Mapping[int, str]]:
+    def facts(item: object) -> tuple[str, Iterable[int]]:
         if not (isinstance(item, type) and issubclass(item, kind)):
             raise error(f"{item!r} is not a subclass of {kind.__name__}.")
-        return str(getattr(item, "name", "")), {}
+        return str(getattr(item, "name", "")), ()
 
     return facts
 
 
 def _same(known: object, item: object) -> bool:
     """One object, equal instances of one class, or instances of a class that was defined again, as in a notebook."""
-    if known is item or isinstance(known, ModuleType):
-        return known is item
     old, new = (one if isinstance(one, type) else type(one) for one in (known, item))
     same_place = (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
     return same_place and (old is not new or vars(known) == vars(item))

@@ -56,20 +56,6 @@ def variance_bound(d: int, s: float) -> float:
     return float(min(d / s**2, np.sqrt(d) / s))
 
 
-def rounding_variance(x: npt.ArrayLike, s: int) -> float:
-    """E||Q_s(x) - x||^2 exactly: each element rounds up with probability p and adds (||x|| / s)^2 p (1 - p).
-
-    >>> rounding_variance([3.0, 4.0], s=5)
-    0.0
-    """
-    vector = np.asarray(x, dtype=np.float64)
-    norm = float(np.linalg.norm(vector))
-    if norm == 0.0:
-        return 0.0
-    p = np.abs(vector) * (s / norm) % 1.0
-    return float((norm / s) ** 2 * np.sum(p * (1.0 - p)))
-
-
 @dataclass(frozen=True)
 class BoundConstants:
     """A_1, A_2 and A_3 of theorem 1 (eq. 9).

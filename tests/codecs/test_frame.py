@@ -20,18 +20,15 @@ def frame(rng: np.random.Generator) -> bytes:
     return aq.compress(rng.standard_normal(200).astype(np.float32), s=3, key=1, codec="fixed", segments=[50, 150])
 
 
-def test_truncation_at_every_length_is_refused(frame: bytes) -> None:
-    for length in range(len(frame)):
-        with pytest.raises(aq.FrameError):
-            aq.decode(frame[:length])
-
-
-def test_every_single_bit_flip_is_refused(frame: bytes) -> None:
+def test_every_truncation_and_every_flipped_bit_is_refused(frame: bytes) -> None:
+    altered = [frame[:length] for length in range(len(frame))]
     for bit in range(8 * len(frame)):
-        altered = bytearray(frame)
-        altered[bit // 8] ^= 1 << bit % 8
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        altered.append(bytes(flipped))
+    for one in altered:
         with pytest.raises(aq.FrameError):
-            aq.decode(bytes(altered))
+            aq.decode(one)
 
 
 def change(offset: int, layout: str, value: float) -> Callable[[bytearray], None]:
@@ -43,15 +40,15 @@ LIES = {
     "version": (change(4, "<B", 2), "version 2"),
     "quantizer": (change(5, "<B", 99), "Quantizer tag 99"),
     "codec": (change(6, "<B", 99), "Codec tag 99"),
-    "layout": (change(7, "<B", 9), "layout 9"),
-    "s is 0": (change(8, "<I", 0), "s = 0"),
-    "s too large": (change(8, "<I", 70000), "s = 70000"),
-    "s larger than written": (change(8, "<I", 200), "body has"),
-    "no scales": (change(12, "<I", 0), "0 scales"),
-    "a billion scales": (change(12, "<I", 10**9), "scales do not fit"),
-    "dimension": (change(16, "<Q", 199), "segments hold"),
-    "dimension 0": (change(16, "<Q", 0), "Dimension 0"),
-    "dimension 2^60": (change(16, "<Q", 2**60), "outside 1 to 2"),
+    "layout": (change(7, "<B", 9), "rule LAYOUT"),
+    "s is 0": (change(8, "<I", 0), "rule LEVELS"),
+    "s too large": (change(8, "<I", 70000), "rule LEVELS"),
+    "s larger than written": (change(8, "<I", 200), "rule FIXED_SIZE"),
+    "no scales": (change(12, "<I", 0), "rule NO_SCALES"),
+    "a billion scales": (change(12, "<I", 10**9), "rule MANY_SCALES"),
+    "dimension": (change(16, "<Q", 199), "rule LENGTHS"),
+    "dimension 0": (change(16, "<Q", 0), "rule TOO_LARGE"),
+    "dimension 2^60": (change(16, "<Q", 2**60), "rule TOO_LARGE"),
     "body length": (change(24, "<Q", 10), "asks for"),
     "absurd body length": (change(24, "<Q", 2**63), "Truncated"),
     "NaN scale": (change(35, "<f", np.nan), "NaN"),
@@ -71,14 +68,11 @@ def test_a_lie_in_the_header_is_refused_even_with_a_right_checksum(frame: bytes,
         reference_decoder.decode(sealed(altered))
 
 
-def test_trailing_bytes_are_refused(frame: bytes) -> None:
+def test_trailing_bytes_and_another_dimension_are_refused(frame: bytes) -> None:
     with pytest.raises(aq.FrameError):
         aq.decode(frame + b"\0")
     with pytest.raises(aq.FrameError, match="exactly one frame"):
         aq.decode(sealed(frame + b"\0\0\0\0"))
-
-
-def test_another_dimension_than_expected_is_refused(frame: bytes) -> None:
     with pytest.raises(aq.FrameError, match="dimension 200, expected 201"):
         aq.decode(frame, dimension=201)
 

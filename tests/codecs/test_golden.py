@@ -21,7 +21,6 @@ FOLDER = Path(__file__).parent / "golden"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((FOLDER / "expected.json").read_text())
 LEVELS = [name for name, entry in EXPECTED.items() if entry["codec"] != "float32"]
 RIVALS = [name for name in LEVELS if "quantizer" in EXPECTED[name]]
-COMPRESSED = [name for name in LEVELS if "x" in EXPECTED[name]]
 
 
 def golden(name: str) -> bytes:
@@ -48,14 +47,11 @@ def test_every_golden_frame_is_tested() -> None:
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_the_encoder_writes_the_golden_bytes(name: str) -> None:
-    assert aq.encode(expected_levels(name), EXPECTED[name]["codec"]) == golden(name)
-
-
-@pytest.mark.parametrize("name", COMPRESSED)
-def test_quantizing_whole_numbers_gives_the_golden_bytes(name: str) -> None:
     entry = EXPECTED[name]
-    x = np.array(entry["x"], dtype=np.float32)
-    assert aq.compress(x, entry["s"], entry["key"], entry["codec"], entry["segments"]) == golden(name)
+    assert aq.encode(expected_levels(name), entry["codec"]) == golden(name)
+    if "x" in entry:  # whole numbers, which no random number changes
+        x = np.array(entry["x"], dtype=np.float32)
+        assert aq.compress(x, entry["s"], entry["key"], entry["codec"], entry["segments"]) == golden(name)
 
 
 @pytest.mark.parametrize("name", LEVELS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.codecs import registry
-from adaquantfl.codecs.frame import TILE, Header, framed, read_frame
+from adaquantfl.codecs.frame import TILE, framed, read_frame
 from adaquantfl.codecs.inspection import describe
 from adaquantfl.codecs.registry import Codec, find, names, register
 from adaquantfl.runs.config import Config
@@ -32,59 +31,49 @@ def deflate() -> Codec:
     return recipes.made("codec")["CODEC"]
 
 
-@pytest.mark.parametrize("quantizer", ["uniform", "centroid", "stc"])
-@pytest.mark.parametrize("segments", [None, [TILE - 5, 10, 2 * TILE - 5 + 77]])
-def test_the_recipe_carries_levels_and_adds_them_up(
-    deflate: Codec, quantizer: str, segments: list[int] | None, rng: np.random.Generator
-) -> None:
+@pytest.mark.parametrize("quantizer", ["uniform", "centroid"])
+def test_the_recipe_carries_levels_and_adds_them_up(deflate: Codec, quantizer: str, rng: np.random.Generator) -> None:
     x = rng.standard_normal(3 * TILE + 77).astype(np.float32)
-    levels = aq.quantize(x, 300, 1, segments, quantizer=quantizer)
-    frame = aq.encode(levels, deflate)
-    assert aq.decode(frame) == levels
-    assert aq.compress(x, 300, 1, deflate, segments, quantizer=quantizer) == frame
-    sums = []
-    for one in (frame, aq.encode(levels, "dense")):
-        total = aq.Accumulator(len(x))
-        total.add(one, 0.5)
-        total.add(one, 0.25)
-        sums.append(total.result())
-    np.testing.assert_array_equal(*sums)
+    for segments in (None, [TILE - 5, 10, 2 * TILE - 5 + 77]):
+        levels = aq.quantize(x, 300, 1, segments, quantizer=quantizer)
+        frame = aq.encode(levels, deflate)
+        assert aq.decode(frame) == levels
+        assert aq.compress(x, 300, 1, deflate, segments, quantizer=quantizer) == frame
+        sums = []
+        for one in (frame, aq.encode(levels, "dense")):
+            total = aq.Accumulator(len(x))
+            total.add(one, 0.5)
+            total.add(one, 0.25)
+            sums.append(total.result())
+        np.testing.assert_array_equal(*sums)
 
 
 def test_it_is_known_by_its_name_and_shown(deflate: Codec) -> None:
-    x = np.arange(-8, 8, dtype=np.float32)
     with pytest.raises(aq.ConfigError, match="no codec named 'deflate'"):
         Config(codec="deflate")
     assert register(deflate) is find("deflate")
     assert names() == ("auto", "fixed", "sparse", "dense", "deflate")
     assert Config(codec="deflate").codec == "deflate"
-    text = describe(aq.compress(x, 3, 1, "deflate"))
+    text = describe(aq.compress(np.arange(-8, 8, dtype=np.float32), 3, 1, "deflate"))
     assert "deflate (tag 128)" in text
     assert "deflate" in text.split("with codec")[1]
-
-
-def body(frame: bytes, content: bytes) -> bytes:
-    """The frame with another body and the right checksum."""
-    return framed(read_frame(frame).header, content)
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"nonsense", "inflated"),
-        (zlib.compress(bytes(100))[:-9], "does not hold 100 bytes"),
-        (zlib.compress(bytes(99)), "does not hold 100 bytes"),
         (zlib.compress(bytes(10_000)), "does not hold 100 bytes"),
         (zlib.compress(bytes([4] * 100)), "the largest is 3"),
         (zlib.compress(bytes([256 - 4] * 100)), "the largest is 3"),
     ],
 )
 def test_bodies_that_are_not_its_own_are_refused(deflate: Codec, content: bytes, says: str) -> None:
-    frame = aq.compress(np.ones(100, dtype=np.float32), 3, 1, deflate)
-    total = aq.Accumulator(100)
-    for read in (aq.decode, lambda bad: total.add(bad, 1.0)):
+    right = read_frame(aq.compress(np.ones(100, dtype=np.float32), 3, 1, deflate))
+    bad, total = framed(right.header, content), aq.Accumulator(100)
+    for read in (aq.decode, total.add):
         with pytest.raises(aq.FrameError, match=says):
-            read(body(frame, content))
+            read(bad)
     assert not total.result().any()
 
 
@@ -107,16 +96,9 @@ def test_an_installed_package_brings_its_codec(tmp_path: Path, monkeypatch: pyte
     x = np.linspace(-1, 1, 500, dtype=np.float32)
     frame = aq.compress(x, 3, 1, deflate)
     monkeypatch.setattr(registry, "_TABLE", registry._table())
-    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown; known are \[0, 1, 2\]. Install or register"):
+    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown. Install or register"):
         aq.decode(frame)
     monkeypatch.syspath_prepend(recipes.install(tmp_path))
     monkeypatch.setattr(registry, "_TABLE", registry._table())
     assert aq.decode(frame) == aq.quantize(x, 3, 1)
     assert aq.compress(x, 3, 1, "deflate") == frame
-
-
-def test_a_codec_of_a_lower_tag_is_still_unknown() -> None:
-    levels = aq.quantize(np.ones(8, dtype=np.float32), 3, 1)
-    frame = framed(replace(Header.of(levels, 0), codec=9), b"")
-    with pytest.raises(aq.FrameError, match=r"Codec tag 9 is unknown; known are \[0, 1, 2\]\.$"):
-        aq.decode(frame)

@@ -9,7 +9,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, FedMedian, Strategy
 
 from adaquantfl.flower import AdaQuantStrategy
-from adaquantfl.flower.averaging import averages
+from adaquantfl.flower.wrapped import averages
 
 
 class Own(FedAvg):

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, Result, Strategy
 import adaquantfl as aq
 from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.records import KEY
-from adaquantfl.flower.traffic import bytes_of
+from adaquantfl.flower.sending import bytes_of
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.paper_strategy import paper_strategy
 

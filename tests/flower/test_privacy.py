@@ -13,7 +13,8 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError
 from adaquantfl.flower import quantize_mod
-from adaquantfl.flower.privacy import clipped, clipping_norm
+from adaquantfl.flower.privacy import clipped
+from adaquantfl.flower.wrapped import clipping_norm
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 from support.paper_strategy import paper_strategy
 

@@ -1,4 +1,4 @@
-"""What reading a reply, an order, a patch or a state may take, whatever its sender writes: the table in
+"""What reading a reply, an order or a state may take, whatever its sender writes: the table in
 docs/security.md."""
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
-from adaquantfl.codecs import patch as patches
 from adaquantfl.codecs.varints import varint
 from adaquantfl.protocol.downlink import _PARCEL
 from adaquantfl.protocol.messages import Order, Reply
@@ -196,42 +195,6 @@ def test_an_order_that_relays_the_worst_frames(case: str) -> None:
     with pytest.raises(aq.ModelNeeded, match="another digest"):
         client.open(data)
     expect("an order", len(data), ALL, lambda: client.open(data))
-
-
-# ------------------------------------------------------------------------------------------------ patches
-
-
-def patch_cases() -> dict[str, tuple[Any, bytes]]:
-    """Arrays, and differences for them that change everything or lie."""
-    rng, found = np.random.default_rng(0), dict[str, tuple[Any, bytes]]()
-    for dtype in (np.float32, np.float16):
-        old = rng.standard_normal(D).astype(dtype)
-        bits = old.view(np.uint32 if dtype == np.float32 else np.uint16)
-        for most in (1, 2, 40):
-            near = (bits + rng.integers(1, most + 1, D).astype(bits.dtype)).view(dtype)
-            found[f"{dtype.__name__}, all by up to {most}"] = old, patches.diff(old, near)
-        found[f"{dtype.__name__}, anything"] = old, patches.diff(old, rng.permutation(old))
-    small = np.ones(TINY, np.float32)
-    all_moved = aq.encode(aq.Levels(np.ones(TINY, np.int8), np.float32(1), 1))
-    bomb = zlib.compress(bytes(10**7))
-    for name, parts in {"deflate bombs": [all_moved, *[bomb] * 4], "no planes": [all_moved]}.items():
-        body = b"".join(struct.pack("<Q", len(one)) + one for one in parts)
-        found[name] = small, patches._HEADER.pack(b"AQD1", 0, 1, TINY, 0) + body
-    for size in HUGE:
-        found[f"a part of {size:,} bytes"] = (
-            small,
-            patches._HEADER.pack(b"AQD1", 0, 1, TINY, 0) + struct.pack("<Q", size),
-        )
-        found[f"{size:,} elements"] = small, patches._HEADER.pack(b"AQD1", 0, 2, size, 0) + bytes(4 * TINY)
-    found["3 MB of nothing"] = small, patches._HEADER.pack(b"AQD1", 0, 2, TINY, 0) + bytes(3_000_000)
-    return found
-
-
-@pytest.mark.parametrize("case", patch_cases())
-def test_a_patch(case: str) -> None:
-    old, data = patch_cases()[case]
-    expect("a patch", len(data), len(old), lambda: patches.patch(old, data))
-    expect("a patch", len(data), len(old), lambda: patches.patch(old, data, out=old))
 
 
 # ------------------------------------------------------------------------------------------------- states

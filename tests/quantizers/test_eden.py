@@ -6,6 +6,7 @@ Statistical tests use fixed seeds and z = 5 for one statistic (false alarm 6e-7)
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -53,26 +54,34 @@ def test_the_mean_of_a_cell_is_that_of_its_integral() -> None:
     assert cell_mean(1e3, 2e3) == 1e3
 
 
-def test_fine_steps_agree_with_the_exact_means() -> None:
-    exact = [cell_mean(k * 0.009 - 0.0045, k * 0.009 + 0.0045) for k in range(1, 500)]
-    np.testing.assert_allclose(step_means(0.009, 499)[1:], exact, rtol=1e-7)
+def test_tables_for_steps_that_anybody_can_ask_for_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(10):  # each takes half a megabyte
+            step_means(0.5 + number / 1000, 65_535)
+            step_means(0.5 + number / 1000, 255)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2_000_000
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("count", [1, 8])
 def test_centroids_are_their_cells_means_and_edges_lie_halfway(count: int) -> None:
     centres = lloyd_max(count)
     edges = [0.0, *(centres[1:] + centres[:-1]) / 2, math.inf]
     np.testing.assert_allclose(centres, [cell_mean(edges[k], edges[k + 1]) for k in range(count)], atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", VECTORS)
-@pytest.mark.parametrize("s", PUBLISHED)
+@pytest.mark.parametrize(
+    ("s", "kind"), [(1, "Gaussian"), (2, "log-normal"), (4, "spike"), (8, "Gaussian"), (1, "spike")]
+)
 def test_edens_errors_are_the_published_ones(s: int, kind: str, rng: np.random.Generator) -> None:
     x = VECTORS[kind](rng, 2**18).astype(np.float32)
     assert error(x, s, "eden") == pytest.approx(PUBLISHED[s], rel=0.02)
 
 
-@pytest.mark.parametrize(("s", "stretch"), [(4, 1.0), (1, 1.0), (1, 2.2), (1, 4.0)])
+@pytest.mark.parametrize(("s", "stretch"), [(4, 1.0), (1, 4.0)])
 def test_centroids_error_is_that_of_its_cells(s: int, stretch: float, rng: np.random.Generator) -> None:
     # With q = E[c(z)^2] = E[z c(z)] the scaled vector errs by 1 / q - 1.
     step = stretch / s
@@ -127,12 +136,7 @@ def test_centroid_beats_eden_with_fewer_bytes(rng: np.random.Generator) -> None:
         assert error(x, whole, "centroid", whole / real) < error(x, s, "eden")
 
 
-def test_eden_has_no_level_zero(rng: np.random.Generator) -> None:
-    levels = aq.quantize(rng.standard_normal(5000).astype(np.float32), 4, 1, quantizer="eden")
-    assert set(np.unique(levels.values)) == {-4, -3, -2, -1, 1, 2, 3, 4}
-
-
-@pytest.mark.parametrize("s", [0.2, 1.0, 20.0, 500.0])
+@pytest.mark.parametrize("s", [0.2, 20.0, 500.0])
 def test_by_a_rule_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: float, rng: np.random.Generator) -> None:
     x = rng.standard_normal(1 << 17).astype(np.float32)
     whole, stretch = find("centroid").levels_for(Count(s), np.array([len(x)]))
@@ -157,11 +161,11 @@ def test_balanced_levels_give_small_segments_a_larger_share(rng: np.random.Gener
 def test_segments_with_stretches_of_their_own_come_back_unbiased(rng: np.random.Generator) -> None:
     x = rng.standard_normal(96).astype(np.float32)
     stretch = np.array([1.0, 3.0, 8.0])
-    mean = np.mean([aq.quantize(x, 1, key, [32] * 3, stretch, "centroid").dequantize() for key in range(1000)], axis=0)
+    mean = np.mean([aq.quantize(x, 1, key, [32] * 3, stretch, "centroid").dequantize() for key in range(300)], axis=0)
     back = [float(mean[i : i + 32] @ x[i : i + 32] / (x[i : i + 32] @ x[i : i + 32])) for i in (0, 32, 64)]
     assert back == pytest.approx([1, 1, 1], abs=1e-3)  # in x's direction it is exact for every key ...
     noise = np.linalg.norm(mean - x) / np.linalg.norm(x)
-    assert noise < 0.15  # ... and what is at right angles averages out: sqrt(8 / 1000) and a small bias
+    assert noise < 0.22  # ... and what is at right angles averages out: sqrt(8 / 300) and a small bias
 
 
 def test_coarse_steps_rotate_larger_blocks_for_fewer_scales() -> None:

@@ -19,8 +19,7 @@ def drawn(x: np.ndarray, s: int, name: str, draws: int, norm: str | None = None)
     return levels.dequantize().reshape(draws, -1).astype(np.float64)
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("s", [1, 4, 30])
+@pytest.mark.parametrize(("s", "norm"), [(1, "l2"), (4, "linf"), (30, "l2")])
 def test_natural_dithering_is_unbiased_and_within_its_bound(s: int, norm: str, rng: np.random.Generator) -> None:
     x = (rng.standard_normal(300) * np.exp(rng.standard_normal(300))).astype(np.float32)
     seen = drawn(x, s, "natural", 3000, norm)
@@ -47,13 +46,6 @@ def test_no_element_above_the_smallest_level_errs_by_more_than_an_eighth(rng: np
     assert variances[1] * 9 == pytest.approx(1 / 8, rel=0.1)
 
 
-def test_powers_of_two_come_back_exactly() -> None:
-    x = np.array([1, -0.5, 0.25, 2.0**-6, -(2.0**-7), 0], dtype=np.float32)
-    levels = aq.quantize(x, 8, 3, quantizer="natural", norm="linf")
-    assert levels.values.tolist() == [8, -7, 6, 2, -1, 0]
-    np.testing.assert_array_equal(levels.dequantize(), x)
-
-
 def test_terngrad_is_unbiased_for_the_clipped_vector_and_biased_for_what_was_cut(rng: np.random.Generator) -> None:
     x = rng.standard_normal(300).astype(np.float32)
     x[5] = 20.0
@@ -78,7 +70,7 @@ def test_terngrad_clips_each_segment_by_its_own_deviation() -> None:
     assert cut[101:].tolist() == [7.0] * 10
 
 
-@pytest.mark.parametrize("s", [1, 7, 100, 65_535])
+@pytest.mark.parametrize("s", [1, 7, 65_535])
 def test_stc_keeps_the_largest_at_their_mean(s: int, rng: np.random.Generator) -> None:
     x = rng.standard_normal(1000).astype(np.float32)
     levels = aq.quantize(x, s, 0, quantizer="stc")

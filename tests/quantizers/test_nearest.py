@@ -14,16 +14,11 @@ def back(x: np.ndarray, s: int, **options: object) -> np.ndarray:
     return aq.quantize(x, s, 0, quantizer="nearest", **options).dequantize()
 
 
-@pytest.mark.parametrize("s", [1, 7, 127, 4095, 4096, 65_535])
+@pytest.mark.parametrize("s", [1, 127, 4096, 65_535])
 def test_no_element_is_off_by_more_than_half_a_step(s: int, rng: np.random.Generator) -> None:
     x = rng.standard_t(3, 5000).astype(np.float32)
     step = np.abs(x).max() / s
     assert np.abs(back(x, s) - x).max() <= (0.5 + 0.01) * step  # 0.01: float32 at s = 65535
-
-
-def test_ties_go_to_the_even_level() -> None:
-    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 8.0], dtype=np.float32)
-    assert aq.quantize(x, 8, 0, quantizer="nearest").values.tolist() == [0, 2, 2, 0, -2, 8]
 
 
 def test_every_segment_has_steps_of_its_own_and_stretch_widens_them() -> None:
@@ -34,12 +29,6 @@ def test_every_segment_has_steps_of_its_own_and_stretch_widens_them() -> None:
     np.testing.assert_allclose(levels.dequantize(), [1.0, 0.3, 100.0, 40.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [1e-42, 1e-35, 1e38])
-def test_vectors_at_both_ends_of_float32_come_back(size: float) -> None:
-    x = (np.array([-1.0, 0.5, 0.25]) * size).astype(np.float32)
-    np.testing.assert_allclose(back(x, 60_000), x, atol=size / 60_000)
-
-
 def test_in_fine_steps_the_error_is_half_of_random_roundings(rng: np.random.Generator) -> None:
     x = rng.standard_normal(100_000).astype(np.float32)
     random = aq.quantize(x, 100, 1, norm="linf").dequantize()
@@ -48,14 +37,7 @@ def test_in_fine_steps_the_error_is_half_of_random_roundings(rng: np.random.Gene
     assert np.mean((random - x) ** 2) == pytest.approx(step**2 / 6, rel=0.02)
 
 
-def test_the_key_changes_nothing_but_has_to_be_one(rng: np.random.Generator) -> None:
-    x = rng.standard_normal(100).astype(np.float32)
-    assert aq.compress(x, 3, 1, quantizer="nearest") == aq.compress(x, 3, 2, quantizer="nearest")
-    with pytest.raises(aq.QuantizeError, match="stream_key"):
-        aq.quantize(x, 3, -1, quantizer="nearest")
-
-
-@pytest.mark.parametrize("s", [0.01, 0.5, 1.0, 1.01, 1.99, 7.3])
+@pytest.mark.parametrize("s", [0.01, 1.01, 7.3])
 def test_a_rule_never_drives_it_to_send_nothing(s: float, rng: np.random.Generator) -> None:
     x = rng.standard_normal(5000).astype(np.float32)
     whole, stretch = find("nearest").levels_for(Count(s), np.array([5000]))

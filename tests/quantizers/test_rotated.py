@@ -25,7 +25,7 @@ def test_rotating_a_block_is_signs_and_a_hadamard_matrix(rng: np.random.Generato
         np.testing.assert_allclose(rotate(x, segments.offsets, key=5), matrix @ (signs * x) / 2 ** (k / 2), atol=1e-5)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 1000, 65_535, 65_536, 200_001])
+@pytest.mark.parametrize("d", [1, 3, 65_536, 200_001])
 def test_rotating_keeps_the_norm_and_rotating_back_undoes_it(d: int, rng: np.random.Generator) -> None:
     x = rng.standard_normal(d).astype(np.float32)
     parts = blocks(Segments.of(None, d))

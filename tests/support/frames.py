@@ -5,15 +5,20 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, product
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 import adaquantfl as aq
 from adaquantfl.codecs.frame import Header, Known, read_frame
 from adaquantfl.codecs.frame import framed as library_framed
 from adaquantfl.codecs.varints import varint
 from adaquantfl.protocol.messages import Reply
+from adaquantfl.quantizers.levels import level_dtype
 
 SLOTS = 4096
 
@@ -80,3 +85,41 @@ def framed(levels: aq.Levels, codec: int, body: bytes) -> bytes:
 def whole(reply: Reply, known: Known) -> Reply:
     """The reply with a frame that says everything about itself."""
     return replace(reply, frame=read_frame(reply.frame, None, known).written()) if reply.frame else reply
+
+
+def levels_of(values: npt.ArrayLike, s: int) -> aq.Levels:
+    """Levels with these values, rounded and cut to -s to s."""
+    clipped = np.clip(np.rint(np.asarray(values)), -s, s).astype(level_dtype(s))
+    return aq.Levels(clipped, np.float32(1.5), s)
+
+
+def read_or_refused(frame: bytes) -> bool:
+    """Whether a frame is read. Anything but a FrameError or levels within s fails the test."""
+    try:
+        levels = aq.decode(frame)
+    except aq.FrameError:
+        return False
+    assert np.abs(levels.values.astype(np.int64)).max() <= levels.top
+    return True
+
+
+def entropy_bytes(values: npt.NDArray[np.signedinteger]) -> float:
+    """The entropy of these values."""
+    counts = np.unique(values, return_counts=True)[1]
+    return float(-np.sum(counts * np.log2(counts / len(values)))) / 8
+
+
+def some_vector(kind: str, d: int, seed: int = 5) -> npt.NDArray[np.float32]:
+    """An update of this kind."""
+    rng = np.random.default_rng(seed)
+    draws: dict[str, Callable[[], npt.NDArray[np.float64]]] = {
+        "gauss": lambda: rng.standard_normal(d),
+        "laplace": lambda: rng.laplace(size=d),
+        "heavy": lambda: rng.standard_t(2, d),
+        "layers": lambda: rng.standard_normal(d) * np.exp(6 * np.sin(np.arange(d) / (d / 9 + 1))),
+        "mostly zero": lambda: rng.standard_normal(d) * (rng.random(d) < 0.001),
+        "ones": lambda: np.ones(d),
+        "zeros": lambda: np.zeros(d),
+        "one": lambda: np.eye(1, d, d // 2)[0],
+    }
+    return draws[kind]().astype(np.float32)

@@ -65,22 +65,10 @@ class Accumulator:
         self.frames, self._bound = 0, 0.0
         self._total[:] = 0
 
-    def check(self, frame: Bytes, weight: float) -> Checked:
-        """Return the update's norm if `add` would take the frame; raise FrameError if it is malformed.
-
-        >>> import adaquantfl as aq
-        >>> total = Accumulator(2)
-        >>> update = total.check(aq.compress(np.array([3.0, -4.0]), s=5, key=0), weight=0.5)
-        >>> update.s, update.norm
-        (5, 5.0)
-        >>> total.add(update)
-        """
-        return check_frame(frame, weight, self.dimension)
-
     def add(self, frame: Bytes | Checked, weight: float = 1.0) -> None:
         """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was.
 
-        A frame that `check` has seen has its weight already.
+        A frame that `check_frame` has seen has its weight already.
 
         >>> import adaquantfl as aq
         >>> total, frames = Accumulator(2), [aq.compress(np.array([3.0, -4.0]), s=5, key=client) for client in range(2)]
@@ -186,27 +174,11 @@ class Checked:
     @property
     def decoded_norm(self) -> float:
         """The l2 norm of what the frame decodes to, whatever its header says; without its weight."""
+        found = np.zeros(self.frame.header.dimension, dtype=np.float32)
+        self.weighted(1.0).add_to(found)
         # Not by BLAS, whose sums depend on the number of threads: weights are made from this number.
-        return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in self._decoded()))
-
-    def _decoded(self) -> Iterator[npt.NDArray[np.float32]]:
-        """What the frame decodes to, without its weight, a tile at a time."""
-        header = self.frame.header
-        if self.s is None or header.kind.traits.linear:
-            found = np.zeros(header.dimension, dtype=np.float32)
-            self.weighted(1.0).add_to(found)
-            yield from (found[start : start + TILE] for start in range(0, len(found), TILE))
-            return
-        tile, filled = np.empty(TILE, dtype=np.float32), 0
-        for _, floats in header.kind.pieces(levels_of(self.frame)):
-            while len(floats):
-                here, floats = floats[: TILE - filled], floats[TILE - filled :]
-                tile[filled : filled + len(here)] = here
-                filled += len(here)
-                if filled == TILE:
-                    yield tile
-                    filled = 0
-        yield tile[:filled]
+        parts = (found[start : start + TILE] for start in range(0, len(found), TILE))
+        return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in parts))
 
     def vector(self) -> npt.NDArray[np.float32]:
         """What the frame stands for, without its weight."""

@@ -11,7 +11,7 @@ from .. import core
 from ..core import Scratch
 from ..errors import FrameError
 from ..open_registry import OUTSIDE_TAGS
-from ..quantizers.base import LARGEST_FLOAT, MOST_BLOCK, Lengths, MaxError, Quantizer, Vector, are_blocks, norm_of
+from ..quantizers.base import Lengths, MaxError, Quantizer, Vector, norm_of
 from ..quantizers.levels import Levels, level_dtype, quantize
 from ..quantizers.registry import find
 from ..quantizers.segments import Segments
@@ -33,7 +33,9 @@ def encode(levels: Levels, codec: str | BuiltIn | Codec = "auto", known: Known |
     >>> decode(encode(levels)) == levels
     True
     """
-    return find_codec(codec).encode(_checked(levels), known)
+    frame: bytes = find_codec(codec).encode(_checked(levels), known)
+    read_frame(frame, levels.dimension, known)  # refuses scales, a key or segments that the quantizer cannot have
+    return frame
 
 
 def compress(
@@ -195,30 +197,13 @@ def _checked(levels: Levels) -> Levels:
         raise FrameError(f"norm={levels.norm!r}: {levels.quantizer} does not have it.")
     if len(scales) != Segments.of(levels.segments, levels.dimension).count:
         raise FrameError(f"{len(scales)} scales for {Segments.of(levels.segments, levels.dimension).count} segments.")
-    _check_facts(levels)
+    number = find(levels.quantizer).traits.number
+    if number and not (levels.numbers is not None and number.least <= levels.numbers[0] <= number.most):
+        raise FrameError(f"The {number.name} is outside {number.least:g} to {number.most:g}.")
+    if levels.key is not None:
+        checked_key(levels.key)
     top = levels.top
     if values.max() > top or values.min() < -top:
         allowed = "-s to s" if top == levels.s else f"-{top} to {top}"
         raise FrameError(f"The levels reach from {values.min()} to {values.max()}; s = {levels.s} allows {allowed}.")
     return replace(levels, values=np.ascontiguousarray(values, dtype=level_dtype(top)), s=int(levels.s))
-
-
-def _check_facts(levels: Levels) -> None:
-    """Refuse scales, a further number, a key or segments that their quantizer does not allow."""
-    traits, numbers = find(levels.quantizer).traits, levels.numbers
-    if not (np.isfinite(levels.scales).all() and (levels.scales >= 0).all()):
-        raise FrameError("A scale is negative, NaN or infinite; a norm is finite and at least 0.")
-    if (levels.key is not None) != traits.keyed or (levels.key is not None and not 0 <= levels.key < 2**64):
-        needs = "needs 64 bits" if traits.keyed else "has none"
-        raise FrameError(f"The key is {levels.key}; {levels.quantizer} {needs}.")
-    if (0 if numbers is None else len(numbers)) != bool(traits.number):
-        raise FrameError(f"{levels.quantizer} has {int(bool(traits.number))} further numbers.")
-    if traits.number and numbers is not None and not traits.number.least <= numbers[0] <= traits.number.most:
-        raise FrameError(f"The {traits.number.name} is outside {traits.number.least:g} to {traits.number.most:g}.")
-    if traits.rotates and not are_blocks(np.diff(levels.offsets)):
-        raise FrameError(f"Every segment of {levels.quantizer} has 2^k elements, {MOST_BLOCK:,} at most.")
-    if levels.bound > LARGEST_FLOAT:
-        raise FrameError(
-            f"With a scale of {levels.scales.max():g}, an element could decode to {levels.bound:g}, "
-            f"beyond {LARGEST_FLOAT:g}."
-        )

@@ -11,7 +11,7 @@ The built-in ones are the core's, core/*.c:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ import numpy as np
 from .. import core
 from ..core import Scratch, Values
 from ..errors import FrameError
-from ..open_registry import OUTSIDE_TAGS, Registry
+from ..open_registry import Registry
 from ..quantizers.levels import Levels, level_dtype
 from .frame import Frame, Header, Known, framed
 
@@ -78,19 +78,16 @@ AUTO = BuiltIn("auto", core.AUTO)
 BUILT_IN = (AUTO, BuiltIn("fixed", core.FIXED), BuiltIn("sparse", core.SPARSE), BuiltIn("dense", core.DENSE))
 
 
-def _facts(codec: object) -> tuple[str, Mapping[int, str]]:
+def _facts(codec: object) -> tuple[str, Iterable[int]]:
     if not isinstance(codec, BuiltIn | Codec):
         raise FrameError(f"{codec!r} is not a codec: pass a name, or an instance of Codec.")
     if not hasattr(codec, "TAG"):
         raise FrameError(f"The codec {codec.NAME!r} has no TAG, by which its frames are read.")
-    return codec.NAME, {} if codec is AUTO else {codec.TAG: ""}
+    return codec.NAME, () if codec is AUTO else (codec.TAG,)
 
 
 def _table() -> Registry[BuiltIn | Codec]:
-    def built_in() -> Iterable[BuiltIn | Codec]:
-        return BUILT_IN
-
-    return Registry("codec", GROUP, built_in, _facts, FrameError)
+    return Registry("codec", GROUP, lambda: BUILT_IN, _facts, FrameError)
 
 
 _TABLE = _table()
@@ -110,9 +107,8 @@ def by_tag(frame: Frame) -> BuiltIn | Codec:
     tag = frame.header.codec
     found = _TABLE.by_tag(tag)
     if found is None:
-        hint = " Install or register the package that the sender has." if tag in OUTSIDE_TAGS else ""
-        raise FrameError(f"Codec tag {tag} is unknown; known are {_TABLE.tags()}.{hint}")
-    return found[0]
+        raise FrameError(f"Codec tag {tag} is unknown. Install or register the package that the sender has.")
+    return found
 
 
 def names() -> tuple[str, ...]:
@@ -125,8 +121,8 @@ def names() -> tuple[str, ...]:
 
 
 def all_codecs() -> list[BuiltIn | Codec]:
-    """All but `auto`, in the order of their tags."""
-    return [pair[0] for tag in _TABLE.tags() if (pair := _TABLE.by_tag(tag))]
+    """All but `auto`."""
+    return [find(name) for name in names() if name != AUTO.NAME]
 
 
 def register(codec: BuiltIn | Codec) -> BuiltIn | Codec:

@@ -1,11 +1,9 @@
-"""The nodes that the strategy has met: which client each of them is, who sends plain weights, and what the log says."""
+"""The nodes that the strategy has met: which client each of them is, and what the log says."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-
-from flwr.app import Message
+from collections.abc import Iterable, Mapping
 
 from ..errors import EngineError
 from ..protocol.cohort import who_is_missing
@@ -37,12 +35,10 @@ class Fleet:
 
     Attributes:
         numbers: node -> client, in the order in which the nodes were met, or by their partitions.
-        plain: nodes that get no orders, and why.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
-        self.plain: dict[int, str] = {}
         self.once = Once()
 
     def clients(self, nodes: Iterable[int], partitions: Mapping[int, int]) -> dict[int, int]:
@@ -56,16 +52,6 @@ class Fleet:
                 taken.add(self.numbers[node])
         return {node: self.numbers[node] for node in nodes}
 
-    def take(self, messages: Iterable[Message]) -> list[Message]:
-        """The messages to nodes that take orders."""
-        return [message for message in messages if message.metadata.dst_node_id not in self.plain]
-
-    def note_second(self, lost: Sequence[int], plain: Mapping[int, str]) -> None:
-        """Nodes that were sent a second message: with the whole model, or, from now on, without orders."""
-        for node in lost:
-            self.once("lost", "Node %d did not hold the model that it was sent before. It gets the whole one.", node)
-        self.plain.update(plain)
-
     def say(self, server_round: int, received: Received) -> None:
         """Log what happened to the replies: refusals each time, what is true of the fleet once."""
         for node, reason in received.refused.items():
@@ -75,18 +61,12 @@ class Fleet:
         if received.clipped and len(received.clipped) == received.usable:
             share = sum(received.clipped) / received.usable
             self.once("clipped", _ALL_CLIPPED, server_round, received.usable, share)
-        count = len(received.plain)
-        if not count:
-            return
-        names = ", ".join(map(str, sorted(received.plain)[:_MOST_NAMES])) + (", ..." if count > _MOST_NAMES else "")
-        notes = " ".join(sorted({note or self.plain.get(node, "") for node, note in received.plain.items()} - {""}))
-        advice = notes or "Give the ClientApp the mod: ClientApp(mods=[quantize_mod])."
-        if not received.heard:
-            text = "Nothing was quantized in round %d: %d clients sent plain weights (nodes %s). %s"
-            self.once(f"nothing {advice}", text, server_round, count, names, advice)
-        else:
+        if count := len(received.plain):
+            names = ", ".join(map(str, sorted(received.plain)[:_MOST_NAMES])) + (", ..." if count > _MOST_NAMES else "")
+            notes = " ".join(sorted(set(received.plain.values()) - {""}))
+            advice = notes or "Give the ClientApp the mod: ClientApp(mods=[quantize_mod])."
             text = "In round %d, %d of %d clients sent plain weights (nodes %s). %s"
-            self.once(f"mixed {advice}", text, server_round, count, received.usable, names, advice)
+            self.once(f"plain {advice}", text, server_round, count, received.usable, names, advice)
 
 
 def check_usable(server_round: int, asked: int, usable: int, reasons: Mapping[int, str]) -> None:

@@ -21,10 +21,7 @@ from ..private.settings import Private
 from ..protocol.arrays import Weights
 from ..protocol.client import ModelCache
 from ..protocol.stages import Stages
-from .averaging import averages
-from .form import Form
 from .losses import loss_in, numbers_in
-from .privacy import WRAPPERS, chain
 from .receive import Received
 from .records import (
     KEY,
@@ -37,9 +34,11 @@ from .records import (
     bytes_in,
     remember,
     update_in,
+    why_failed,
     without_ours,
 )
-from .traffic import bytes_of
+from .sending import bytes_of
+from .wrapped import WRAPPERS, averages, chain
 
 if TYPE_CHECKING:
     from ..private.server import Server as PrivateServer
@@ -98,9 +97,9 @@ def _trained(
     plan: ConfigRecord,
 ) -> tuple[Any, float] | Message:
     """What the app has trained from the order's model, and its loss; or the app's error."""
-    name, form = str(plan["arrays"]), Form.of_settings(plan)
+    name = str(plan["arrays"])
     if name not in message.content:
-        message.content = RecordDict({name: array_record(form.whole(weights)), **message.content})
+        message.content = RecordDict({name: array_record(weights), **message.content})
     reply = call_next(message, context)
     if reply.has_error():
         return reply
@@ -108,10 +107,8 @@ def _trained(
     if len(records) != 1:
         raise ConfigError(f"the reply has {len(records)} ArrayRecords; expected one.")
     arrays = arrays_in(records[0])
-    if apart := form.apart(arrays):
-        raise ConfigError(f"the array {apart!r} was equal to another one, and is not after training.")
     loss: Any = loss_in(numbers_in(reply.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
-    return form.once(arrays), loss or 0.0
+    return arrays, loss or 0.0
 
 
 def refuse_unmasked(strategy: Strategy, private: Private) -> None:
@@ -153,7 +150,7 @@ def collect(
             node = sent.node_of(reply)
             try:
                 if reply.has_error():
-                    received.failed[node] = str(reply.error.reason)
+                    received.failed[node] = why_failed(reply)
                     server.absent(clients.get(node, -1), received.failed[node])
                     continue
                 without_ours(reply)
@@ -170,10 +167,10 @@ def collect(
         replies = list(sent.send({node: RecordDict({KEY: ConfigRecord(ours)}) for node, ours in later.items()}))
 
 
-def take_mean(received: Received, server: PrivateServer, sent: Sent, form: Form, weight: str, loss: str) -> None:
+def take_mean(received: Received, server: PrivateServer, sent: Sent, weight: str, loss: str) -> None:
     """Make the mean of all updates the only reply that the wrapped strategy sees, with these names for its metrics."""
     (weights,) = server.heard(wide=True).values()
     numbers: dict[str, Any] = {weight: 1.0, **({} if server.mean_loss is None else {loss: server.mean_loss})}
-    content = RecordDict({sent.name: array_record(form.whole(weights)), "metrics": MetricRecord(numbers)})
+    content = RecordDict({sent.name: array_record(weights), "metrics": MetricRecord(numbers)})
     received.heard = server.summed
     received.take(Message(content, reply_to=next(iter(sent.messages.values()))))

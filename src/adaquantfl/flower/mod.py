@@ -14,7 +14,6 @@ from ..protocol.feedback import ROUNDS_KEPT
 from ..quantizers.streams import stream_key
 from . import masked, records
 from .fleet import Once
-from .form import Form
 from .losses import loss_in, numbers_in
 from .records import array_record, arrays_in, bytes_in, put, recall, remember, without_ours
 
@@ -60,15 +59,13 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    trained_records, form = list(reply.content.array_records.items()), Form.of_settings(plan)
+    trained_records = list(reply.content.array_records.items())
     try:
         if len(trained_records) != 1:
             raise ConfigError(f"It has {len(trained_records)} ArrayRecords; expected one.")
         (name, trained), (loss, examples) = trained_records[0], _measured(reply.content, plan)
         arrays = arrays_in(trained)
-        if apart := form.apart(arrays):
-            raise ConfigError(f"The array {apart!r} was equal to another one, and is not after training.")
-        data = client.reply(form.once(arrays), loss, examples, measure_error=True)
+        data = client.reply(arrays, loss, examples, measure_error=True)
     except ConfigError as error:
         return _plain(reply, str(error))
     if plan["with_model"] or client.keeps or records.KEY in context.state:  # what was taken back must not come back
@@ -81,11 +78,11 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
 
 def _open(message: Message, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
     """The client with its order open; the message has plain arrays then. ModelNeeded where its state is lost."""
-    name, data, form = str(plan["arrays"]), bytes_in(plan, records.ORDER), Form.of_settings(plan)
+    name, data = str(plan["arrays"]), bytes_in(plan, records.ORDER)
     _, client = _models(message, plan, context, partition)
     weights = client.open(data, copy=False, key=_key(plan, partition))
     if name not in message.content:  # first, where a strategy puts it
-        message.content = RecordDict({name: array_record(form.whole(weights)), **message.content})
+        message.content = RecordDict({name: array_record(weights), **message.content})
     return client
 
 
@@ -105,7 +102,7 @@ def _models(
     if records.LAYOUT in plan:  # the arrays of Flower's own record are the model
         layout = Layout.from_json(str(plan[records.LAYOUT]))
         arrays = arrays_in(message.content.array_records[str(plan["arrays"])])
-        sent = layout.split(Form.of_settings(plan).once(arrays))
+        sent = layout.split(arrays)
         models.last = Held(0, sent, digest_of(sent), layout)
     return models, client
 

@@ -9,42 +9,13 @@ make the whole update shorter in every round.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Iterator, Mapping
-from types import FrameType
+from collections.abc import Collection, Mapping
 
 import numpy as np
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    Strategy,
-)
 
-from ..errors import ConfigError
 from ..protocol.arrays import AnyArray
 
-CLIENT_SIDE = (DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyClientSideAdaptiveClipping)
-WRAPPERS = (
-    *CLIENT_SIDE,
-    DifferentialPrivacyServerSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-)
 _MARGINS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5)  # arrays of narrow types may be longer when they are rounded
-
-
-def chain(strategy: object) -> Iterator[object]:
-    """A strategy, the one that it wraps, and so on."""
-    while isinstance(strategy, Strategy):
-        yield strategy
-        strategy = vars(strategy).get("strategy")
-
-
-def clipping_norm(strategy: Strategy) -> float | None:
-    """The norm to which the clients clip now; None where no wrapper asks them to."""
-    norms = [float(one.clipping_norm) for one in chain(strategy) if isinstance(one, CLIENT_SIDE)]
-    return min(norms, default=None)
 
 
 def clipped(
@@ -74,23 +45,6 @@ def clipped(
         if _norm({name: array.astype(np.float64) - wide[name] for name, array in found.items()}) <= bound:
             return {**arrays, **found}, share
     return {**arrays, **{name: model[name] for name in wide}}, 0.0
-
-
-def refuse_outer(strategy: Strategy) -> None:
-    """ConfigError where a wrapper for differential privacy is around this strategy: it would see quantized replies.
-
-    Flower does not tell a strategy who wraps it, so that the callers are looked through.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, WRAPPERS) and any(one is strategy for one in chain(caller)):
-            name = type(caller).__name__
-            raise ConfigError(
-                f"{name} is around AdaQuantStrategy, where it cannot clip: replies are quantized there. Put it inside: "
-                f"AdaQuantStrategy({name}(FedAvg(), ...))."
-            )
-        frame = frame.f_back
 
 
 def _norm(moved: Mapping[str, AnyArray]) -> float:

@@ -18,10 +18,9 @@ from ..protocol.bfloat16 import widened
 from ..protocol.exact_arrays import Changes, changes_of, far_off, float_changes
 from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
-from .form import Form
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, NOTE, PARTITION, array_record, arrays_in, put, update_in, without_ours
+from .records import ERROR, NOTE, PARTITION, array_record, arrays_in, put, update_in, why_failed, without_ours
 
 _NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 _NEEDS_MOD = (
@@ -123,9 +122,11 @@ class Received:
                 self.capped[node] = weight
                 metrics[weight_key] = bound if isinstance(metrics[weight_key], float) else max(1, math.floor(bound))
 
-    def clip(self, server: Server, form: Form, bound: float) -> None:
+    def clip(self, server: Server, bound: float) -> None:
         """Hold what is quantized to the norm that differential privacy's noise is made for."""
-        model = {name: widened(array) for name, array in form.whole(server.weights).items()}
+        weights = server.weights
+        assert isinstance(weights, Mapping)  # our models have names
+        model = {name: widened(array) for name, array in weights.items()}
         exact = [entry.name for entry in server.current.layout.entries if entry.kind != QUANTIZED]
         for message in self.messages:
             for name, record in list(message.content.array_records.items()):
@@ -140,7 +141,6 @@ def receive(
     replies: Sequence[Message],
     clients: Mapping[int, int],
     weight_key: str,
-    form: Form,
     averages: bool,
 ) -> Received:
     """Hand a round's replies to the server and, unless it averages itself, back to plain arrays.
@@ -152,12 +152,11 @@ def receive(
         replies: all of them, errors too.
         clients: node -> client.
         weight_key: the metric by which the wrapped strategy weighs.
-        form: of the model's arrays.
         averages: the server makes the new model; there is no wrapped strategy.
     """
     received, packed, plain = Received(), dict[int, tuple[Message, str]](), dict[int, Message]()
     replies = sorted(replies, key=lambda reply: clients.get(reply.metadata.src_node_id, math.inf))
-    received.failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
+    received.failed = {reply.metadata.src_node_id: why_failed(reply) for reply in replies if reply.has_error()}
     answers = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
     reasons = _differing(answers, weight_key)
     for node, reply in answers.items():
@@ -177,7 +176,7 @@ def receive(
         except Refused as error:
             received.refused[node] = str(error)
             server.absent(client, str(error))
-    for node, reason in _check_plain(server, plain, clients, form).items():
+    for node, reason in _check_plain(server, plain, clients).items():
         received.refused[node] = reason
         del plain[node], received.plain[node]
     for reply in plain.values():
@@ -190,7 +189,7 @@ def receive(
             continue
         received.take_update(reply, name)
         if not averages:
-            put(reply, name, array_record(form.whole(weights[client])))
+            put(reply, name, array_record(weights[client]))
     received.cap(server.stages.examples_limit, weight_key)
     return received
 
@@ -203,9 +202,7 @@ def _unusable(arrays: Mapping[str, AnyArray]) -> str:
     return ""
 
 
-def _check_plain(
-    server: Server, plain: Mapping[int, Message], clients: Mapping[int, int], form: Form
-) -> dict[int, str]:
+def _check_plain(server: Server, plain: Mapping[int, Message], clients: Mapping[int, int]) -> dict[int, str]:
     """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
     finite, or an update beyond `max_update_norm`. The median is that of all replies, with and without the mod. Where
     the limit clips, the arrays of the others are replaced by clipped ones."""
@@ -219,7 +216,7 @@ def _check_plain(
             ((name, record),) = reply.content.array_records.items()
             arrays = arrays_in(record)
             layout.check_types(arrays)
-            sent = layout.split(form.once(arrays))
+            sent = layout.split(arrays)
             if not layout.is_finite(sent):
                 raise ConfigError("An array has a value that is NaN or infinite.")
             moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
@@ -233,7 +230,7 @@ def _check_plain(
     middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
     for node, factor in limit.factors(norms, middle).items():
         shorter = layout.join(models[node].towards(model, factor), wide=True)
-        put(plain[node], next(iter(plain[node].content.array_records)), array_record(form.whole(shorter)))
+        put(plain[node], next(iter(plain[node].content.array_records)), array_record(shorter))
     apart = far_off(layout, changes, server.changes.values()) if limit.is_set else {}
     if limit.is_set:
         for node, norm in norms.items():

@@ -7,6 +7,7 @@ client's arrays is replaced by one with its reply.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from io import BytesIO
 
@@ -25,11 +26,19 @@ PARTITION = "partition"  # of a client's data: from 0, the same in every run
 ERROR = "error"  # of a reply's quantizer, as the client measured it
 SPEAKER = "quantize_mod:"  # how the mod's errors begin
 MOD_FAILED = 6  # Flower's code for an error of a mod
+_MOD_ORDER = re.compile(r"\w+ expects exactly one (Array|Config)Record")  # what Flower's own mods say of our records
+_MOD_ORDER_ADVICE = "Put quantize_mod first in the client's mods: mods=[quantize_mod, ...]."
 
 
 def needs_model(reply: Message) -> bool:
     """Whether a client asks for the whole model: it does not hold the one that its order starts from."""
     return reply.has_error() and str(reply.error.reason).startswith(SPEAKER)
+
+
+def why_failed(reply: Message) -> str:
+    """What an error says, and what to do where another mod comes before ours."""
+    reason = str(reply.error.reason)
+    return f"{reason} {_MOD_ORDER_ADVICE}" if _MOD_ORDER.match(reason) else reason
 
 
 def update_in(reply: Message) -> tuple[str, bytes] | None:

@@ -21,10 +21,9 @@ from . import masked
 from .fleet import Fleet, check_usable, log
 from .losses import advice, needs_loss
 from .receive import positive, receive
-from .records import HOLDS, arrays_in, without_ours
-from .sending import Orders, Sent, model_in, partitions, with_settings
+from .records import HOLDS, arrays_in, why_failed, without_ours
+from .sending import Orders, Sent, bytes_of, float32_bytes, model_in, partitions, with_settings
 from .served import ServedModel
-from .traffic import bytes_of, float32_bytes
 
 Aggregate = Callable[[int, list[Message]], tuple[ArrayRecord | None, MetricRecord | None]]
 
@@ -79,8 +78,7 @@ class Rounds:
         if self.served.server is not None and self._before is not None:  # its replies were never aggregated
             self.served.server.return_to(self._before)
         self._sent = Sent.of(messages, grid, timeout)
-        asked = self.fleet.take(messages)
-        self._before = self._open(asked, self._sent) if asked else None
+        self._before = self._open(messages, self._sent) if messages else None
         self._sent.count()
         self._seconds = perf_counter() - began
 
@@ -98,35 +96,27 @@ class Rounds:
         server, sent = self.served.server, self._sent
         asked = len(sent.messages) if sent is not None else 0
         if self._before is None or server is None or sent is None:
-            failed = {reply.metadata.src_node_id: str(reply.error.reason) for reply in replies if reply.has_error()}
+            failed = {reply.metadata.src_node_id: why_failed(reply) for reply in replies if reply.has_error()}
             check_usable(server_round, asked, len(replies) - len(failed), failed)
             if aggregate is None:
                 raise ConfigError("The model cannot be quantized; wrap a strategy: AdaQuantStrategy(FedAvg()).")
             return aggregate(server_round, replies)
         before, self._before, began = self._before, None, perf_counter()
-        replies, lost, plain = sent.again(replies, self._private.masks)
-        self.fleet.note_second(lost, plain)
-        numbers, form = self.fleet.numbers, self.served.form
+        replies = self._with_second(sent, replies)
+        numbers = self.fleet.numbers
         if self._private.masks:
             try:
                 received, bytes_up = masked.collect(server, sent, replies, numbers)  # type: ignore[arg-type] # it is a private one
-                masked.take_mean(
-                    received,
-                    server,  # type: ignore[arg-type]
-                    sent,
-                    form,
-                    self._weight_key,
-                    self._loss_keys[0],
-                )
+                masked.take_mean(received, server, sent, self._weight_key, self._loss_keys[0])  # type: ignore[arg-type]
             except AdaQuantError as error:  # too few are left, or somebody lied
                 log.warning("The model stays as it is. %s", error)
                 server.return_to(before)
                 return None, None
         else:
             bytes_up = bytes_of(replies)
-            received = receive(server, replies, numbers, self._weight_key, form, averages=aggregate is None)
+            received = receive(server, replies, numbers, self._weight_key, averages=aggregate is None)
         if bound is not None:
-            received.clip(server, form, bound)
+            received.clip(server, bound)
         self.refusals = received.refused
         self.fleet.say(server_round, received)
         if not received.usable:
@@ -165,8 +155,8 @@ class Rounds:
         Where clients keep no model, they are only told not to send it back.
         """
         self._viewing = Sent.of(messages, grid, timeout)
-        if self.served.server is not None and (asked := self.fleet.take(messages)):
-            self._show(self.served.server, asked, self._viewing)
+        if self.served.server is not None and messages:
+            self._show(self.served.server, messages, self._viewing)
         self._viewing.count()
 
     def seen(self, replies: list[Message]) -> tuple[list[Message], dict[str, int]]:
@@ -174,8 +164,7 @@ class Rounds:
         server, sent, numbers = self.served.server, self._viewing, self.fleet.numbers
         if server is None or sent is None:
             return replies, {}
-        replies, lost, plain = sent.again(replies)
-        self.fleet.note_second(lost, plain)
+        replies = self._with_second(sent, replies)
         traffic = {"aq_message_bytes_up": bytes_of(replies), "aq_message_bytes_down": sent.message_bytes}
         for reply in replies:
             node, ours = reply.metadata.src_node_id, without_ours(reply) if reply.has_content() else None
@@ -184,6 +173,13 @@ class Rounds:
             elif node in numbers and ours is not None and ours.get(HOLDS) == server.digest:
                 server.holding([numbers[node]])
         return replies, traffic
+
+    def _with_second(self, sent: Sent, replies: list[Message]) -> list[Message]:
+        """The replies, where clients that lost their model have answered a second message."""
+        replies, lost = sent.again(replies)
+        for node in lost:
+            self.fleet.once("lost", "Node %d did not hold the model it was sent before. It gets the whole one.", node)
+        return replies
 
     def _open(self, messages: list[Message], sent: Sent) -> ServerState | None:
         """Open a round and write the orders. Return the state before it, or None if the model cannot be quantized."""
@@ -196,7 +192,7 @@ class Rounds:
                 raise
             self.fleet.once(str(error), "AdaQuantStrategy leaves rounds as they are. %s", error)
             return None
-        before, form = server.current, self.served.form
+        before = server.current
         nodes = [message.metadata.dst_node_id for message in messages]
         new = [node for node in nodes if node not in self.fleet.numbers] if self._average else []
         clients = self.fleet.clients(nodes, partitions(sent.grid, new))
@@ -209,22 +205,19 @@ class Rounds:
             "rounds_kept": ROUNDS_KEPT if self._stages.rolls_back else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
-            **form.settings,
         }
-        same = not before.layout.narrow or digest_of(before.layout.split(form.once(weights))) == server.digest
+        same = not before.layout.narrow or digest_of(before.layout.split(weights)) == server.digest
         sent.write(Orders(server, clients, name, same, False, settings))
         return before
 
     def _show(self, server: Server, messages: list[Message], sent: Sent) -> None:
-        form = self.served.form
         try:
             name, record = model_in(messages)
-            arrays = arrays_in(record)
-            digest = digest_of(server.current.layout.split(form.once(arrays)))
+            digest = digest_of(server.current.layout.split(arrays_in(record)))
         except ConfigError:
             return
-        settings = {"arrays": name, **form.settings}
-        if self._stages.downlink.name == "model" or form.apart(arrays) or not server.has(digest):
+        settings: dict[str, Any] = {"arrays": name}
+        if self._stages.downlink.name == "model" or not server.has(digest):
             for message in messages:
                 message.content = with_settings(message.content, settings)
             return

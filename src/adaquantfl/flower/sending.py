@@ -1,13 +1,10 @@
 """The messages of a step: each client's order in them, and a second message where a client could not use the first.
 
-A message is sent again, within the round, in two cases. A client that lost the model it held gets the whole model. A
-client whose other mods do not let the order pass gets the message without it, and answers with plain weights, in this
-round and in all that follow.
+A client that lost the model it held gets the whole model, within the round.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -17,16 +14,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from ..errors import ConfigError
+from ..protocol.arrays import Layout
 from ..protocol.server import Server
 from .records import KEY, LAYOUT, ORDER, PARTITION, needs_model
-from .traffic import bytes_of
 
 TIMEOUT = 3600.0  # seconds; Flower's own where `start` is not told another
 _QUERY_SECONDS = 60.0
-_MOD_ORDER = re.compile(r"\w+ expects exactly one (Array|Config)Record")  # what Flower's own mods say of our records
-_MOD_ORDER_ADVICE = (
-    "Another mod comes before quantize_mod, or there is no quantize_mod. Put it first: mods=[quantize_mod, ...]."
-)
+_MESSAGE_BYTES = 119  # of a message's own object, measured
 
 
 @dataclass(frozen=True)
@@ -100,27 +94,19 @@ class Sent:
         """Count the bytes, once the orders are written."""
         self.message_bytes = bytes_of(self.messages.values())
 
-    def again(
-        self, replies: Iterable[Message], private: bool = False
-    ) -> tuple[list[Message], list[int], dict[int, str]]:
-        """Send second messages where they are needed. private: none without an order, whose answer would be plain.
+    def again(self, replies: Iterable[Message]) -> tuple[list[Message], list[int]]:
+        """Send the whole model to those who need it.
 
         Returns:
-            The replies, where those to a second message replace errors; the nodes that were sent the whole model; and
-            node -> why it has to do without orders from now on.
+            The replies, where those to a second message replace errors, and the nodes that were sent one.
         """
-        replies, second, lost, plain = list(replies), dict[int, RecordDict](), list[int](), dict[int, str]()
-        for reply in replies:
-            node = self.node_of(reply)
-            if not reply.has_error() or self.orders is None or node not in self._originals:
-                continue
-            if needs_model(reply):
-                second[node] = self.orders.write(node, self._originals[node], whole=True)
-                lost.append(node)
-            elif not private and _MOD_ORDER.match(reason := str(reply.error.reason)):
-                second[node], plain[node] = self._originals[node], f"{reason} {_MOD_ORDER_ADVICE}"
+        replies, orders = list(replies), self.orders
+        if orders is None:
+            return replies, []
+        lost = [node for node in map(self.node_of, filter(needs_model, replies)) if node in self._originals]
+        second = {node: orders.write(node, self._originals[node], whole=True) for node in lost}
         answers = {reply.metadata.src_node_id: reply for reply in self.send(second)} if second else {}
-        return [answers.get(self.node_of(reply), reply) for reply in replies], lost, plain
+        return [answers.get(self.node_of(reply), reply) for reply in replies], lost
 
     @property
     def name(self) -> str:
@@ -178,3 +164,27 @@ def partitions(grid: Grid, nodes: Sequence[int]) -> dict[int, int]:
     replies = grid.send_and_receive(questions(nodes), timeout=_QUERY_SECONDS) if nodes else ()
     found = {reply.metadata.src_node_id: partition_in(reply) for reply in replies}
     return {node: partition for node, partition in found.items() if partition is not None}
+
+
+def bytes_of(messages: Iterable[Message]) -> int:
+    """The bytes of messages as Flower serializes them; errors do not count.
+
+    HTTP's headers, TLS, and the requests by which nodes ask for messages come on top.
+    """
+    known: dict[int, int] = {}  # records that many messages share are serialized once
+    contents = [message.content for message in messages if message.has_content()]
+    for content in contents:
+        for record in content.values():
+            if id(record) not in known:
+                known[id(record)] = _serialized(record)
+    own = sum(_MESSAGE_BYTES + len(content.deflate()) for content in contents)
+    return own + sum(known[id(record)] for content in contents for record in content.values())
+
+
+def float32_bytes(layout: Layout) -> int:
+    """The model in float32, without any head."""
+    return 4 * (layout.dimension + layout.buffers) + layout.other_bytes
+
+
+def _serialized(part: Any) -> int:
+    return len(part.deflate()) + sum(map(_serialized, (part.children or {}).values()))

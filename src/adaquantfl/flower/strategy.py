@@ -20,16 +20,14 @@ from ..protocol.stages import Stages
 from ..quantizers.base import Quantizer
 from ..quantizers.streams import stream_key
 from ..rules import FullPrecision, Rule
-from .averaging import averages as is_mean
 from .fleet import log
-from .form import Form
 from .losses import USUAL_KEYS
 from .masked import refuse_settings, refuse_unmasked
-from .privacy import clipping_norm, refuse_outer
 from .records import arrays_in
 from .rounds import Rounds
 from .sending import TIMEOUT
-from .starting import by_name, in_place_of, later
+from .wrapped import averages as is_mean
+from .wrapped import by_name, clipping_norm, in_place_of, later, refuse_outer
 
 _FORMAT = 2  # of state_dict
 _STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
@@ -235,11 +233,11 @@ class AdaQuantStrategy(Strategy):
 
         >>> from flwr.serverapp.strategy import FedAvg
         >>> AdaQuantStrategy(FedAvg()).state_dict()
-        {'format': 2, 'server': None, 'clients': {}, 'tied': {}, 'rounds': 0}
+        {'format': 2, 'server': None, 'clients': {}, 'rounds': 0}
         """
         clients = {str(node): number for node, number in self._rounds.fleet.numbers.items()}
-        state = {"format": _FORMAT, "server": self.server and self.server.state(), "clients": clients}
-        return {**state, "tied": self._rounds.served.form.settings, "rounds": self._done}
+        server = self.server and self.server.state()
+        return {"format": _FORMAT, "server": server, "clients": clients, "rounds": self._done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state: model, levels, bits and randomness continue where they were.
@@ -252,7 +250,6 @@ class AdaQuantStrategy(Strategy):
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
             self._rounds.served.restore(state["server"])
-            self._rounds.served.form = Form.of_settings(state["tied"])
             self._rounds.fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
             self._rounds.forget()
             self._done = self._resumed = int(state["rounds"])

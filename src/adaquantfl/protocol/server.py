@@ -344,13 +344,6 @@ class Server:
             trajectory = replace(state.trajectory, model=model, downlink=self.stages.downlink.init(model))
             self.return_to(replace(state, trajectory=trajectory, earlier=None, log=Log(state.log.round + 1, digest)))
 
-    def rebuild(self, weights: Weights, exact: Iterable[str] = EXACT_NAMES) -> None:
-        """Continue with a model of other arrays. The rule and all totals stay; nobody holds this model yet."""
-        before, fresh = self._state, Server(weights, exact=exact, stages=self.stages).current
-        log = Log(before.log.round + 1, fresh.log.digest)
-        new = replace(before, layout=fresh.layout, trajectory=fresh.trajectory, earlier=None, log=log)
-        self.return_to(new)
-
     def has(self, digest: bytes) -> bool:
         """Say whether this is the digest of the present model, in float32 or in the arrays' own types."""
         layout = self._state.layout

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ..theory import MAX_LEVELS
 from .segments import Segments
 
 if TYPE_CHECKING:
+    from ..codecs.frame import Header
     from .levels import Levels
     from .vectors import FloatVector, Stretch
 
@@ -110,21 +111,6 @@ class Resolution:
 Target = Count | MaxError | Resolution
 
 
-class Facts(Protocol):
-    """What a bound is made from: levels and headers of frames have it."""
-
-    @property
-    def s(self) -> int: ...
-    @property
-    def scales(self) -> Vector: ...
-    @property
-    def numbers(self) -> Vector | None: ...
-    @property
-    def segments(self) -> npt.NDArray[np.int64] | None: ...
-    @property
-    def dimension(self) -> int: ...
-
-
 class Quantizer(ABC):
     """A vector to signed integers and back. A subclass sets name, tags and traits, and defines `quantize`.
 
@@ -153,10 +139,7 @@ class Quantizer(ABC):
 
     def pieces(self, levels: Levels) -> Iterator[tuple[slice, Vector]]:
         """What `dequantize` returns, in pieces, each of which is valid until the next; it may be overwritten."""
-        floats = levels.dequantize()
-        for start in range(0, levels.dimension, MOST_BLOCK):
-            here = slice(start, start + MOST_BLOCK)
-            yield here, floats[here]
+        yield slice(0, levels.dimension), levels.dequantize()
 
     def levels_for(
         self,
@@ -180,11 +163,17 @@ class Quantizer(ABC):
         >>> find("eden").levels_for(Count(99.0), lengths)
         (16, 1.0)
         """
-        if not isinstance(target, Count):
-            from .choice import levels_within  # which imports this module
+        if isinstance(target, Count):
+            return self.levels_for_count(target.s, segments, x, balanced)
+        from .choice import levels_within  # which imports this module
 
-            return levels_within(self, target, segments, x, balanced, key, norm)
-        s = max(target.s, self.traits.least) if self.traits.feedback else target.s
+        return levels_within(self, target, segments, x, balanced, key, norm)
+
+    def levels_for_count(
+        self, count: float, segments: npt.NDArray[np.int64], x: Vector | None, balanced: bool
+    ) -> tuple[int, Stretch]:
+        """Return s and stretch for this number of levels of the norm, which need not be whole; see `levels_for`."""
+        s = max(count, self.traits.least) if self.traits.feedback else count
         if not (self.traits.stretches and self.traits.follows_rule):
             return min(max(1, math.floor(s + 0.5)), self.traits.most), 1.0
         if not balanced:
@@ -195,7 +184,17 @@ class Quantizer(ABC):
 
         return balanced_stretch(x, s, segments, self.traits.most)
 
-    def bound(self, header: Facts) -> float:
+    def error_of(self, x: Vector, levels: Levels) -> float:
+        """||Q(x) - x||^2 / ||x||^2 of these levels; a subclass may know it without decoding them."""
+        from .choice import drawn_error  # which imports this module
+
+        return drawn_error(x, levels)
+
+    def expected_error(self, s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
+        """About the same without a look at the elements, by the energies of the segments; NaN: not known."""
+        return math.nan
+
+    def bound(self, header: Levels | Header) -> float:
         """Return what no element can exceed in size: by default the largest level, before it is rotated.
 
         >>> import adaquantfl as aq
@@ -220,7 +219,7 @@ def top(traits: Traits, s: int, numbers: Vector | None = None) -> int:
     return traits.reach[0] * s + traits.reach[1]
 
 
-def within_scales(traits: Traits, header: Facts, growth: float) -> float:
+def within_scales(traits: Traits, header: Levels | Header, growth: float) -> float:
     """What no element exceeds where none is above `growth` times its scale before it is rotated.
 
     A rotation of n elements can put all of them into one, sqrt(n) times as large.
@@ -262,11 +261,6 @@ def can_send(
 
     cut = Segments.of(asked, dimension)
     return any(np.array_equal(found, blocks(cut, each).lengths) for each in (LARGEST_BLOCK, MOST_BLOCK))  # type: ignore[arg-type]
-
-
-def are_blocks(lengths: npt.NDArray[np.int64]) -> bool:
-    """Whether these are lengths that can be rotated: powers of two, 2^20 at most."""
-    return not ((lengths > MOST_BLOCK).any() or (lengths & (lengths - 1)).any())
 
 
 def whole_levels(s: float, most: int = MAX_LEVELS) -> tuple[int, float]:

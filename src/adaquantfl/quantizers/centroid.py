@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,23 +28,22 @@ from .balanced import balanced_levels
 from .base import (
     MOST_BLOCK,
     NO_NORM,
-    Count,
-    Facts,
     Lengths,
     Number,
     Quantizer,
-    Target,
     Traits,
     Vector,
     top,
     within_scales,
 )
-from .choice import levels_within
 from .gaussian import exp, inverse_tail, step_errors, step_means, upper_tail
 from .levels import Levels, level_dtype
 from .rotation import LARGEST_BLOCK, Turned, rotate_back, runs
 from .segments import Segments
 from .vectors import FloatVector, Stretch, check_stretch, energy
+
+if TYPE_CHECKING:
+    from ..codecs.frame import Header
 
 STRETCH = Number("stretch", least=1.0, most=2.0**20)
 CLIP = 16.0  # rms: where rotated coordinates are cut off
@@ -69,30 +68,20 @@ class Centroid(Quantizer):
         clip=CLIP,
     )
 
-    def levels_for(
-        self,
-        target: Target,
-        segments: npt.NDArray[np.int64],
-        x: Vector | None = None,
-        balanced: bool = False,
-        key: int = 0,
-        norm: str = "",
+    def levels_for_count(
+        self, count: float, segments: npt.NDArray[np.int64], x: Vector | None, balanced: bool
     ) -> tuple[int, Stretch]:
-        """For a count: as many levels are not 0 as with s levels of the l2 norm, rounded at random.
+        """As many levels are not 0 as with s levels of the l2 norm, rounded at random.
 
         A rule that counts levels as the paper does can then drive this quantizer: it sends about as much, and errs
         less. Elements count as Gaussian, of which E min(1, |y| / step) are not 0 with steps of sqrt(length) / s rms.
         With many levels both quantizers' steps are equal. Unless balanced, all segments have the longest one's step.
 
-        >>> Centroid().levels_for(Count(2000.0), np.array([1_000_000]))
+        >>> Centroid().levels_for_count(2000.0, np.array([1_000_000]), None, balanced=False)
         (3, 1.484...)
         """
-        if not isinstance(target, Count):
-            return levels_within(
-                self, target, segments, x, balanced, key, norm, drawn=_drawn_error, expected=_expected_error
-            )
         lengths = segments if balanced else segments.max(keepdims=True)
-        levels = balanced_levels(target.s, np.sqrt(2 / np.pi * lengths))
+        levels = balanced_levels(count, np.sqrt(2 / np.pi * lengths))
         steps = _same_share(np.sqrt(lengths) / levels)
         whole = min(max(1, math.ceil(1 / steps.min())), self.traits.most)
         stretch = np.maximum(whole * steps, 1.0)
@@ -120,7 +109,26 @@ class Centroid(Quantizer):
             values[here], dots[some] = core.round_steps(y, offsets, inverse[some], steps[some], centres, most, kind)
         return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
 
-    def bound(self, header: Facts) -> float:
+    def error_of(self, x: Vector, levels: Levels) -> float:
+        """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
+        assert levels.numbers is not None
+        squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
+        whole, total = energy(x), 0.0
+        for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
+            counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
+            total += scale * scale * float(np.dot(counts, squares))
+        return max(total / whole - 1.0, 0.0) if whole else 0.0
+
+    def expected_error(self, s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
+        """That of Gaussian elements.
+
+        >>> round(Centroid().expected_error(1, 1.0, np.ones(1)), 3)  # steps of one rms
+        0.08...
+        """
+        errors = step_errors(np.atleast_1d(np.asarray(stretch, dtype=np.float64) / s))
+        return float((energies * errors).sum() / energies.sum())
+
+    def bound(self, header: Levels | Header) -> float:
         """The largest level's centre, in units of the rms, lies within a step of the level."""
         step = 1.0 if header.numbers is None else _step(header.numbers, header.s)
         return within_scales(self.traits, header, (top(self.traits, header.s, header.numbers) + 1) * step)
@@ -147,27 +155,6 @@ class Centroid(Quantizer):
 
 
 QUANTIZERS = (Centroid(),)
-
-
-def _drawn_error(x: Vector, levels: Levels) -> float:
-    """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
-    assert levels.numbers is not None
-    squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
-    whole, total = energy(x), 0.0
-    for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
-        counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
-        total += scale * scale * float(np.dot(counts, squares))
-    return max(total / whole - 1.0, 0.0) if whole else 0.0
-
-
-def _expected_error(s: int, stretch: Stretch, energies: npt.NDArray[np.float64]) -> float:
-    """That of Gaussian elements.
-
-    >>> round(_expected_error(1, 1.0, np.ones(1)), 3)  # steps of one rms
-    0.08...
-    """
-    errors = step_errors(np.atleast_1d(np.asarray(stretch, dtype=np.float64) / s))
-    return float((energies * errors).sum() / energies.sum())
 
 
 def _same_share(steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

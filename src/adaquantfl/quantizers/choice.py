@@ -23,9 +23,6 @@ from .vectors import Stretch, energy, square_sums
 LEAST_LEVELS = 2.0**-20
 CLOSE = 0.85  # of the error that is allowed: near enough, a finer search saves little
 
-Drawn = Callable[[Vector, Levels], float]  # the error of these levels of the vector
-Expected = Callable[[int, Stretch, npt.NDArray[np.float64]], float]  # of s, stretch and the energies of the segments
-
 
 def exact_error(
     quantizer: Quantizer, x: Vector, s: int, stretch: Stretch, segments: npt.NDArray[np.int64] | None, norm: str
@@ -57,12 +54,8 @@ def levels_within(
     balanced: bool,
     key: int,
     norm: str,
-    drawn: Drawn = drawn_error,
-    expected: Expected | None = None,
 ) -> tuple[int, Stretch]:
     """What `Quantizer.levels_for` returns for a target that depends on the vector.
-
-    drawn: measures one draw's error. expected: the error without a look at the elements, to start the search from.
 
     >>> from adaquantfl.quantizers import find
     >>> x = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
@@ -86,7 +79,7 @@ def levels_within(
         whole, stretch = levels(s)
         error = exact_error(quantizer, x, whole, stretch, segments, norm)
         if error is None:
-            error = drawn(x, quantize(x, whole, key, segments, stretch, quantizer, norm or None))
+            error = quantizer.error_of(x, quantize(x, whole, key, segments, stretch, quantizer, norm or None))
         return delay(error) if traits.feedback else error
 
     # Steps of sqrt(12 error) rms have that error, if they are small.
@@ -95,8 +88,8 @@ def levels_within(
     rms = math.sqrt(energies.sum() / len(x))
     first = largest / rms / min(math.sqrt(12 * allowed), 3.0)
     least = traits.least if traits.feedback else LEAST_LEVELS
-    if expected is not None:
-        first = _coarsest(lambda s: expected(*levels(s), energies), allowed, first, least, trials=30)
+    if not math.isnan(quantizer.expected_error(1, 1.0, energies)):  # so start from there
+        first = _coarsest(lambda s: quantizer.expected_error(*levels(s), energies), allowed, first, least, trials=30)
     return levels(_coarsest(measure, delay(allowed) if traits.feedback else allowed, first, least, trials=8))
 
 

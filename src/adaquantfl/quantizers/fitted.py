@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import core
-from .base import LINF, Count, Lengths, Quantizer, Target, Traits, Vector, whole_levels
-from .choice import levels_within
+from .base import LINF, Lengths, Quantizer, Traits, Vector, whole_levels
 from .levels import Levels, level_dtype
 from .segments import Segments
 from .streams import checked_key
@@ -53,8 +52,7 @@ class Nearest(Quantizer):
         checked_key(key)
         vector, cut, scales = scaled(x, segments, stretch, norm)
         values = core.round_nearest(vector, cut.offsets, inverses(scales, s), s, level_dtype(s))
-        whole = segments is None
-        return Levels(values, scales[0] if whole else scales, s, None if whole else cut.lengths, self.name, norm)
+        return Levels(values, scales, s, cut.lengths, self.name, norm)
 
 
 class Fitted(Nearest):
@@ -70,26 +68,19 @@ class Fitted(Nearest):
         least=0.51,  # half a step is then a little below the largest magnitude, so that something is always sent
     )
 
-    def levels_for(
-        self,
-        target: Target,
-        segments: npt.NDArray[np.int64],
-        x: Vector | None = None,
-        balanced: bool = False,
-        key: int = 0,
-        norm: str = "",
+    def levels_for_count(
+        self, count: float, segments: npt.NDArray[np.int64], x: Vector | None, balanced: bool
     ) -> tuple[int, Stretch]:
         """Balanced: s levels for the segment with the largest magnitude, and its step for all segments.
 
-        >>> s, stretch = Fitted().levels_for(Count(2.0), np.array([2, 1]), np.array([1, 4, 2], dtype=np.float32), True)
+        >>> update = np.array([1, 4, 2], dtype=np.float32)
+        >>> s, stretch = Fitted().levels_for_count(2.0, np.array([2, 1]), update, balanced=True)
         >>> (s / stretch).tolist()  # levels of each segment
         [2.0, 1.0]
         """
-        if not isinstance(target, Count):
-            return levels_within(self, target, segments, x, balanced, key, norm, drawn=_drawn_error)
         if not balanced or x is None:
-            return super().levels_for(target, segments, x, balanced)
-        whole, wide = whole_levels(max(target.s, self.traits.least), self.traits.most)
+            return super().levels_for_count(count, segments, x, balanced)
+        whole, wide = whole_levels(max(count, self.traits.least), self.traits.most)
         sizes = largest(x, Segments.of(segments, len(x))).astype(np.float64)
         return whole, wide * np.divide(sizes.max(), sizes, out=np.ones_like(sizes), where=sizes > 0)
 
@@ -106,16 +97,15 @@ class Fitted(Nearest):
         levels = super().quantize(x, s, key, segments, stretch, norm)
         dots, squares = _sums(float32_vector(x), levels)
         scales = (s * np.divide(dots, squares, out=np.zeros_like(dots), where=squares > 0)).astype(np.float32)
-        return replace(levels, scale=scales[0] if levels.segments is None else scales)
+        return replace(levels, scale=scales)
+
+    def error_of(self, x: Vector, levels: Levels) -> float:
+        """1 - ||Q(x)||^2 / ||x||^2."""
+        whole, (_, squares) = energy(x), _sums(None, levels)
+        return max(1.0 - float(np.dot(levels.steps**2, squares)) / whole, 0.0) if whole else 0.0
 
 
 QUANTIZERS = (Nearest(), Fitted())
-
-
-def _drawn_error(x: Vector, levels: Levels) -> float:
-    """1 - ||Q(x)||^2 / ||x||^2."""
-    whole, (_, squares) = energy(x), _sums(None, levels)
-    return max(1.0 - float(np.dot(levels.steps**2, squares)) / whole, 0.0) if whole else 0.0
 
 
 def _sums(x: npt.NDArray[np.float32] | None, levels: Levels) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

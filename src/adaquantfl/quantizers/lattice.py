@@ -11,16 +11,19 @@ coder needs. The last element of an odd segment is dithered alone.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import core
-from .base import L2, LINF, Facts, Lengths, Quantizer, Traits, top, within_scales
+from .base import L2, LINF, Lengths, Quantizer, Traits, top, within_scales
 from .levels import Levels, level_dtype
 from .streams import checked_key
 from .vectors import FloatVector, Stretch, inverses, scaled
+
+if TYPE_CHECKING:
+    from ..codecs.frame import Header
 
 
 class Lattice(Quantizer):
@@ -42,21 +45,11 @@ class Lattice(Quantizer):
         """The integers a and b of every pair, in the places of its elements."""
         vector, parts, scales = scaled(x, segments, stretch, norm)
         most = top(self.traits, s)
-        values = core.round_lattice(
-            vector, parts.offsets, inverses(scales, s), s, most, checked_key(key), level_dtype(most)
-        )
-        whole = segments is None
-        return Levels(
-            values,
-            scales[0] if whole else scales,
-            s,
-            None if whole else parts.lengths,
-            self.name,
-            norm,
-            int(key),
-        )
+        inverse, kind = inverses(scales, s), level_dtype(most)
+        values = core.round_lattice(vector, parts.offsets, inverse, s, most, checked_key(key), kind)
+        return Levels(values, scales, s, parts.lengths, self.name, norm, int(key))
 
-    def bound(self, header: Facts) -> float:
+    def bound(self, header: Levels | Header) -> float:
         """A point of an odd row lies half a step further, and the dither is less than a step."""
         return within_scales(self.traits, header, (top(self.traits, header.s) + 1.5) / header.s)
 

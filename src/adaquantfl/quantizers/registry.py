@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import import_module
 
 from ..errors import FrameError, QuantizeError
-from ..open_registry import OUTSIDE_TAGS, Registry
+from ..open_registry import Registry
 from .base import Quantizer
 
 BUILT_IN = ("uniform", "rotated", "lattice", "centroid", "fitted", "rivals")  # the files of this package's
@@ -14,12 +14,12 @@ GROUP = "adaquantfl.quantizers"  # of the entry points of other packages
 FLOAT32_TAG = 255  # values that are not quantized
 
 
-def _facts(quantizer: object) -> tuple[str, Mapping[int, str]]:
+def _facts(quantizer: object) -> tuple[str, Iterable[int]]:
     if not isinstance(quantizer, Quantizer):
         raise QuantizeError(f"{quantizer!r} is not a quantizer: pass a name, or an instance of Quantizer.")
     if not quantizer.tags:
         raise QuantizeError(f"The quantizer {quantizer.name!r} has no tags: set one for each norm that it takes.")
-    return quantizer.name, {tag: norm for norm, tag in quantizer.tags.items()}
+    return quantizer.name, quantizer.tags.values()
 
 
 def _table() -> Registry[Quantizer]:
@@ -52,9 +52,8 @@ def by_tag(tag: int) -> tuple[Quantizer, str]:
     """
     found = _TABLE.by_tag(tag)
     if found is None:
-        hint = " Install or register the package that the sender has." if tag in OUTSIDE_TAGS else ""
-        raise FrameError(f"Quantizer tag {tag} is unknown; known are {[*_TABLE.tags(), FLOAT32_TAG]}.{hint}")
-    return found
+        raise FrameError(f"Quantizer tag {tag} is unknown. Install or register the package that the sender has.")
+    return found, next(norm for norm, each in found.tags.items() if each == tag)
 
 
 def names() -> tuple[str, ...]:

@@ -40,13 +40,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import core
-from .base import L2, LINF, NO_NORM, Facts, Lengths, Quantizer, Traits, within_scales
+from .base import L2, LINF, NO_NORM, Lengths, Quantizer, Traits, within_scales
 from .gaussian import lloyd_max
 from .levels import Levels, level_dtype
 from .rotation import Turned, rotate_back
@@ -54,6 +54,9 @@ from .segments import Segments
 from .streams import checked_key
 from .uniform import QUANTIZER as UNIFORM
 from .vectors import FloatVector, Stretch, float32_vector, inverses, scaled, square_sums
+
+if TYPE_CHECKING:
+    from ..codecs.frame import Header
 
 CLIP = 2.5  # standard deviations, of TernGrad
 
@@ -76,10 +79,9 @@ class Natural(Quantizer):
         """Levels -s to s: k is 2^(k-s) of the norm."""
         vector, parts, scales = scaled(x, segments, stretch, norm)
         values = core.round_exponents(vector, parts.offsets, inverses(scales, 1), s, checked_key(key), level_dtype(s))
-        whole = segments is None
-        return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, norm)
+        return Levels(values, scales, s, parts.lengths, self.name, norm)
 
-    def bound(self, header: Facts) -> float:
+    def bound(self, header: Levels | Header) -> float:
         """The largest level is the scale."""
         return within_scales(self.traits, header, 1.0)
 
@@ -145,8 +147,7 @@ class SparseTernary(Quantizer):
             kept = largest(piece, max(1, len(piece) // s))
             values[first + kept] = np.sign(piece[kept])
             scales[j] = np.abs(piece[kept]).mean(dtype=np.float64)
-        whole = segments is None
-        return Levels(values, scales[0] if whole else scales, s, None if whole else parts.lengths, self.name, NO_NORM)
+        return Levels(values, scales, s, parts.lengths, self.name, NO_NORM)
 
 
 class Eden(Quantizer):
@@ -172,7 +173,7 @@ class Eden(Quantizer):
         values, dots = core.round_centres(turned.y, turned.parts.offsets, turned.inverse, edges, centres)
         return Levels(values, turned.scales(dots), s, turned.parts.lengths, self.name, NO_NORM, int(key))
 
-    def bound(self, header: Facts) -> float:
+    def bound(self, header: Levels | Header) -> float:
         """The largest centroid, in units of the rms."""
         return within_scales(self.traits, header, float(lloyd_max(header.s)[-1]))
 

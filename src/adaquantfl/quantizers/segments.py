@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ class Segments:
     def of(lengths: Sequence[int] | npt.NDArray[np.integer] | None, dimension: int) -> Segments:
         """Check `lengths` against the vector's dimension; None is one segment over everything."""
         if lengths is None:
-            return _whole(dimension)
+            return Segments(np.array([0, dimension], dtype=np.int64))
         given = np.asarray(lengths)
         if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
             raise QuantizeError(
@@ -52,11 +51,6 @@ class Segments:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         return np.diff(self.offsets)
-
-
-@lru_cache(maxsize=64)
-def _whole(dimension: int) -> Segments:
-    return Segments(np.array([0, dimension], dtype=np.int64))
 
 
 def bucket_lengths(dimension: int, size: int) -> npt.NDArray[np.int64]:

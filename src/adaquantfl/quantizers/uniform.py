@@ -54,8 +54,7 @@ class Uniform(Quantizer):
         """Levels -s to s of the norm: see `levels.quantize`."""
         vector, cut, scales = scaled(x, segments, stretch, norm)
         values = core.round_random(vector, cut.offsets, scales, s, checked_key(key), level_dtype(s))
-        whole = segments is None
-        return Levels(values, scales[0] if whole else scales, s, None if whole else cut.lengths, norm=norm)
+        return Levels(values, scales, s, cut.lengths, self.name, norm)
 
 
 QUANTIZER = Uniform()

@@ -1,4 +1,4 @@
-"""Models as apps have them: bfloat16, tied and frozen arrays, adapters, BatchNorm in arrays without names."""
+"""Models as apps have them: bfloat16, frozen arrays, adapters, BatchNorm in arrays without names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord
-from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 import adaquantfl as aq
-from adaquantfl.flower.form import Form, statistics_by_place
 from adaquantfl.flower.records import array_record
+from adaquantfl.flower.served import statistics_by_place
 from adaquantfl.protocol.bfloat16 import narrowed, widened
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
 from support.paper_strategy import paper_strategy
@@ -25,8 +24,8 @@ def normal(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype("f4")
 
 
-def moved(number: int, name: str, array: Any, seed: str = "") -> Any:
-    noise = np.random.default_rng([number, *map(ord, seed or name)]).standard_normal(array.shape)
+def moved(number: int, name: str, array: Any) -> Any:
+    noise = np.random.default_rng([number, *map(ord, name)]).standard_normal(array.shape)
     if array.dtype == np.dtype("V2"):
         return narrowed(widened(array) + 0.1 * noise)
     return (array + 0.01 * noise).astype(array.dtype) if array.dtype.kind == "f" else array + array.dtype.type(1)
@@ -59,7 +58,7 @@ def final(result: Result) -> Arrays:
 # ---------------------------------------------------------------------------------------- bfloat16
 
 
-@pytest.mark.parametrize("downlink", ["model", "exact", "late"])
+@pytest.mark.parametrize("downlink", ["exact", "late"])
 def test_bfloat16_is_averaged_and_comes_back_as_bfloat16(downlink: str) -> None:
     model = {
         "w": narrowed(normal(40, 30)),
@@ -91,98 +90,6 @@ def test_all_clients_train_from_the_same_bfloat16_model() -> None:
     for number in range(3):
         assert len({client.seen[number]["w"].tobytes() for client in group}) == 1
     assert group[0].seen[2]["w"].dtype == np.dtype("V2")
-
-
-# ---------------------------------------------------------------------------------------- tied weights
-
-
-def tied_model() -> Arrays:
-    embedding = normal(30, 8)
-    return {
-        "embed.weight": embedding,
-        "body": normal(8, 8),
-        "head.weight": embedding.copy(),
-        "zeros": np.zeros(4, "f4"),
-    }
-
-
-def tied_step(number: int, name: str, array: Any) -> Any:
-    return moved(number, name, array, "tied" if name in ("embed.weight", "head.weight") else name)
-
-
-@pytest.mark.parametrize("rule", [COARSE, FINE])
-@pytest.mark.parametrize("downlink", ["model", "exact"])
-def test_tied_weights_stay_tied_and_are_sent_once(rule: Any, downlink: str) -> None:
-    model, group = tied_model(), [Training(n, tied_step) for n in range(3)]
-    strategy = paper_strategy(FedAvg(), rule=rule, downlink=downlink)
-    result = run(strategy, group, model, 3)
-    after = final(result)
-    assert list(after) == list(model)
-    assert np.array_equal(after["embed.weight"], after["head.weight"])
-    for client in group:
-        for seen in client.seen:
-            assert list(seen) == list(model), "names and order are the app's"
-            assert np.array_equal(seen["embed.weight"], seen["head.weight"])
-    assert strategy.server is not None
-    assert strategy.server.current.layout.dimension == 30 * 8 + 64 + 4
-    if rule is FINE:
-        plain = final(run(FedAvg(), [Training(n, tied_step, mods=()) for n in range(3)], model, 3))
-        assert all(np.allclose(after[name], plain[name], atol=1e-4) for name in model)
-
-
-def test_arrays_that_only_began_equal_are_trained_one_by_one(log: pytest.LogCaptureFixture) -> None:
-    model, group = tied_model(), [Training(n) for n in range(3)]
-    strategy = paper_strategy(FedAvg(), rule=FINE)
-    result = run(strategy, group, model, 4)
-    plain = final(run(FedAvg(), [Training(n, mods=()) for n in range(3)], model, 4))
-    assert all(np.allclose(array, plain[name], atol=1e-4) for name, array in final(result).items())
-    counts = [metrics["aq_quantized"] for metrics in result.train_metrics_clientapp.values()]
-    assert counts == [0, 3, 3, 3]
-    assert log.text.count("travel one by one from now on") == 1
-
-
-@pytest.mark.parametrize("plain", [0, 2])
-def test_one_client_whose_copies_come_apart_unties_the_model(plain: int) -> None:
-    model = tied_model()
-    changes = [moved if n == plain else tied_step for n in range(3)]
-    result = run(paper_strategy(FedAvg(), rule=FINE), [Training(n, c) for n, c in enumerate(changes)], model, 3)
-    expected = final(run(FedAvg(), [Training(n, c, mods=()) for n, c in enumerate(changes)], model, 3))
-    assert all(np.allclose(array, expected[name], atol=1e-4) for name, array in final(result).items())
-    assert result.train_metrics_clientapp[3]["aq_quantized"] == 3
-
-
-def test_noise_on_the_server_unties_copies_too() -> None:
-    private = flower.DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.1, 1.0, 3)
-    result = run(paper_strategy(private), [Training(n, tied_step) for n in range(3)], tied_model(), 3)
-    assert not np.array_equal(final(result)["embed.weight"], final(result)["head.weight"])
-    assert [m["aq_quantized"] for m in result.train_metrics_clientapp.values()][2] == 3
-
-
-def test_untied_models_keep_error_feedback_and_their_bytes() -> None:
-    strategy = paper_strategy(FedAvg(), quantizer="stc", rule=COARSE, sparsity=5)
-    changes = [moved, tied_step, tied_step]
-    run(strategy, [Training(n, c) for n, c in enumerate(changes)], tied_model(), 4)
-    assert strategy.server is not None
-    assert strategy.server.current.round == 4
-    assert strategy.server.current.layout.dimension == 2 * 30 * 8 + 64 + 4
-
-
-def test_a_saved_state_keeps_what_is_tied() -> None:
-    model, group = tied_model(), [Training(n, tied_step) for n in range(3)]
-    first, second = paper_strategy(FedAvg()), paper_strategy(FedAvg())
-    result = run(first, group, model, 2)
-    second.load_state_dict(first.state_dict())
-    assert list(second.arrays) == list(model)
-    assert all(np.array_equal(second.arrays[name].numpy(), array) for name, array in final(result).items())
-    assert run(second, group, second.arrays, 1).train_metrics_clientapp[1]["aq_quantized"] == 3
-
-
-def test_constant_arrays_are_not_tied() -> None:
-    assert (
-        Form.of({"a": np.zeros(5, "f4"), "b": np.zeros(5, "f4"), "c": np.ones(1, "f4"), "d": np.ones(1, "f4")})
-        == Form()
-    )
-    assert Form.of({"a": np.arange(5), "b": np.arange(5)}) == Form(), "integers travel as they are"
 
 
 # ---------------------------------------------------------------------------------------- frozen arrays, adapters
