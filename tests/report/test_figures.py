@@ -66,7 +66,7 @@ def test_a_run_that_diverged_is_drawn_as_far_as_it_has_numbers(make_run: MakeRun
 
 
 def test_methods_differ_in_more_than_colour() -> None:
-    looks = list(styles([*STYLES, "AdaQuantFL (bf16)", "4-bit, codec sparse"]).values())
+    looks = list(styles([*STYLES, "AdaQuantFL (nearest)", "4-bit, codec sparse"]).values())
     assert len({look.colour for look in looks}) == len(looks)
     assert len({look.marker for look in looks}) == len(looks)
     assert len({str(look.dash) for look in looks}) == len(looks)

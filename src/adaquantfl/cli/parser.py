@@ -12,7 +12,6 @@ from typing import Any, NoReturn, TypeAlias
 from ..bench.tasks import TASKS
 from ..engines.launch import ENGINES
 from ..runs.config import KEYS
-from ..runs.other_words import as_option
 from ..runs.presets import preset_names
 from ..runs.reproduce import METHODS, PANELS
 from . import commands
@@ -264,11 +263,13 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers a key that is typed as an option, as other tools have it, with how to set it here."""
+    """Answers a key that is typed as an option with how to set it."""
 
     def error(self, message: str) -> NoReturn:
         found = re.match(r"unrecognized arguments: --([\w-]+)", message)
-        super().error(f"{message}. {as_option(found[1], KEYS)}" if found else message)
+        key = found[1].replace("-", "_") if found else ""
+        hint = f". Keys of the configuration follow --set: --set {key}=VALUE." if key in KEYS else ""
+        super().error(message + hint)
 
 
 class _Version(argparse.Action):

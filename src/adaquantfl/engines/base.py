@@ -66,8 +66,6 @@ class Engine(ABC):
         calls += [Call("losses", -1, numbers=shard) for shard in _shards(pooled)]
         shared = len(calls)
         calls += [Call("correct" if task.accuracy else "test_losses", -1, numbers=shard) for shard in _shards(tests)]
-        tested, held_out = len(calls), len(task.validation) if test else 0
-        calls += [Call("validation_losses", -1, numbers=shard) for shard in _shards(held_out)]
         answers: list[Any] = [None] * len(calls)
         for place, answer in self._answers(server, calls):
             answers[place] = answer
@@ -78,10 +76,9 @@ class Engine(ABC):
                 if isinstance(answer, Failure):
                     raise EngineError(f"The server could not evaluate the model: {answer.reason}")
         found = Evaluation(sum(answers[:shared]) / pooled, None) if pooled else self._losses(server, answers[:shared])
-        mean = sum(answers[shared:tested]) / tests if tests else None
+        mean = sum(answers[shared:]) / tests if tests else None
         accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
-        validation = sum(answers[tested:]) / held_out if held_out else None
-        return replace(found, accuracy=accuracy, test_loss=test_loss, validation_loss=validation)
+        return replace(found, accuracy=accuracy, test_loss=test_loss)
 
     def keep_in(self, folder: Path) -> None:  # noqa: B027 # most engines have nothing to put there
         """Put what does not fit into memory into this folder, the run's."""

@@ -24,7 +24,7 @@ from .kept import Kept
 if TYPE_CHECKING:
     from ..private.client import Client as PrivateClient
 
-SHARED = ("losses", "correct", "test_losses", "validation_losses")
+SHARED = ("losses", "correct", "test_losses")
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,6 @@ class RunDirectory:
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
             )
-        if done and config.rounds != before.rounds and config.eta_schedule == "cosine":
-            raise CheckpointError(
-                "eta_schedule = 'cosine' goes over all rounds: another number of them changes those that are done."
-            )
         self._check_history(done)
         return config, saved
 

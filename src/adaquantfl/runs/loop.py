@@ -43,7 +43,7 @@ class Run:
             self.server = self._serve(stages)
             first = engine.evaluate(self.server)
             took = time.perf_counter() - began
-            self.state = RunState(0, None, Ledger(), first, first, 0, first.rule_loss, took).validated(first)
+            self.state = RunState(0, None, Ledger(), first, first, 0, first.rule_loss, took)
         else:
             self.server = self._serve(stages, saved["server"])
             self.state = RunState.of(saved["run"])
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the budget of rounds is used up, the target is reached, or validation says that it is enough."""
+        """Whether the budget of rounds is used up or the target is reached."""
         return finished(self.state, self.config)
 
     @property
@@ -149,7 +149,6 @@ class Run:
             found = self.engine.evaluate(self.server)
             targets = reached(state, found, config)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.rule_loss, targets=targets)
-            state = state.validated(found)
             line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
             found = self.engine.evaluate(self.server, test=False)

@@ -34,7 +34,7 @@ DEPTH = 2  # of the folders that are searched for runs: OUT/METHOD/SEED
 Floats = NDArray[np.float64]
 
 # Settings that say which run of an experiment this is, or how fast it goes, but not what is being compared.
-_NOT_COMPARED = frozenset({"seed", "precision", "workers", "checkpoint_every", "engine", "tracking"})
+_NOT_COMPARED = frozenset({"seed", "workers", "checkpoint_every", "tracking"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RunRecord:
         """The method as a reader knows it, the same in every file and figure: "AdaQuantFL", "4-bit + eden (linf)".
 
         It depends on this run alone. Whatever differs from the default of the rule, the quantizer or the server step is
-        part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)", "float32 (bf16)".
+        part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)".
         """
         return label_of(self.config)
 
@@ -257,7 +257,7 @@ def measure_of_test(runs: Sequence[RunRecord]) -> str | None:
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
-    """The settings that are not the same in all runs, apart from the method, its precision and the seed."""
+    """The settings that are not the same in all runs, apart from the method and the seed."""
     keys = {key for run in runs for key in run.config} - _NOT_COMPARED - {*KINDS}
     for kind in KINDS:
         tables = [run.config.get(kind, {}) for run in runs]

@@ -95,8 +95,6 @@ def _none_empty(parts: list[Indices]) -> list[Indices]:
 
 def _alpha(kind: str) -> float:
     match = _DIRICHLET.fullmatch(str(kind).strip())
-    if str(kind).lower() in ("noniid", "non-iid", "non_iid"):
-        raise ConfigError(f"partition = {kind!r}: use 'sorted', the paper's non-i.i.d. data, or 'dirichlet(0.3)'.")
     if match is None:
         raise ConfigError(unknown("partition", kind, KINDS) + " Any alpha above 0 may stand in the brackets.")
     try:

@@ -19,7 +19,7 @@ CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
 
 STATE, RESTORE = "state", "restore"  # ask for what a client keeps from round to round; give it back
 PING, END = "ping", "end"  # the server is still there; the run is over. Neither is answered.
-_CALLS = ("train", "loss", "losses", "correct", "test_losses", STATE, RESTORE, PING, END, "validation_losses")
+_CALLS = ("train", "loss", "losses", "correct", "test_losses", STATE, RESTORE, PING, END)
 _TRAINED, _STATE, _NUMBER, _FAILURE, _MODEL_NEEDED = range(5)
 _EXPECTED = {"train": _TRAINED, STATE: _STATE}  # every other call is answered with a number
 _LONGEST_REASON_BYTES = 4_000
