@@ -11,8 +11,7 @@ import tomli_w
 import adaquantfl as aq
 from adaquantfl.protocol.downlink import Exact
 from adaquantfl.runs import reproduce
-from adaquantfl.runs.config import KEYS, Config, load_config, parse_override
-from adaquantfl.runs.presets import preset_names
+from adaquantfl.runs.config import KEYS, Config, load_config, parse_override, preset_names
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),

@@ -11,8 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from ..bench.tasks import TASKS
 from ..engines.launch import ENGINES
-from ..runs.config import KEYS
-from ..runs.presets import preset_names
+from ..runs.config import KEYS, preset_names
 from ..runs.reproduce import METHODS, PANELS
 from . import commands
 
@@ -113,10 +112,7 @@ def _add_compare(to: Commands) -> None:
         help="separated by commas, each RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]; 'adaquantfl methods' lists the "
         "names; FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
     )
-    of_all = "the quantizer of methods that name none: a name or FILE.py:CLASS (default: each rule's usual one)"
-    compare.add_argument("--quantizer", default="", metavar="Q", help=of_all)
     _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
-    _add_number(compare, "--parallel", "runs at a time, each on one core (default: %(default)s)", default=1)
     _add_set(compare)
     _add_folder(compare, "--out", "the comparison's folder (default: runs/compare-PRESET)")
     _add_quiet(compare)

@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import CheckpointError, Diverged, EngineError
@@ -79,9 +78,6 @@ class Engine(ABC):
         mean = sum(answers[shared:]) / tests if tests else None
         accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
         return replace(found, accuracy=accuracy, test_loss=test_loss)
-
-    def keep_in(self, folder: Path) -> None:  # noqa: B027 # most engines have nothing to put there
-        """Put what does not fit into memory into this folder, the run's."""
 
     def client_states(self) -> dict[str, Any]:
         """What clients keep from round to round, by their numbers; None for one that cannot be asked.

@@ -1,4 +1,4 @@
-"""The settings of a run: typed, checked, complete enough to repeat it. A preset is a TOML file of these keys.
+"""The settings of a run: typed, checked, complete enough to repeat it. They come from a preset or a TOML file.
 
 A method's own settings are the fields of its class, in the tables [rule], [quantizer], [step], [downlink], [private].
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, RuleError
+from ..errors import CheckpointError, ConfigError, RuleError
 from ..names import unknown
 from ..private.settings import Private
 from ..protocol.cohort import Cohort
@@ -22,7 +23,6 @@ from ..training.methods import KINDS, as_table, build, complete
 from ..training.own_files import names_task, settled
 from ..training.settings import Settings
 from .config_checks import OWN, check
-from .presets import read_toml
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({
@@ -60,7 +60,7 @@ class Config(Settings):
     # Running it.
     evaluate_every: int = 5
     checkpoint_every: int = 10
-    tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
+    tracking: str = ""  # "tensorboard": event files with each round's numbers
 
     def __post_init__(self) -> None:
         self._complete("private", lambda: "off")
@@ -148,6 +148,43 @@ def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) 
         return config_of(merged(values, settled(overrides or {}, folder="")))
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def run_config(out: Path, changes: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of the run in a folder, with changes on top."""
+    if not (out / "config.toml").is_file():
+        raise CheckpointError(f"{out} holds no run (no config.toml). Name the run's folder, the one given with --out.")
+    return load_config(out / "config.toml", changes)
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with the package."""
+    folder = resources.files("adaquantfl.runs") / "preset_files"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def read_toml(source: str | Path) -> dict[str, Any]:
+    """The keys of a preset or a TOML file, unchecked."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise ConfigError(f"There is no file {source}. The presets are: {', '.join(preset_names())}.")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ConfigError(f"{source} is not a text file in UTF-8.") from None
+    elif str(source) in preset_names():
+        text = (resources.files("adaquantfl.runs") / "preset_files" / f"{source}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(
+            unknown("preset", source, preset_names())
+            + " A file of your own ends in .toml; a task of your own is FILE.py:FUNCTION."
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        hint = 'Text needs quotes in a TOML file, such as rule = "4bit".'
+        raise ConfigError(f"{source} is not valid TOML: {error}. {hint}") from None
 
 
 def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

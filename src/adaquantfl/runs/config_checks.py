@@ -13,7 +13,6 @@ from ..training.methods import KINDS, build, check_type
 if TYPE_CHECKING:
     from .config import Config
 
-TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 OWN = ("dataset", "model", "partition")  # what a task of one's own takes the place of
 _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "loss_samples": 0,
@@ -22,7 +21,8 @@ _AT_LEAST = {
 }  # fmt: skip
 _BELOW_ONE = ("loss_smoothing", "momentum")
 _CHOICES = {
-    "loss": ("full", "round"), "sampling": ("uniform", "size"), "tracking": TRACKERS, "optimizer": ("sgd", "adamw"),
+    "loss": ("full", "round"), "sampling": ("uniform", "size"), "tracking": ("", "tensorboard"),
+    "optimizer": ("sgd", "adamw"),
 }  # fmt: skip
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 

@@ -18,16 +18,15 @@ from ..protocol.stages import Stages
 from ..training import methods, own_files, partitions
 from . import columns, provenance, tracking
 from .config import Config, load_config
-from .directory import RunDirectory, described
-from .preflight import check_changes, check_free
+from .directory import RunDirectory, check_changes, check_free, described
 from .state import RunState, finished, reached
+from .tracking import Observer
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
 
 _log = logging.getLogger("adaquantfl")
 
-Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
 Connect = Callable[[Config], "Engine"]  # an engine with its clients at hand
 
 
@@ -208,7 +207,6 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
-        engine.keep_in(out)
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
@@ -237,7 +235,6 @@ def resume(
         _check_feedback(saved)
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:
-            engine.keep_in(out)
             run = Run(config, engine, saved)
             directory.reopen(config, run.state.round)
             return _play(run, directory, observer, saved=state.round if state else -1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .. import checkpoint, durable
 from ..errors import CheckpointError, ConfigError
 from ..protocol.state import ServerState
-from .preflight import run_config
+from .config import run_config
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -21,17 +21,16 @@ from ..names import unknown
 from .chance import repeatable
 from .own import OwnTask
 from .own_data import Joined, examples_of
-from .own_files import IN_MEMORY, OwnFile, blamed, function_in_memory
+from .own_files import OwnFile, blamed
 from .settings import Settings
 from .task import Examples, Indices, Task, largest_is_right
 
 
 def load_own(config: Settings) -> Task:
     """The task that `config.task` names, checked."""
-    in_memory = config.task.startswith(IN_MEMORY)
-    file = OwnFile(Path(config.task), config.task.removeprefix(IN_MEMORY)) if in_memory else OwnFile.of(config.task)
+    file = OwnFile.of(config.task)
     with repeatable(config.seed):
-        function = function_in_memory(config.task) if in_memory else _function(file, config.task_sha256)
+        function = _function(file, config.task_sha256)
         with blamed(file.path, f"{file.path.name} failed in {file.name}(clients={config.clients}, seed={config.seed})"):
             own = function(config.clients, config.seed)
     if not isinstance(own, OwnTask):

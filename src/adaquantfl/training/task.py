@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from . import datasets, models, partitions, preflight
+from . import datasets, models, partitions
+from .catalogue import check_task
 from .settings import Settings
 
 Indices = npt.NDArray[np.int64]
@@ -73,7 +74,7 @@ class Task:
             from .load_own import load_own
 
             return load_own(config)
-        preflight.check_task(config)
+        check_task(config)
         data = datasets.shared(config.dataset)  # the clients and the runs of a process have one copy
         labels = data.train_y[: config.examples or None]
         mean = torch.tensor(data.mean).view(-1, 1, 1)
