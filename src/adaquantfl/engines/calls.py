@@ -1,8 +1,8 @@
 """What every engine asks of its clients, and how a process that plays clients answers.
 
 A call is about the server's present model, which comes as an order's bytes. "train" and "loss" belong to a client;
-those of SHARED are about samples that everybody has, and anyone may answer them. An engine only carries calls there and
-answers back; it asks the server for the order, because it knows which model the other end holds.
+those of SHARED are about samples that the server has too, and stay on its machine. An engine only carries calls there
+and answers back; it asks the server for the order, because it knows which model the other end holds.
 """
 
 from __future__ import annotations

@@ -81,6 +81,5 @@ def launch(engine: str, request: Request, observer: Observer | None = None) -> d
     from . import own_file
 
     chosen = ENGINES.find(engine)
-    own = request.own_files
-    own_file.allow(own.pop("task", ""), list(own.values()))
+    own_file.allow(request.own_files)
     return chosen.launch(request, observer)

@@ -9,7 +9,7 @@ from ..protocol.server import Server
 from ..threads import cores
 from ..training.settings import Settings
 from .base import Engine
-from .calls import Call
+from .calls import Call, Failure
 from .pool import Pool
 
 _VECTORS_PER_CLIENT = 3  # the remainder, and those from before the last two rounds
@@ -39,6 +39,14 @@ class LocalEngine(Engine):
         self.player.hold(server.held)
         for place, call in enumerate(calls):
             yield place, self.player.answer(call.ordered(server, server.digest))
+
+    def measure(self, server: Server, calls: list[Call]) -> list[float]:
+        if self._pool is None:
+            return super().measure(server, calls)
+        answers = [answer for _, answer in sorted(self._pool.map(server, calls))]
+        if any(isinstance(answer, Failure) for answer in answers):  # a worker died
+            return super().measure(server, calls)
+        return answers
 
     def client_states(self) -> dict[str, Any]:
         if self._pool is None:

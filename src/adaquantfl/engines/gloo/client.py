@@ -10,13 +10,11 @@ from torch.distributed import Store
 
 from ... import checkpoint
 from ...errors import EngineError, reason_of
-from ...protocol.messages import LEVELS
 from ...threads import set_threads
-from ...training.settings import Settings
 from ...training.task import Task
 from ...training.trainer import Trainer
-from ..calls import SHARED, Call, Failure, Player, Trained
-from ..own_file import as_here
+from ..calls import Call, Failure, Player, Trained
+from ..own_file import settings_here
 from .connection import Connection, first_line
 from .rendezvous import address_facing, join
 from .secrets import Seal, client_secret
@@ -45,7 +43,9 @@ def play(store: Store, server: str, client: int) -> None:
         ) from None
 
 
-def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, client: int, secret: bytes) -> None:
+def _answer_calls(
+    connection: Connection, values: dict[str, Any], seal: Seal | None, client: int, secret: bytes
+) -> None:
     player: Player | None = None
     while True:
         header = unpack_call(connection.receive(CALL_BYTES, SILENCE_SECONDS))
@@ -55,7 +55,7 @@ def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, c
             continue
         body = connection.receive(header.size, SILENCE_SECONDS)
         try:
-            player = player or Player(Trainer(config, Task.of(as_here(config))), secret)
+            player = player or _player(values, secret)
             answer = _answer(player, client, header, body)
             if isinstance(answer, Trained):
                 _log_round(player, client, len(body), answer)
@@ -68,13 +68,9 @@ def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, c
 
 
 def _log_round(player: Player, client: int, received: int, trained: Trained) -> None:
-    order = player.clients[client].order
-    levels = "float32" if order.s is None else f"s = {order.s:g}"
-    if order.target != LEVELS:  # the client finds s from its update
-        levels = f"s chosen here by {order.target} {order.s:g}"
     _log.info(
-        f"Client {client}: round {order.round + 1}, {levels}, {received:,} B received, {len(trained.reply):,} B sent, "
-        f"trained in {trained.train_seconds:.1f} s."
+        f"Client {client}: round {player.clients[client].order.round + 1}, {received:,} B received, "
+        f"{len(trained.reply):,} B sent, trained in {trained.train_seconds:.1f} s."
     )
 
 
@@ -92,4 +88,9 @@ def _answer(player: Player, client: int, header: CallHeader, body: bytes) -> Any
     if header.name == RESTORE:
         player.restore(client, checkpoint.unpack(body))
         return 0.0
-    return player.answer(Call(header.name, -1 if header.name in SHARED else client, body, header.numbers))
+    return player.answer(Call(header.name, client, body))
+
+
+def _player(values: dict[str, Any], secret: bytes) -> Player:
+    config = settings_here(values)
+    return Player(Trainer(config, Task.of(config)), secret)

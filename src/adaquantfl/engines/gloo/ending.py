@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NoReturn
 
 from ...errors import EngineError
 from .client import SILENCE_SECONDS
@@ -16,11 +15,6 @@ from .rendezvous import JOIN_SECONDS, open_store
 
 _POLL_SECONDS = 1.0
 _OWN_END_SECONDS = 2.0  # for a client that has noticed it by itself, or has heard that the run is over
-
-
-def ends_with_stdin(client: int) -> None:
-    """End this process at once when its standard input closes: the server's process holds the other end."""
-    threading.Thread(target=_watch_stdin, args=(client,), daemon=True).start()
 
 
 @contextmanager
@@ -37,11 +31,6 @@ def ends_with_store(host: str, port: int, client: int) -> Iterator[None]:
         over.set()
 
 
-def _watch_stdin(client: int) -> None:
-    os.read(0, 1)  # not sys.stdin: its lock would block the interpreter's normal exit
-    _end(client)
-
-
 def _watch_store(host: str, port: int, client: int, over: threading.Event) -> None:
     try:
         store = open_store(host, port, JOIN_SECONDS)  # of its own: a store answers one question at a time
@@ -50,10 +39,5 @@ def _watch_store(host: str, port: int, client: int, over: threading.Event) -> No
             store.check(["any"])
     except (EngineError, RuntimeError):
         if not over.wait(_OWN_END_SECONDS):
-            _end(client)
-
-
-def _end(client: int) -> NoReturn:
-    """End this process at once, also in the middle of a call."""
-    print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
-    os._exit(1)
+            print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
+            os._exit(1)  # also in the middle of a call

@@ -17,7 +17,7 @@ from ...protocol.cohort import who_is_missing
 from ...protocol.server import Server
 from ...training.settings import Settings
 from ..base import Engine
-from ..calls import SHARED, Call, Failure
+from ..calls import Call, Failure
 from .processes import ClientProcesses
 from .remote import JOINED, ClientLost, Listener, RemoteClient
 from .rendezvous import JOIN_SECONDS, announce_run
@@ -128,14 +128,9 @@ class GlooEngine(Engine):
 
     def _choose_client(self, call: Call) -> RemoteClient | Failure | None:
         """A client that can be asked now; a failure if none ever will; None while that is open."""
-        if call.name in SHARED:  # any client of this machine; the word of another host would have to be trusted
-            remote = next((remote for remote in self._clients.values() if not remote.task), None)
-            if self._processes is None or (remote is None and not self._working() and not self._expected):
-                return Failure("the server has to do it itself.")
-        elif call.client in self._lost:
+        if call.client in self._lost:
             return Failure(self._lost[call.client])
-        else:
-            remote = self._clients.get(call.client)
+        remote = self._clients.get(call.client)
         if remote is not None and remote.overdue:
             return Failure(f"still busy with {remote.task}; it takes part again when it has answered.")
         return remote if remote is not None and not remote.task and self._working() < self._at_once else None
