@@ -100,7 +100,7 @@ def test_a_task_without_a_test_set_is_reported_too(tmp_path: Path) -> None:
     assert summary["final_accuracy"] is None
     assert "final_test_loss" not in summary
     assert main(["report", str(tmp_path / "run")]) == 0
-    assert (tmp_path / "run" / "overview.png").stat().st_size > 1000
+    assert (tmp_path / "run" / "loss.png").stat().st_size > 1000
 
 
 def test_a_classifier_has_its_accuracy_and_its_classes(tmp_path: Path) -> None:

@@ -122,17 +122,13 @@ def methods(options: argparse.Namespace) -> int:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run a panel of the paper's figures, and report."""
-    from ..runs import jobs
-    from ..runs.reproduce import effort, measured, plan
+    from ..runs.reproduce import effort, plan
 
     out = options.out or Path("runs") / options.panel
     changes = dict(parse_override(item) for item in options.set)
     runs = plan(options.panel, options.methods, options.seeds, changes, out)
     if not options.quiet:
         print(effort(runs), file=sys.stderr, flush=True)
-        require("torch")
-        jobs.check(runs)
-        print(measured(runs), file=sys.stderr, flush=True)
     return _carry_out(runs, out, options)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from .. import __version__
 from ..bench.tasks import TASKS
 from ..engines.launch import ENGINES
 from ..runs.config import KEYS, preset_names
@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version)
+    parser.add_argument("--version", action="version", version=f"adaquantfl {__version__}")
     chosen = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in (
         _add_run,
@@ -266,14 +266,3 @@ class _Parser(argparse.ArgumentParser):
         key = found[1].replace("-", "_") if found else ""
         hint = f". Keys of the configuration follow --set: --set {key}=VALUE." if key in KEYS else ""
         super().error(message + hint)
-
-
-class _Version(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from .. import __version__
-
-        print(f"adaquantfl {__version__}")
-        parser.exit()

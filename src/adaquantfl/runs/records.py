@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from .columns import COLUMNS, FORMULA
 from .config import Config
 from .labels import fixed_bits
 from .labels import label as label_of
-
-if TYPE_CHECKING:
-    from torch import nn
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
 DEPTH = 2  # of the folders that are searched for runs: OUT/METHOD/SEED
@@ -98,16 +95,6 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         return self.summary is not None
-
-    def load_model(self) -> nn.Module:
-        """The trained model as a PyTorch module in evaluation mode; of an unfinished run, that of its checkpoint.
-
-        A task of your own is asked to build it, so that its file is run. Without this package, build the module
-        yourself and read the run's model.safetensors into it (docs/own-task.md).
-        """
-        from .model_file import load_model
-
-        return load_model(self.path)
 
     def series(self, key: str, x: str = "wire_bytes_up") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
