@@ -181,9 +181,6 @@ def own_class(key: str, name: str, sha256: str) -> Any:
         raise ConfigError(
             f"{place} has no tags: write tags = {{'l2': 200}} in the class, a number from 128 to 254 a norm."
         )
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        raise ConfigError(f"{place} lacks the method {missing}, which every {key} has.")
     for method in _SIGNATURES.get(key, ()):
         check_signature(place, method, getattr(base, method), getattr(found, method))
     if key != "quantizer":

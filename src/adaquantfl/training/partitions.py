@@ -34,11 +34,6 @@ def partition(labels: Labels, clients: int, kind: str, seed: int) -> list[Indice
       classes, a large one comes close to i.i.d.
     """
     labels = np.asarray(labels)
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise ConfigError(
-            f"The labels to partition are {labels.dtype} of shape {labels.shape}. Expected a "
-            "one-dimensional array of integers, one label a sample."
-        )
     check_shares(len(labels), clients)
     rng = np.random.default_rng(seed)
     if kind == "iid":
