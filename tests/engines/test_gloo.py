@@ -31,7 +31,6 @@ from adaquantfl.engines.gloo.secrets import VARIABLE, Seal, client_secret, serve
 from adaquantfl.engines.gloo.wire import (
     ANSWER_BYTES,
     CALL_BYTES,
-    PING,
     RESTORE,
     STATE,
     AnswerError,
@@ -228,23 +227,6 @@ def test_a_round_that_is_left_half_way_does_not_disturb_the_next(federate: Feder
     next(half)
     half.close()
     assert federation.replies() == expected
-
-
-def test_no_more_than_at_once_work_at_the_same_time(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = federate(small(clients=4))
-    engine = federation.engine
-    engine._at_once = 2
-    working = []
-    listen = engine._listen
-
-    def watch(*arguments: Any) -> Any:
-        working.append(sum(bool(remote.task) for remote in engine._clients.values()))
-        return listen(*arguments)
-
-    monkeypatch.setattr(engine, "_listen", watch)
-    assert federation.all_answer()
-    engine.evaluate(federation.server)
-    assert max(working) == 2
 
 
 def test_a_client_that_raises_is_absent_with_its_reason(federate: Federate) -> None:
@@ -477,24 +459,6 @@ def test_a_client_whose_server_is_gone_says_so(federate: Federate) -> None:
     assert isinstance(answers[1], bytes)
 
 
-def test_a_server_that_has_nothing_to_ask_says_that_it_is_there(
-    federate: Federate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gloo_remote, "PING_SECONDS", 0.05)
-    federation = federate(small(), [1])
-    idle = federation.join_by_hand(0)
-    for _ in range(3):
-        assert unpack_call(idle.receive(CALL_BYTES, SECONDS)).name == PING
-    assert isinstance(federation.replies()[1] if federation.add(0) else None, bytes)
-
-
-def test_a_silent_server_is_given_up(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gloo_client, "SILENCE_SECONDS", 0.5)
-    (client,) = federate(small(clients=1)).clients
-    client.join(SECONDS)
-    assert "gone" in client.said
-
-
 def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
     config = small(quantizer={"name": "stc", "sparsity": 20}, rule="1bit")
     first = federate(config)
@@ -613,7 +577,7 @@ def test_answers_come_through(number: int, asked: tuple[str, Any]) -> None:
     COUNTS,
     st.builds(
         Call,
-        st.sampled_from(["train", "loss", STATE, RESTORE, PING]),
+        st.sampled_from(["train", "loss", STATE, RESTORE]),
         st.just(3),
         st.binary(max_size=50),
     ),

@@ -82,27 +82,21 @@ class Pool:
         homes = dict(enumerate(call.client % self.size if at_home and call.name == "train" else -1 for call in calls))
         waiting = {place: call.ordered(server, server.digest) for place, call in enumerate(calls)}
         self._busy = busy = dict[Connection, tuple[int, float]]()
-        try:
-            while waiting or busy:
-                self._hand_out(light, waiting, homes)
-                soonest = min(deadline for _, deadline in busy.values())
-                finished = []
-                for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
-                    assert isinstance(ready, Connection)
-                    place, _ = busy.pop(ready)
-                    finished.append((place, self._receive(ready)))
-                for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
-                    place, _ = busy.pop(late)
-                    reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
-                    self._replace(late)
-                    finished.append((place, Failure(reason)))
-                self._hand_out(light, waiting, homes)  # before the caller has a turn: nobody waits for it
-                yield from finished
-        except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
-            for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
-                self._receive(connection)
-            busy.clear()
-            raise
+        while waiting or busy:
+            self._hand_out(light, waiting, homes)
+            soonest = min(deadline for _, deadline in busy.values())
+            finished = []
+            for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
+                assert isinstance(ready, Connection)
+                place, _ = busy.pop(ready)
+                finished.append((place, self._receive(ready)))
+            for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
+                place, _ = busy.pop(late)
+                reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
+                self._replace(late)
+                finished.append((place, Failure(reason)))
+            self._hand_out(light, waiting, homes)  # before the caller has a turn: nobody waits for it
+            yield from finished
 
     def close(self) -> None:
         """End the workers and free the shared memory."""

@@ -15,13 +15,12 @@ from ...training.task import Task
 from ...training.trainer import Trainer
 from ..calls import Call, Failure, Player, Trained
 from ..own_file import settings_here
-from .connection import Connection, first_line
+from .connection import EXCHANGE_SECONDS, Connection, first_line
 from .rendezvous import address_facing, join
 from .secrets import Seal, client_secret
-from .wire import CALL_BYTES, END, PING, RESTORE, STATE, CallHeader, pack_answer, unpack_call
+from .wire import CALL_BYTES, END, RESTORE, STATE, CallHeader, pack_answer, unpack_call
 
 _log = logging.getLogger("adaquantfl")
-SILENCE_SECONDS = 900.0  # without a word from the server, which pings every minute: it is gone
 
 
 def play(store: Store, server: str, client: int) -> None:
@@ -48,12 +47,10 @@ def _answer_calls(
 ) -> None:
     player: Player | None = None
     while True:
-        header = unpack_call(connection.receive(CALL_BYTES, SILENCE_SECONDS))
+        header = unpack_call(connection.receive(CALL_BYTES, EXCHANGE_SECONDS))
         if header.name == END:
             return
-        if header.name == PING:
-            continue
-        body = connection.receive(header.size, SILENCE_SECONDS)
+        body = connection.receive(header.size, EXCHANGE_SECONDS)
         try:
             player = player or _player(values, secret)
             answer = _answer(player, client, header, body)
@@ -64,7 +61,7 @@ def _answer_calls(
         del body
         parts = pack_answer(header.number, answer)
         for part in (*parts, seal.of(*parts)) if seal else parts:
-            connection.send(part, SILENCE_SECONDS)
+            connection.send(part, EXCHANGE_SECONDS)
 
 
 def _log_round(player: Player, client: int, received: int, trained: Trained) -> None:

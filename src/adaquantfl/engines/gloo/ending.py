@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from ...errors import EngineError
-from .client import SILENCE_SECONDS
 from .rendezvous import JOIN_SECONDS, open_store
 
 _POLL_SECONDS = 1.0
+_SILENCE_SECONDS = 900.0  # without an answer from the store: its host is gone
 _OWN_END_SECONDS = 2.0  # for a client that has noticed it by itself, or has heard that the run is over
 
 
@@ -34,7 +34,7 @@ def ends_with_store(host: str, port: int, client: int) -> Iterator[None]:
 def _watch_store(host: str, port: int, client: int, over: threading.Event) -> None:
     try:
         store = open_store(host, port, JOIN_SECONDS)  # of its own: a store answers one question at a time
-        store.set_timeout(timedelta(seconds=SILENCE_SECONDS))
+        store.set_timeout(timedelta(seconds=_SILENCE_SECONDS))
         while not over.wait(_POLL_SECONDS):
             store.check(["any"])
     except (EngineError, RuntimeError):

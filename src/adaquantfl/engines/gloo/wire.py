@@ -18,8 +18,8 @@ _ANSWER = struct.Struct("<IBQdd")  # number, kind, bytes that follow, value or t
 CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
 
 STATE, RESTORE = "state", "restore"  # ask for what a client keeps from round to round; give it back
-PING, END = "ping", "end"  # the server is still there; the run is over. Neither is answered.
-_CALLS = ("train", "loss", STATE, RESTORE, PING, END)
+END = "end"  # the run is over; it is not answered
+_CALLS = ("train", "loss", STATE, RESTORE, END)
 _TRAINED, _STATE, _NUMBER, _FAILURE, _MODEL_NEEDED = range(5)
 _EXPECTED = {"train": _TRAINED, STATE: _STATE}  # every other call is answered with a number
 _LONGEST_REASON_BYTES = 4_000
