@@ -18,7 +18,7 @@ from ..protocol.stages import Stages
 from ..training import methods, own_files, partitions
 from . import columns, provenance, tracking
 from .config import Config, load_config
-from .directory import RunDirectory, check_changes, check_free, described
+from .directory import RunDirectory, check_changes, described
 from .state import RunState, finished, reached
 from .tracking import Observer
 
@@ -203,7 +203,6 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     """Play a new run into the folder `out`; returns its summary."""
     tracking.check(config)
     directory = RunDirectory(out)
-    check_free(out)
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
