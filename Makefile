@@ -34,7 +34,9 @@ $(READY): $(BUILT)
 	@touch $@
 
 demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
-	$(BIN)/adaquantfl compare demo --methods auto,adaquant,2bit,4bit,8bit --parallel 2 --out demo
+	$(BIN)/adaquantfl compare demo --methods auto,8bit --set workers=1 --out demo --quiet > /dev/null & \
+	  $(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit --set workers=1 --out demo > /dev/null && wait $$!
+	$(BIN)/adaquantfl report demo
 
 test: $(READY)  ## lint, types and all but the slow tests, in about three minutes
 	$(MAKE) --jobs=2 lint fast-tests

@@ -11,9 +11,7 @@ import tomli_w
 import adaquantfl as aq
 from adaquantfl.protocol.downlink import Exact
 from adaquantfl.runs import reproduce
-from adaquantfl.runs.config import KEYS, Config, load_config, parse_override
-from adaquantfl.runs.other_words import RENAMED
-from adaquantfl.runs.presets import preset_names
+from adaquantfl.runs.config import KEYS, Config, load_config, parse_override, preset_names
 
 PANELS = {
     "fmnist-cnn-iid": ("fashion-mnist", "cnn", "iid", 8, 1.0),
@@ -58,7 +56,6 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("clients = 0", ["clients", "at least 1"]),
         ("rule = 'adaquan'", ["Did you mean 'adaquant'"]),
         ("rule = '17bit'", ["rule"]),
-        ("s0 = 4", ["`rule.s0`", "[rule]"]),
         ("[rule]\nname = 'adaquant'\ns00 = 3", ["'s00'", "s0, interval, guard, rounding"]),
         ("[rule]\nname = 'adaquant'\ns0 = 'two'", ["rule.s0", "is text", "a whole number"]),
         ("[step]\nname = 'adam'\nbeta2 = true", ["step.beta2", "must be a number"]),
@@ -81,11 +78,6 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("max_update_norm = 'ten'", ["'10x'"]),
         ("max_update_norm = -1.0", ["above 0"]),
         ("optimizer = 'adamw'\nmomentum = 0.9", ["momentum = 0.9 does not go with optimizer = 'adamw'"]),
-        ("nesterov = true", ["nesterov = true needs momentum"]),
-        ("prox = -1.0", ["prox = -1.0: it must be at least 0"]),
-        ("eta_schedule = 'cosine'\neta_decay = 0.9", ["eta_decay = 0.9 does not go with eta_schedule"]),
-        ("rule = 'adaquant'\neta_warmup = 5", ["does not go with rule = 'adaquant'"]),
-        ("early_stopping = 3", ["needs examples to validate on"]),
         ("device = 'gpu'", ["device = 'gpu': use 'cpu'"]),
         ("tracking = 'tensorbord'", ["Did you mean 'tensorboard'"]),
         ("tau = 2\nrule = 4bit", ["not valid TOML", "line 2", "Text needs quotes"]),
@@ -131,7 +123,7 @@ def test_every_key_can_be_overridden() -> None:
     for key, value in config.to_dict().items():
         assert load_config("demo", {key: value}) == config
     assert set(config.to_dict()) == set(KEYS) - {"task", "task_sha256"}
-    assert len(KEYS) <= 48
+    assert len(KEYS) <= 40
 
 
 def test_whole_numbers_are_fine_where_a_number_is_asked_for() -> None:
@@ -156,9 +148,3 @@ def test_what_is_not_named_is_what_the_rule_names() -> None:
     assert (paper.quantizer["name"], paper.downlink["name"]) == ("uniform", "exact")
     assert (ours.rule["name"], ours.quantizer["name"], ours.downlink["name"]) == ("auto", "centroid", "late")
     assert Config(rule="auto", downlink={"error": 0.3}).downlink == {"name": "late", "private": False, "error": 0.3}
-
-
-@pytest.mark.parametrize(("key", "new"), RENAMED.items())
-def test_a_setting_that_was_a_key_is_told_its_table(key: str, new: str) -> None:
-    with pytest.raises(aq.ConfigError, match=rf"no key named '{key}'. It is `{new}` now"):
-        load_config("demo", {key: 1})

@@ -17,9 +17,8 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.cli import build_parser, main
 from adaquantfl.runs import jobs
-from adaquantfl.runs.config import KEYS, Config, config_of, load_config, parse_override
+from adaquantfl.runs.config import KEYS, Config, config_of, load_config, parse_override, preset_names
 from adaquantfl.runs.methods import parse_list
-from adaquantfl.runs.presets import preset_names
 from adaquantfl.training.methods import defaults_of
 from support import pages
 from support.pages import PAGES, ROOT, Block

@@ -40,8 +40,7 @@ server, client = aq.Server({"w": x}, downlink="exact", codec="fixed"), aq.Client
 server.receive(0, client.reply({"w": client.open(server.open([0])[0])["w"] + 1}, loss=1.0))
 server.close()
 from adaquantfl.rules.registry import methods
-from adaquantfl.runs.config import load_config
-from adaquantfl.runs.presets import preset_names
+from adaquantfl.runs.config import load_config, preset_names
 assert all(load_config(name).make_rule() for name in preset_names())
 print(aq.__version__, plan.levels, aq.theory.bits_per_element(3), len(methods()) > 20, aq.__file__)
 open("frame", "wb").write(aq.encode_float32(x))  # `inspect` compiles nothing for it

@@ -1,6 +1,6 @@
 """What `make demo` prints, the same over three seeds, and the figure of docs/theory.md, from records/demo.
 
-    adaquantfl compare demo --methods adaquant,1bit,2bit,3bit,4bit,8bit,auto,fp32 --seeds 3 --parallel 2 --out runs/demo
+    adaquantfl compare demo --methods adaquant,1bit,2bit,3bit,4bit,8bit,auto,fp32 --seeds 3 --out runs/demo
     python -m evidence.pages.demo runs/demo
 
 copies configuration, history and summary of each run of that folder to the record. docs/figures/demo.png is the figure

@@ -202,7 +202,7 @@ def federation() -> str:
     by_cpu, by_clock = found["bookkeeping_share_of_cpu"], found["bookkeeping_share_of_time"]
     return (
         f"{settings['rounds']} rounds of {settings['clients_per_round']} of {settings['clients']:,} clients "
-        f"(d = {found['d']:,}) took {amount(seconds['rounds'], 's')} on {settings['workers']} workers, to a test "
+        f"(d = {found['d']:,}) took {significant(seconds['rounds'])} s on {settings['workers']} workers, to a test "
         f"accuracy of {found['final_accuracy']:.1%}. The aim for bookkeeping is below 10 % of the time:\n\n"
         f"- in CPU time, the server's process took {cpu['server']:.1f} of {total:.1f} s, {by_cpu:.1%}: "
         f"{verdict(by_cpu < 0.1)};\n"

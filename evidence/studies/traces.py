@@ -16,8 +16,7 @@ from typing import Any
 
 from adaquantfl.errors import DataError, Diverged
 from adaquantfl.report import progress
-from adaquantfl.runs.comparison import play
-from adaquantfl.runs.jobs import Job
+from adaquantfl.runs.jobs import Job, play
 
 FLOOR_GAIN = 0.05  # of the loss, in the last quarter of a run: with less it is at its floor
 KEPT = (

@@ -31,7 +31,6 @@ from adaquantfl.engines.gloo.secrets import VARIABLE, Seal, client_secret, serve
 from adaquantfl.engines.gloo.wire import (
     ANSWER_BYTES,
     CALL_BYTES,
-    PING,
     RESTORE,
     STATE,
     AnswerError,
@@ -230,23 +229,6 @@ def test_a_round_that_is_left_half_way_does_not_disturb_the_next(federate: Feder
     assert federation.replies() == expected
 
 
-def test_no_more_than_at_once_work_at_the_same_time(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = federate(small(clients=4))
-    engine = federation.engine
-    engine._at_once = 2
-    working = []
-    listen = engine._listen
-
-    def watch(*arguments: Any) -> Any:
-        working.append(sum(bool(remote.task) for remote in engine._clients.values()))
-        return listen(*arguments)
-
-    monkeypatch.setattr(engine, "_listen", watch)
-    assert federation.all_answer()
-    engine.evaluate(federation.server)
-    assert max(working) == 2
-
-
 def test_a_client_that_raises_is_absent_with_its_reason(federate: Federate) -> None:
     federation = federate(small())
     reasons = replies(federation.engine, federation.server, s=0.0)
@@ -269,9 +251,8 @@ def test_a_client_that_never_comes_is_not_waited_for(federate: Federate) -> None
 def test_without_any_client_there_is_an_answer_too(federate: Federate) -> None:
     federation = federate(small(), [])
     federation.engine._join_deadline = time.monotonic()
-    calls = [Call("loss", 0, b""), Call("correct", -1, b"", (0, 10))]
-    answers = dict(federation.engine.carry(federation.server, calls))
-    assert answers == {0: Failure("it did not join within 300 s."), 1: Failure("the server has to do it itself.")}
+    answers = dict(federation.engine.carry(federation.server, [Call("loss", 0)]))
+    assert answers == {0: Failure("it did not join within 300 s.")}
 
 
 def test_who_is_started_anew_takes_the_place_of_the_former(federate: Federate) -> None:
@@ -478,24 +459,6 @@ def test_a_client_whose_server_is_gone_says_so(federate: Federate) -> None:
     assert isinstance(answers[1], bytes)
 
 
-def test_a_server_that_has_nothing_to_ask_says_that_it_is_there(
-    federate: Federate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gloo_remote, "PING_SECONDS", 0.05)
-    federation = federate(small(), [1])
-    idle = federation.join_by_hand(0)
-    for _ in range(3):
-        assert unpack_call(idle.receive(CALL_BYTES, SECONDS)).name == PING
-    assert isinstance(federation.replies()[1] if federation.add(0) else None, bytes)
-
-
-def test_a_silent_server_is_given_up(federate: Federate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gloo_client, "SILENCE_SECONDS", 0.5)
-    (client,) = federate(small(clients=1)).clients
-    client.join(SECONDS)
-    assert "gone" in client.said
-
-
 def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
     config = small(quantizer={"name": "stc", "sparsity": 20}, rule="1bit")
     first = federate(config)
@@ -598,15 +561,14 @@ TRAINED = st.builds(Trained, st.binary(max_size=50), NUMBERS, NUMBERS)
     st.one_of(
         st.tuples(st.just("train"), TRAINED),
         st.tuples(st.just(STATE), st.binary(max_size=50)),
-        st.tuples(st.sampled_from(["loss", "losses", "test_losses", RESTORE]), NUMBERS),
-        st.tuples(st.just("correct"), st.integers(0, 100)),
+        st.tuples(st.sampled_from(["loss", RESTORE]), NUMBERS),
         st.tuples(st.sampled_from(["train", "loss"]), st.builds(Failure, REASONS, st.booleans())),
     ),
 )
 def test_answers_come_through(number: int, asked: tuple[str, Any]) -> None:
     name, answer = asked
     head, body = pack_answer(number, answer)
-    header = unpack_answer(head, number, Call(name, 3, b"", (100, 200)), 100)
+    header = unpack_answer(head, number, Call(name, 3), 100)
     assert header.size == len(body)
     assert header.answer(body) == answer
 
@@ -615,28 +577,27 @@ def test_answers_come_through(number: int, asked: tuple[str, Any]) -> None:
     COUNTS,
     st.builds(
         Call,
-        st.sampled_from(["train", "loss", "losses", "correct", "test_losses", STATE, RESTORE, PING]),
-        st.just(-1),
+        st.sampled_from(["train", "loss", STATE, RESTORE]),
+        st.just(3),
         st.binary(max_size=50),
-        st.tuples(COUNTS, COUNTS),
     ),
 )
 def test_calls_come_through(number: int, call: Call) -> None:
     head, body = pack_call(number, call)
     assert body == call.order
-    assert unpack_call(head) == CallHeader(number, call.name, call.numbers, len(body))
+    assert unpack_call(head) == CallHeader(number, call.name, len(body))
 
 
 @given(
     st.binary(min_size=ANSWER_BYTES, max_size=ANSWER_BYTES),
-    st.sampled_from(["train", "loss", "correct", STATE]),
+    st.sampled_from(["train", "loss", STATE]),
     st.one_of(st.none(), st.integers(0, 5)),
 )
 def test_any_other_bytes_are_refused_or_harmless(header: bytes, name: str, kind: int | None) -> None:
     if kind is not None:  # as good as an answer
         header = (7).to_bytes(4, "little") + bytes([kind]) + header[5:10] + bytes(3) + header[13:]
     try:
-        found = unpack_answer(header, 7, Call(name, 0, b"", (5, 9)), 1000)
+        found = unpack_answer(header, 7, Call(name, 0), 1000)
     except AnswerError:
         return
     assert found.size <= 4000
@@ -648,29 +609,9 @@ def test_a_call_of_another_version_is_refused() -> None:
         unpack_call(bytes([0, 0, 0, 0, 200]) + bytes(CALL_BYTES - 5))
 
 
-def test_more_right_answers_than_samples_are_refused() -> None:
-    with pytest.raises(AnswerError, match="counted 11 right answers to 10 test samples"):
-        unpack_answer(pack_answer(1, 11)[0], 1, Call("correct", -1, b"", (0, 10)), 0)
-
-
 def test_a_reason_cannot_command_the_terminal() -> None:
     head, body = pack_answer(1, Failure("gone\x1b[2J\n"))
     assert unpack_answer(head, 1, Call("loss", 0, b""), 0).answer(body) == Failure("gone [2J ")
-
-
-@pytest.mark.parametrize(
-    ("s", "target", "words"),
-    [(3.0, "levels", "s = 3"), (0.17, "error", "s chosen here by error 0.17"), (None, "levels", "float32")],
-)
-def test_a_client_logs_how_its_levels_are_chosen(
-    s: float | None, target: str, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    order = SimpleNamespace(round=1, s=s, target=target)
-    player: Any = SimpleNamespace(clients={0: SimpleNamespace(order=order)})
-    trained: Any = SimpleNamespace(reply=b"reply", train_seconds=0.2)
-    with caplog.at_level("INFO", logger="adaquantfl"):
-        gloo_client._log_round(player, 0, received=1234, trained=trained)
-    assert caplog.messages == [f"Client 0: round 2, {words}, 1,234 B received, 5 B sent, trained in 0.2 s."]
 
 
 def test_a_server_without_memory_for_a_message_loses_the_client_and_does_not_wait_for_it() -> None:

@@ -116,7 +116,7 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
             gate.touch()
             wait_until(lambda: not engine._events.empty(), SECONDS, "the late answer has come")
         if state.round == 12:  # client 1 is started again
-            again = subprocess.Popen([*command, str(engine.store.port), "1"], stdin=subprocess.PIPE)
+            again = subprocess.Popen([*command, str(engine.store.port), "1"])
             wait_until(lambda: not engine._events.empty(), SECONDS, "client 1 has joined again")
 
     try:
@@ -301,9 +301,7 @@ def test_two_launchers_make_one_run(tmp_path: Path, launched: Launched) -> None:
     assert [agent.returncode for agent in agents] == [0, 0], said
     for client in range(3):
         for round in range(1, 5):
-            assert re.search(
-                rf"Client {client}: round {round}, s = \d+, [\d,]+ B received, [\d,]+ B sent", "".join(said)
-            )
+            assert re.search(rf"Client {client}: round {round}, [\d,]+ B received, [\d,]+ B sent", "".join(said))
     local = run(load_config("demo", changes), tmp_path / "local")
     assert json.loads((tmp_path / "gloo" / "summary.json").read_text())["model_sha256"] == local["model_sha256"]
 

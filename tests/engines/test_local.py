@@ -110,16 +110,6 @@ def test_a_client_that_fails_is_absent_with_its_reason(
     assert all(isinstance(reply, bytes) for reply in replies(engine, server).values())
 
 
-def test_a_round_that_is_left_half_way_does_not_disturb_the_next(pooled: LocalEngine) -> None:
-    engine = pooled
-    server = server_of(engine)
-    expected = replies(engine, server, round=1)
-    half = ask(engine, server)
-    next(half)
-    half.close()
-    assert replies(engine, server, round=1) == expected
-
-
 @pytest.mark.slow
 def test_closing_leaves_no_process_and_no_shared_memory(start: Callable[..., LocalEngine]) -> None:
     engine = start(workers=2)

@@ -22,11 +22,6 @@ from support.processes import HANG_SECONDS
 MakeRun = Callable[..., Path]
 
 
-@pytest.fixture(autouse=True)
-def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_LEAST_SECONDS", 0.0)
-
-
 @pytest.fixture
 def run(make_run: MakeRun) -> Path:
     return make_run("run", losses=[2.0, 1.0, 0.5], finished=False, rounds=9)

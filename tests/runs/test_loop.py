@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,12 +15,10 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
-from adaquantfl.engines import kept, local
 from adaquantfl.engines.base import Engine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.preflight import check_resumed
 from adaquantfl.training.trainer import Trainer
 from support.small_runs import history, interrupt_after, without_times
 
@@ -107,7 +103,6 @@ def test_a_run_without_a_checkpoint_starts_again_and_says_so(finished: Path, cap
     whole, before = summary_of(finished), without_times(finished)
     (finished / "checkpoint" / "state.npz").unlink()
     (finished / "summary.json").unlink()
-    check_resumed(finished, {})
     assert runner.resume(finished)["model_sha256"] == whole["model_sha256"]
     assert without_times(finished) == before
     assert "has no checkpoint yet: the run starts again, with its configuration" in caplog.text
@@ -155,53 +150,6 @@ def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of
         runner.run(stc, tmp_path / "cut")
     monkeypatch.undo()
     assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
-
-
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_clients_keep_is_in_files_above_a_limit_and_the_model_is_the_same(
-    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    stc = replace(stc, workers=workers, clients=4, clients_per_round=3, checkpoint_every=1)
-    whole = runner.run(stc, tmp_path / "whole")
-    monkeypatch.setattr(kept, "IN_MEMORY_BYTES", 150_000)  # one vector of the model's 25,450 elements
-    monkeypatch.setattr(local, "IN_MEMORY_BYTES", 150_000)
-    put, mapped = kept._mapped, list[Path | None]()
-
-    def mapping(array: Any, folder: Path | None) -> Any:
-        mapped.append(folder)
-        return put(array, folder)
-
-    monkeypatch.setattr(kept, "_mapped", mapping)
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(stc, tmp_path / "cut", interrupt_after(3))
-    during = len(mapped)
-    assert during > 3
-    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
-    assert len(mapped) > during
-    assert set(mapped) == {tmp_path / "cut"}
-    assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
-    before, after = (checkpoint.load(tmp_path / name / "checkpoint") for name in ("whole", "cut"))
-    assert before is not None
-    assert after is not None
-    states = [{n: checkpoint.pack(tree["clients"][n]) for n in tree["clients"]} for tree in (before, after)]
-    assert states[0] == states[1]
-    assert {file.name for file in (tmp_path / "cut").iterdir()} == {
-        file.name for file in (tmp_path / "whole").iterdir()
-    }
-
-
-def test_a_full_disk_leaves_what_clients_keep_in_memory(
-    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole = runner.run(stc, tmp_path / "whole")
-
-    def full(array: Any, folder: Path | None) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(kept, "IN_MEMORY_BYTES", 0)
-    monkeypatch.setattr(kept, "_mapped", full)
-    assert runner.run(stc, tmp_path / "run")["model_sha256"] == whole["model_sha256"]
-    assert caplog.text.count("stays in memory, since it cannot be written: No space left") == 1
 
 
 def test_a_run_whose_remainders_are_gone_is_resumed_and_says_so(
@@ -282,7 +230,7 @@ def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
         ("history.jsonl", b"[" * 100_000 + b"\n", "Line 1 of .* is damaged"),
         ("config.toml", b"\xff\xfe", "UTF-8"),
         ("config.toml", b"tau = ", "not valid TOML"),
-        ("config.toml", b"", "incomplete: .* is missing"),
+        ("config.toml", b"", "Put that back"),
         ("checkpoint/state.npz", b"PK\3\4 and then something else", "damaged"),
     ],
 )

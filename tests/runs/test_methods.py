@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from adaquantfl.cli import main
 from adaquantfl.errors import ConfigError
 from adaquantfl.rules.registry import methods
-from adaquantfl.runs import records
 from adaquantfl.runs.methods import parse, parse_list
-from support.small_runs import TINY, options
 
 
 def test_a_name_is_a_rule_and_what_it_goes_with() -> None:
@@ -47,20 +43,6 @@ def test_a_name_that_means_nothing_is_refused(name: str, says: str) -> None:
 def test_no_two_methods_share_a_folder() -> None:
     names = ["adaquant", "adaquant[rule.s0=1]", "adaquant[rule.s0=2]", "adaquant@sparse", "adaquant[codec=sparse]"]
     assert len({parse(name).folder for name in names}) == len(names)
-
-
-@pytest.mark.slow
-def test_runs_at_once_end_as_runs_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny = options({**TINY, "rounds": 2})
-    arguments = ["compare", "demo", *tiny, "--methods", "adaquant,1bit[tau=1]", "--quiet", "--out"]
-    assert main([*arguments, str(tmp_path / "turn")]) == 0
-    assert main([*arguments, str(tmp_path / "once"), "--parallel", "2"]) == 0
-    text = capsys.readouterr().out
-    assert "Rounds to reach a training loss" in text
-    ends = [records.find_runs([tmp_path / name]) for name in ("turn", "once")]
-    one, other = ([run.summary["model_sha256"] for run in runs if run.summary] for runs in ends)
-    assert len(one) == 2
-    assert one == other
 
 
 def test_all_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

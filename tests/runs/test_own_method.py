@@ -11,11 +11,11 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.cli import main
 from adaquantfl.engines.launch import launch
-from adaquantfl.engines.own_file import METHODS_VARIABLE, methods_here
+from adaquantfl.engines.own_file import VARIABLES, settings_here
 from adaquantfl.quantizers import registry as quantizers
 from adaquantfl.rules.registry import RULES
 from adaquantfl.runs import loop
-from adaquantfl.runs.config import Config, config_of, load_config
+from adaquantfl.runs.config import load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import find_runs
 from adaquantfl.training import methods
@@ -32,7 +32,7 @@ Write = Callable[..., None]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Write the page's files into the working directory, with a part of one replaced."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(METHODS_VARIABLE, raising=False)
+    monkeypatch.delenv(VARIABLES["quantizer"], raising=False)
 
     def files(old: str = "", new: str = "") -> None:
         assert old in "".join(FILES.values())
@@ -112,16 +112,13 @@ def test_a_server_cannot_name_the_file_that_a_client_runs(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write()
-    sent = load_config("demo", settings()).to_dict()
-    with pytest.raises(aq.TaskError, match=r"uses the rule my_rule.py:Plateau, but this client was started without"):
-        methods_here(sent)
+    sent = load_config("demo", settings()).for_clients()
+    with pytest.raises(aq.TaskError, match=rf"uses the quantizer {QUANTIZER}, but this client was started without"):
+        settings_here(sent)
     (tmp_path / "mine").mkdir()
-    for name in FILES:
-        Path(name).rename(Path("mine") / name)
-    monkeypatch.setenv(METHODS_VARIABLE, f"mine/{RULE}, mine/{QUANTIZER}")
-    config = config_of(methods_here(sent))
-    assert config.method == f"{tmp_path}/mine/{RULE}"
-    assert methods_here(Config().to_dict()) == Config().to_dict()
+    Path("my_quantizer.py").rename(Path("mine") / "my_quantizer.py")
+    monkeypatch.setenv(VARIABLES["quantizer"], f"mine/{QUANTIZER}")
+    assert settings_here(sent).quantizer["name"] == f"{tmp_path}/mine/{QUANTIZER}"
 
 
 def line_of(name: str, words: str) -> int:
@@ -173,7 +170,7 @@ def test_an_error_in_a_quantizer_names_its_line(write: Write, tmp_path: Path) ->
         ("", "", "no_rule.py:Plateau", "There is no file .*no_rule.py, which the rule is in"),
         ("", "", "my_rule.py:", "expected a Python file and a class in it, such as 'my_rule.py:MyRule'"),
         ('name = "plateau"', "pass", RULE, "Plateau in my_rule.py has no name"),
-        ("def plan(", "def start(", RULE, "lacks the method plan"),
+        ("def plan(", "def start(", RULE, "Plateau cannot be made: .* abstract method plan"),
         ("def judge(self, state, report)", "def judge(self, state)", RULE, r"Write def judge\(self, state, report\)"),
         ("def plan(self, state, seen)", "def plan(self, state, *, bits)", RULE, r"Write def plan\(self, state, seen\)"),
         ("def init(self)", "def init(self", RULE, r"my_rule.py cannot be run: SyntaxError: .*my_rule.py, line \d+"),

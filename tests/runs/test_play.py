@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 import mypy.api
 import pytest
-import torch
-from torch import nn
 
 import adaquantfl as aq
 
@@ -22,24 +20,6 @@ def test_a_rule_may_be_a_name_a_table_or_an_object(tmp_path: Path) -> None:
     assert len({run.summary["model_sha256"] for run in runs if run.summary}) == 1
     assert {run.label for run in runs} == {"AdaQuantFL"}
     assert repr(runs[0]) == f"RunRecord(AdaQuantFL, seed 0, round 2, {tmp_path / '0'})"
-
-
-def test_a_task_may_be_a_function_of_this_process(tmp_path: Path) -> None:
-    def ours(clients: int, seed: int) -> aq.OwnTask:
-        x = torch.randn(20 * clients, 3)
-        parts = list(zip(x.chunk(clients), x.sum(1, keepdim=True).chunk(clients), strict=True))
-        return aq.OwnTask(model=lambda: nn.Linear(3, 1), loss=nn.functional.mse_loss, train=parts)
-
-    record = aq.run(ours, tmp_path / "run", clients=3, rounds=2, workers=2)
-    assert (record.experiment, record.method, record.rounds) == ("in memory:ours", "auto", 2)
-    assert aq.run(ours, tmp_path / "run", clients=3, rounds=2).summary == record.summary
-
-
-def test_a_task_of_a_file_is_named_by_it(tmp_path: Path) -> None:
-    from examples.own_task import next_character
-
-    config = aq.run(next_character.task, tmp_path / "run", rounds=1, clients=2, settings={"tau": 1}).config
-    assert config["task"] == "next_character.py:task"
 
 
 def test_a_comparison_is_a_list_of_records_and_a_report_a_page(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_unfinished_run_is_read_from_its_history_alone(make_run: MakeRun) -> 
 
 def test_adaquantfl_that_leaves_levels_of_its_bits_unused_is_called_so(make_run: MakeRun) -> None:
     assert load_run(make_run("a", **{"rule.rounding": "nearest"})).label == "AdaQuantFL (nearest)"
-    assert load_run(make_run("b", **{"rule.rounding": "down"}, precision="bf16")).label == "AdaQuantFL (down) (bf16)"
+    assert load_run(make_run("b", **{"rule.rounding": "down"})).label == "AdaQuantFL (down)"
     assert load_run(make_run("c", **{"rule.s0": 4})).label == "AdaQuantFL (s0 4)"
     own = load_run(make_run("d", "4bit", quantizer={"name": "uniform", "norm": "linf"}, step="adam"))
     assert own.label == "4-bit + uniform (linf) + adam"

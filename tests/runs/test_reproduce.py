@@ -37,7 +37,6 @@ def test_the_command_says_what_it_takes_runs_and_resumes(tmp_path: Path, capsys:
     said = capsys.readouterr().err
     assert "2 runs with 4 rounds in all" in said
     assert re.search(r"The data set fashion-mnist-sample, \d+ MB, is here\.", said)
-    assert re.search(r"A client's round takes \d+ ms here, so that all take about 0.0 hours of one core", said)
     for method in ("adaquant", "2bit"):
         assert json.loads((tmp_path / method / "seed-0" / "summary.json").read_text())["rounds"] == 2
     assert (tmp_path / "report.html").exists()

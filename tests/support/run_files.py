@@ -40,7 +40,6 @@ def write_run(
         "partition": "iid",
         "clients": 4,
         "eta": 0.1,
-        "precision": "fp32",
         "seed": seed,
         **{key: value for key, value in settings.items() if "." not in key and key not in KINDS},
     }

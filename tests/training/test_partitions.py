@@ -85,10 +85,3 @@ def test_bad_kind_is_refused_with_a_sentence(kind: str, said: str) -> None:
 def test_impossible_number_of_clients_is_refused(clients: int) -> None:
     with pytest.raises(ConfigError, match="set clients between 1 and 2000"):
         partition(LABELS, clients, "iid", 0)
-
-
-def test_bad_labels_are_refused() -> None:
-    with pytest.raises(ConfigError, match="one-dimensional array of integers"):
-        partition(LABELS[None], 2, "iid", 0)
-    with pytest.raises(ConfigError, match="one-dimensional array of integers"):
-        partition(LABELS.astype(float), 2, "iid", 0)

@@ -9,12 +9,12 @@ from pathlib import Path
 from evidence.studies import floor
 from evidence.studies.floor import constants, luck, records, tables
 from evidence.studies.floor.methods import METHODS, takes_part
-from evidence.studies.floor.tasks import TASKS
+from evidence.studies.floor.tasks import TASKS, takes_seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, and print the tables."""
-    cheap = [name for name, task in TASKS.items() if task.cheap]
+    cheap = [name for name, task in TASKS.items() if takes_seconds(task)]
     parser = argparse.ArgumentParser(
         prog="python -m evidence.studies.floor",
         description=floor.__doc__,

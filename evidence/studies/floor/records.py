@@ -13,7 +13,7 @@ from adaquantfl.bench.curve import Curve
 from adaquantfl.bench.tasks import BenchTask
 from adaquantfl.errors import EngineError
 from evidence.studies.floor.methods import FLOAT32, METHODS, Setting, rounds_of
-from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED
+from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED, by_accuracy, compared_every
 from evidence.studies.traces import current_commit
 
 RECORDS = Path("evidence") / "records" / "floor"
@@ -38,13 +38,13 @@ class Record(Curve):
     passes: int = 0
 
     def compared(self) -> Record:
-        """Only the evaluations that every method has: at multiples of the task's `every`, and after the last round.
+        """Only the evaluations that every method has: at multiples of `compared_every`, and after the last round.
 
         A trailing mean of evaluations in every round would meet a target earlier than one of every fourth round.
         """
         task = TRIAL if self.task == TRIAL.name else TASKS[self.task]
         last = rounds_of(self.method, task)
-        kept = [place for place, one in enumerate(self.round) if one % task.every == 0 or one == last]
+        kept = [place for place, one in enumerate(self.round) if one % compared_every(task) == 0 or one == last]
         return replace(
             self,
             round=[self.round[place] for place in kept],
@@ -143,7 +143,7 @@ def _record(
 ) -> Record:
     columns = {name: [getattr(line, name) for line in lines] for name in ("round", "value", "up", "down")}
     commit = current_commit() if seconds else ""
-    accuracy = task.measure == "accuracy"
+    accuracy = by_accuracy(task)
     return Record(
         task=task.name,
         method=method,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evidence.studies.floor import records, tables
 from evidence.studies.floor.methods import CONSTANT, FLOAT32, METHODS, OURS
-from evidence.studies.floor.tasks import TASKS, TRIAL
+from evidence.studies.floor.tasks import TASKS, TRIAL, by_accuracy
 
 OWN = (OURS, CONSTANT)  # ours, or made from our parts
 
@@ -83,7 +83,7 @@ def overview(folder: Path = records.RECORDS) -> list[list[str]]:
         if OURS not in found:
             continue
         ours, float32 = found[OURS], found[FLOAT32]
-        unit = 0.01 if about.measure == "accuracy" else 1.0
+        unit = 0.01 if by_accuracy(about) else 1.0
         cells = [about.title, float32.final.text(unit), ours.up.text()]
         for which in ("up", "both"):
             best = min(found.values(), key=lambda row: getattr(row, which).mean)

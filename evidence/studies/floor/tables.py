@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from evidence.studies.floor.methods import METHODS, OURS
 from evidence.studies.floor.records import RECORDS, Record, load, targets
-from evidence.studies.floor.tasks import TASKS
+from evidence.studies.floor.tasks import TASKS, by_accuracy
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def details(task: str, records: Path = RECORDS) -> list[list[str]]:
     ours = next((row for row in found if row.method == OURS), None)
     if ours is None:
         return []
-    final = "final accuracy (%)" if TASKS[task].measure == "accuracy" else "final loss"
-    unit = 0.01 if TASKS[task].measure == "accuracy" else 1.0
+    final = "final accuracy (%)" if by_accuracy(TASKS[task]) else "final loss"
+    unit = 0.01 if by_accuracy(TASKS[task]) else 1.0
     grid = [["method", "setting", "kB up", "times ours", "kB both ways", "times ours", "rounds", final, "seeds"]]
     for row in found:
         name = row.method + (f" ({row.failed} of {row.seeds} diverged)" if row.failed else "")

@@ -13,19 +13,13 @@ MORE_ROUNDS = 1.2  # than float32, for every other method
 
 @dataclass(frozen=True)
 class BenchTask:
-    """A task. source: as `load_config` takes it. rounds: of float32.
-
-    every: methods are compared at multiples of this many rounds, because some were evaluated only there.
-    """
+    """A task. source: as `load_config` takes it. rounds: of float32."""
 
     name: str
     title: str
     source: str
     rounds: int
     settings: dict[str, Any] = field(default_factory=dict)
-    cheap: bool = False  # whether a run takes seconds
-    measure: str = "accuracy"  # or "loss", on the test set
-    every: int = 2
 
 
 # The bundled pictures and all else that the preset `demo` sets, so that these tasks do not change with it.
@@ -41,19 +35,15 @@ _SOME: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _every_of(clients: dict[str, Any]) -> int:
-    return 2 if clients is ALL else 4
-
-
 def mlp(name: str, title: str, partition: str, rounds: int, clients: dict[str, Any]) -> BenchTask:
     """The MLP on a partition of the pictures."""
     settings = {**_PICTURES, "model": "mlp", "eta": 0.2 if clients is ALL else 0.1, "partition": partition, **clients}
-    return BenchTask(name, title, "demo", rounds, settings, cheap=True, every=_every_of(clients))
+    return BenchTask(name, title, "demo", rounds, settings)
 
 
 def _logistic(name: str, title: str, function: str, rounds: int, clients: dict[str, Any]) -> BenchTask:
     settings = {**_LOCAL, "eta": 0.1 if clients is ALL else 0.05, **clients}
-    return BenchTask(name, title, f"{LOGISTIC}:{function}", rounds, settings, cheap=True, every=_every_of(clients))
+    return BenchTask(name, title, f"{LOGISTIC}:{function}", rounds, settings)
 
 
 def _cnn(partition: str) -> BenchTask:

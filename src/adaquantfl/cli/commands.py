@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import Diverged, EngineError
-from ..runs.config import load_config, parse_override
+from ..runs.config import load_config, parse_override, run_config
 from ..runs.play import default_folder
 from .extras import require
 
@@ -28,8 +28,8 @@ NEXT = """Next: `adaquantfl watch {out}` shows the page in a browser. The same c
 def run(options: argparse.Namespace) -> int:
     """Train one configuration, or resume it."""
     from ..engines.launch import is_client, launch
-    from ..runs import preflight
-    from ..training.preflight import check_task
+    from ..runs.directory import check_changes, check_free
+    from ..training.catalogue import check_task
 
     changes = dict(parse_override(item) for item in options.set)
     config = None
@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
             _mistyped("run --resume DIR takes its configuration from DIR: leave PRESET and --out away.")
         out = options.resume
         if not is_client(options.engine):
-            preflight.check_resumed(out, changes)
+            check_changes(changes)
+            run_config(out, changes)
     elif options.preset is None:
         _mistyped(
             "run needs a PRESET, a FILE.toml, a FILE.py:FUNCTION or --resume DIR. 'adaquantfl run --help' has more."
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         out = options.out or default_folder(options.preset, config)
         if not is_client(options.engine):
             check_task(config)
-            preflight.check_free(out)
+            check_free(out)
     require("torch", engine=options.engine)
     _starting(options)
     from ..report import progress
@@ -73,16 +74,12 @@ def compare(options: argparse.Namespace) -> int:
     from ..runs.methods import parse_list
 
     changes = dict(parse_override(item) for item in options.set)
-    if options.parallel < 1:
-        _mistyped("compare --parallel takes a whole number from 1.")
-    if options.quantizer:
-        changes["quantizer"] = options.quantizer
     out = options.out or Path("runs") / f"compare-{Path(options.preset).stem}"
     plan = jobs.plan(options.preset, parse_list(options.methods), options.seeds, changes, out)
-    return _carry_out(plan, out, options, options.parallel)
+    return _carry_out(plan, out, options)
 
 
-def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace, at_once: int = 1) -> int:
+def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace) -> int:
     """Run what is missing of a comparison, and report."""
     from ..runs import jobs
 
@@ -91,10 +88,9 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace, at_o
     _starting(options)
     from ..report import progress
     from ..report.write import write_all
-    from ..runs import comparison
 
     with progress.shown(options.quiet, plan) as display, _repeatable():
-        failures = comparison.carry_out(plan, display, at_once)
+        failures = jobs.carry_out(plan, display)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
@@ -126,17 +122,13 @@ def methods(options: argparse.Namespace) -> int:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run a panel of the paper's figures, and report."""
-    from ..runs import jobs
-    from ..runs.reproduce import effort, measured, plan
+    from ..runs.reproduce import effort, plan
 
     out = options.out or Path("runs") / options.panel
     changes = dict(parse_override(item) for item in options.set)
     runs = plan(options.panel, options.methods, options.seeds, changes, out)
     if not options.quiet:
         print(effort(runs), file=sys.stderr, flush=True)
-        require("torch")
-        jobs.check(runs)
-        print(measured(runs), file=sys.stderr, flush=True)
     return _carry_out(runs, out, options)
 
 
@@ -250,12 +242,7 @@ def inspect(options: argparse.Namespace) -> int:
     """Show what is in a frame."""
     from ..codecs.inspection import describe
 
-    try:
-        data = sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()
-    except OSError as error:
-        print(f"adaquantfl: {options.frame} cannot be read: {error.strerror}.", file=sys.stderr)
-        return 1
-    print(describe(data))
+    print(describe(sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()))
     return 0
 
 
@@ -278,23 +265,19 @@ def _repeatable() -> Iterator[None]:
 @contextmanager
 def _resumable(out: Path, engine: str) -> Iterator[None]:
     """Says how to resume a run that is stopped or fails, where resuming helps."""
-    from ..runs.preflight import has_checkpoint
-
-    command = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
+    resume = f"adaquantfl run --resume {out}" + (f" --engine {engine}" if engine != "local" else "")
     try:
         yield
     except KeyboardInterrupt:
-        if has_checkpoint(out):
-            print(f"Stopped. Resume with: {command}", file=sys.stderr)
-        elif (out / "config.toml").is_file():
-            print(f"Stopped before the first checkpoint. Start again with: {command}", file=sys.stderr)
+        if (out / "config.toml").is_file():
+            print(f"Stopped. Resume with: {resume}", file=sys.stderr)
         raise
     except Diverged:  # the same seed gives the same rounds
         print(f"The finished rounds are in {out}. Resuming would end in the same way.", file=sys.stderr)
         raise
     except (EngineError, OSError, MemoryError):
-        if has_checkpoint(out):
-            print(f"The finished rounds are kept. Resume with: {command}", file=sys.stderr)
+        if (out / "config.toml").is_file():
+            print(f"The finished rounds are kept. Resume with: {resume}", file=sys.stderr)
         raise
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from .. import __version__
 from ..bench.tasks import TASKS
 from ..engines.launch import ENGINES
-from ..runs.config import KEYS
-from ..runs.other_words import as_option
-from ..runs.presets import preset_names
+from ..runs.config import KEYS, preset_names
 from ..runs.reproduce import METHODS, PANELS
 from . import commands
 
@@ -44,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version)
+    parser.add_argument("--version", action="version", version=f"adaquantfl {__version__}")
     chosen = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in (
         _add_run,
@@ -114,10 +112,7 @@ def _add_compare(to: Commands) -> None:
         help="separated by commas, each RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]; 'adaquantfl methods' lists the "
         "names; FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
     )
-    of_all = "the quantizer of methods that name none: a name or FILE.py:CLASS (default: each rule's usual one)"
-    compare.add_argument("--quantizer", default="", metavar="Q", help=of_all)
     _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
-    _add_number(compare, "--parallel", "runs at a time, each on one core (default: %(default)s)", default=1)
     _add_set(compare)
     _add_folder(compare, "--out", "the comparison's folder (default: runs/compare-PRESET)")
     _add_quiet(compare)
@@ -264,19 +259,10 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers a key that is typed as an option, as other tools have it, with how to set it here."""
+    """Answers a key that is typed as an option with how to set it."""
 
     def error(self, message: str) -> NoReturn:
         found = re.match(r"unrecognized arguments: --([\w-]+)", message)
-        super().error(f"{message}. {as_option(found[1], KEYS)}" if found else message)
-
-
-class _Version(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from .. import __version__
-
-        print(f"adaquantfl {__version__}")
-        parser.exit()
+        key = found[1].replace("-", "_") if found else ""
+        hint = f". Keys of the configuration follow --set: --set {key}=VALUE." if key in KEYS else ""
+        super().error(message + hint)

@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import CheckpointError, Diverged, EngineError
@@ -27,7 +26,7 @@ _POOLED_SAMPLES = 8_192  # that stand for all clients' data where most of them a
 
 
 class Engine(ABC):
-    """Carries calls (`carry`). The rest, from orders to replies and evaluations, is the same for all engines.
+    """Carries calls to clients (`carry`). The rest, from orders to evaluations, is the same for all engines.
 
     states_at_hand: `client_states` costs nothing. Otherwise a run asks for the states only when it writes a checkpoint.
     secrets: client -> the secret with which it signs its replies, where clients do.
@@ -44,7 +43,7 @@ class Engine(ABC):
 
     @abstractmethod
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
-        """The answers as they come: (place in calls, answer or Failure). All calls are about the server's model."""
+        """The clients' answers as they come, (place in calls, answer or Failure), about the server's model."""
 
     @abstractmethod
     def close(self) -> None:
@@ -61,30 +60,26 @@ class Engine(ABC):
         trainer, task = self.player.trainer, self.task
         tests = len(task.test) if test and task.test else 0
         pooled = min(_POOLED_SAMPLES, sum(trainer.examples)) if self.config.clients_per_round else 0
-        asked = [] if pooled else list(range(self.config.clients))
-        calls = [Call("loss", client) for client in asked]
-        calls += [Call("losses", -1, numbers=shard) for shard in _shards(pooled)]
-        shared = len(calls)
-        calls += [Call("correct" if task.accuracy else "test_losses", -1, numbers=shard) for shard in _shards(tests)]
-        tested, held_out = len(calls), len(task.validation) if test else 0
-        calls += [Call("validation_losses", -1, numbers=shard) for shard in _shards(held_out)]
-        answers: list[Any] = [None] * len(calls)
-        for place, answer in self._answers(server, calls):
-            answers[place] = answer
-        for place in range(len(asked), len(calls)):  # the server has this data too, and stands in
-            if isinstance(answers[place], Failure):
-                self.player.hold(server.held)
-                answers[place] = answer = self.player.answer(calls[place].ordered(server, server.digest))
-                if isinstance(answer, Failure):
-                    raise EngineError(f"The server could not evaluate the model: {answer.reason}")
-        found = Evaluation(sum(answers[:shared]) / pooled, None) if pooled else self._losses(server, answers[:shared])
-        mean = sum(answers[shared:tested]) / tests if tests else None
+        losses = [Call("losses", -1, numbers=shard) for shard in _shards(pooled)]
+        on_test = "correct" if task.accuracy else "test_losses"
+        sums = self.measure(server, [*losses, *(Call(on_test, -1, numbers=shard) for shard in _shards(tests))])
+        if pooled:
+            found = Evaluation(sum(sums[: len(losses)]) / pooled, None)
+        else:
+            each = [Call("loss", client) for client in range(self.config.clients)]
+            found = self._losses(server, [answer for _, answer in sorted(self._answers(server, each))])
+        mean = sum(sums[len(losses) :]) / tests if tests else None
         accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
-        validation = sum(answers[tested:]) / held_out if held_out else None
-        return replace(found, accuracy=accuracy, test_loss=test_loss, validation_loss=validation)
+        return replace(found, accuracy=accuracy, test_loss=test_loss)
 
-    def keep_in(self, folder: Path) -> None:  # noqa: B027 # most engines have nothing to put there
-        """Put what does not fit into memory into this folder, the run's."""
+    def measure(self, server: Server, calls: list[Call]) -> list[float]:
+        """The answers to calls about samples that everybody has, by the server itself."""
+        self.player.hold(server.held)
+        answers = [self.player.answer(call.ordered(server, server.digest)) for call in calls]
+        for answer in answers:
+            if isinstance(answer, Failure):
+                raise EngineError(f"The server could not evaluate the model: {answer.reason}")
+        return answers
 
     def client_states(self) -> dict[str, Any]:
         """What clients keep from round to round, by their numbers; None for one that cannot be asked.

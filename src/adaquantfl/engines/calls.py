@@ -1,8 +1,8 @@
 """What every engine asks of its clients, and how a process that plays clients answers.
 
 A call is about the server's present model, which comes as an order's bytes. "train" and "loss" belong to a client;
-those of SHARED are about samples that everybody has, and anyone may answer them. An engine only carries calls there and
-answers back; it asks the server for the order, because it knows which model the other end holds.
+those of SHARED are about samples that the server has too, and stay on its machine. An engine only carries calls there
+and answers back; it asks the server for the order, because it knows which model the other end holds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.downlink import Held
 from ..protocol.server import Server
 from ..training.trainer import Trainer
-from .kept import Kept
 
 if TYPE_CHECKING:
     from ..private.client import Client as PrivateClient
 
-SHARED = ("losses", "correct", "test_losses", "validation_losses")
+SHARED = ("losses", "correct", "test_losses")
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,6 @@ class Player:
         self.models = ModelCache()
         self.clients: dict[int, Client] = {}
         self._private_clients: dict[int, PrivateClient] = {}
-        self.kept = Kept()
 
     def answer(self, call: Call) -> Any:
         """Carry out a call: a number, `Trained`, or a `Failure`. Whatever a user's code raises concerns that call."""
@@ -129,8 +127,7 @@ class Player:
 
     def restore(self, number: int, state: Mapping[str, Any]) -> None:
         """Give it back to the client."""
-        state = self.kept.put(number, {**state, "number": number})
-        self.clients[number] = Client.restore(state, self.models, self._secret)
+        self.clients[number] = Client.restore({**state, "number": number}, self.models, self._secret)
 
     def _client(self, number: int) -> Client:
         if number not in self.clients:
@@ -142,6 +139,4 @@ class Player:
         trained, loss = self.trainer.train(client.number, weights, order.round, order.eta)
         done = time.perf_counter()
         reply = client.reply(trained, loss, self.trainer.examples[client.number])
-        if client.keeps:
-            self.restore(client.number, self.state(client.number))
         return Trained(reply, done - began, time.perf_counter() - done)

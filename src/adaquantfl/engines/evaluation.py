@@ -11,15 +11,14 @@ class Evaluation:
     """The global loss f(w) = sum of p_i f_i(w) (eq. 1), and the accuracy on the test set where it was asked for.
 
     A task without an accuracy has the loss on the test set instead. refused: clients whose loss cannot be used, which
-    are left out of the mean, with the reason. validation_loss: on the examples that are held out, where some are.
-    bounded_loss: f(w) for the rule, where the losses of the clients in `bounded` are beyond `protocol.limits.bounded`.
+    are left out of the mean, with the reason. bounded_loss: f(w) for the rule, where the losses of the clients in
+    `bounded` are beyond `protocol.limits.bounded`.
     """
 
     loss: float
     accuracy: float | None
     test_loss: float | None = None
     refused: dict[str, str] = field(default_factory=dict)
-    validation_loss: float | None = None
     bounded_loss: float | None = None
     bounded: tuple[int, ...] = ()
 
@@ -31,9 +30,7 @@ class Evaluation:
     @property
     def test(self) -> dict[str, float | None]:
         """What was measured on examples that nobody trains on, by its name in records."""
-        found = {
-            "test_loss": self.test_loss, "test_accuracy": self.accuracy, "validation_loss": self.validation_loss,
-        }  # fmt: skip
+        found = {"test_loss": self.test_loss, "test_accuracy": self.accuracy}
         return {name: value for name, value in found.items() if value is not None}
 
     @property

@@ -38,9 +38,9 @@ from ..training.settings import Settings
 from ..training.task import Task
 from ..training.trainer import Trainer
 from .base import Engine
-from .calls import SHARED, Call, Failure, Trained
+from .calls import Call, Failure, Trained
 from .launch import Observer, Request
-from .own_file import as_here, methods_here
+from .own_file import settings_here
 
 _START_SECONDS = 180.0  # for Ray and the first worker, which imports PyTorch
 _POLL_SECONDS = 0.02
@@ -91,11 +91,10 @@ class FlowerEngine(Engine):
             raise
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
-        """Ask each client's node; what anyone can answer is answered here."""
+        """Ask each client's node."""
         messages = {}
         for place, call in enumerate(calls):
-            if call.name not in SHARED:
-                messages[self._nodes[call.client]] = place, self._message(server, call)
+            messages[self._nodes[call.client]] = place, self._message(server, call)
         seconds = (self.config.round_timeout + _REPLY_SECONDS) * math.ceil(len(messages) / self.workers)
         late = Failure(f"no answer within round_timeout = {self.config.round_timeout:g} s.")
         for node, reply in self._exchange([message for _, message in messages.values()], seconds):
@@ -106,10 +105,6 @@ class FlowerEngine(Engine):
             yield place, answer
         for place, _ in messages.values():
             yield place, late
-        self.player.hold(server.held)
-        for place, call in enumerate(calls):
-            if call.name in SHARED:
-                yield place, self.player.answer(call.ordered(server, server.digest))
 
     def close(self) -> None:
         self._ended.set()
@@ -271,6 +266,5 @@ def _trainer(run: str) -> Trainer:
     """Kept from message to message by each of Ray's workers."""
     torch.set_num_threads(1)
     set_threads(1)
-    config = as_here(Settings(**methods_here(json.loads(run))))
-    config.make_known()
+    config = settings_here(json.loads(run))
     return Trainer(config, Task.of(config))

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ConfigError
@@ -17,9 +16,6 @@ Observer = Callable[[Any, Any, "dict[str, Any] | None"], None]  # (configuration
 
 class Request(Protocol):
     """A run to be played: `runs.loop.Request`."""
-
-    @property
-    def out(self) -> Path: ...
 
     @property
     def own_files(self) -> dict[str, str]: ...
@@ -81,6 +77,5 @@ def launch(engine: str, request: Request, observer: Observer | None = None) -> d
     from . import own_file
 
     chosen = ENGINES.find(engine)
-    own = request.own_files
-    own_file.allow(own.pop("task", ""), list(own.values()))
+    own_file.allow(request.own_files)
     return chosen.launch(request, observer)

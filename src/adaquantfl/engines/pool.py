@@ -15,7 +15,6 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,6 @@ class Pool:
     def __init__(self, config: Settings, workers: int) -> None:
         self._memory: SharedMemory | None = None
         self._config = config
-        self._folder: Path | None = None  # for what does not fit into memory
         # spawn: a forked copy of a process with PyTorch's threads can hang, and would keep our pipe ends open.
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[Connection, BaseProcess] = {}
@@ -53,24 +51,6 @@ class Pool:
     def size(self) -> int:
         """How many workers there are."""
         return len(self._workers)
-
-    def turn_to(self, config: Settings) -> None:
-        """Serve the clients of another configuration with the same processes."""
-        for connection in self._workers.keys() & self._busy:  # of a run that failed in the middle of a round
-            self._replace(connection)
-        self._busy.clear()
-        self._free_memory()
-        self._config = config
-        for connection in self._workers:
-            with suppress(OSError):  # a dead worker: receiving from it says so
-                connection.send(config)
-
-    def keep_in(self, folder: Path) -> None:
-        """Where workers put what does not fit into memory."""
-        self._folder = folder
-        for connection in self._workers:
-            with suppress(OSError):
-                connection.send(folder)
 
     def states(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """What the clients keep from round to round, one by one, from the workers that play them."""
@@ -102,27 +82,21 @@ class Pool:
         homes = dict(enumerate(call.client % self.size if at_home and call.name == "train" else -1 for call in calls))
         waiting = {place: call.ordered(server, server.digest) for place, call in enumerate(calls)}
         self._busy = busy = dict[Connection, tuple[int, float]]()
-        try:
-            while waiting or busy:
-                self._hand_out(light, waiting, homes)
-                soonest = min(deadline for _, deadline in busy.values())
-                finished = []
-                for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
-                    assert isinstance(ready, Connection)
-                    place, _ = busy.pop(ready)
-                    finished.append((place, self._receive(ready)))
-                for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
-                    place, _ = busy.pop(late)
-                    reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
-                    self._replace(late)
-                    finished.append((place, Failure(reason)))
-                self._hand_out(light, waiting, homes)  # before the caller has a turn: nobody waits for it
-                yield from finished
-        except GeneratorExit:  # the caller wants no more: the answers still to come must not meet the next question
-            for connection in self._workers.keys() & busy:  # none are left of a pool that is closed
-                self._receive(connection)
-            busy.clear()
-            raise
+        while waiting or busy:
+            self._hand_out(light, waiting, homes)
+            soonest = min(deadline for _, deadline in busy.values())
+            finished = []
+            for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
+                assert isinstance(ready, Connection)
+                place, _ = busy.pop(ready)
+                finished.append((place, self._receive(ready)))
+            for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
+                place, _ = busy.pop(late)
+                reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
+                self._replace(late)
+                finished.append((place, Failure(reason)))
+            self._hand_out(light, waiting, homes)  # before the caller has a turn: nobody waits for it
+            yield from finished
 
     def close(self) -> None:
         """End the workers and free the shared memory."""
@@ -134,9 +108,6 @@ class Pool:
                 process.terminate()
                 process.join(timeout=5)
         self._workers = {}
-        self._free_memory()
-
-    def _free_memory(self) -> None:
         if self._memory is not None:
             self._memory.close()
             self._memory.unlink()
@@ -169,8 +140,6 @@ class Pool:
         process.start()
         theirs.close()  # so that a worker's death ends the pipe
         self._workers[ours], self._places[ours] = process, place
-        if self._folder is not None:
-            self.keep_in(self._folder)
 
     def _replace(self, connection: Connection) -> None:
         process = self._workers.pop(connection)
@@ -205,28 +174,6 @@ class Pool:
         )
 
 
-class Crew:
-    """Worker processes that stay from one run to the next: starting them takes longer than a short run."""
-
-    def __init__(self) -> None:
-        self._pool: Pool | None = None
-
-    def pool(self, config: Settings, workers: int) -> Pool:
-        """Workers for this configuration: those of the run before, where there are as many."""
-        if self._pool is not None and self._pool.size == workers:
-            self._pool.turn_to(config)
-        else:
-            self.close()
-            self._pool = Pool(config, workers)
-        return self._pool
-
-    def close(self) -> None:
-        """End the workers."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-
-
 def _serve(connection: Connection, config: Settings) -> None:
     """A worker's life: answer calls until the other end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
@@ -234,24 +181,12 @@ def _serve(connection: Connection, config: Settings) -> None:
     set_threads(1)
     player: Player | None = None
     memory: SharedMemory | None = None
-    folder: Path | None = None
     with suppress(EOFError, OSError):
         while True:
             message = connection.recv()
-            if isinstance(message, Settings):
-                if memory is not None:
-                    player = None
-                    memory.close()
-                config, player, memory = message, None, None
-                continue
-            if isinstance(message, Path):
-                folder = message
-                if player is not None:
-                    player.kept.folder = folder
-                continue
             answer: Any
             try:
-                player = player or _player(config, folder)
+                player = player or _player(config)
                 if message[0] == "state":
                     _, number, restored = message
                     if restored is not None:
@@ -270,11 +205,9 @@ def _serve(connection: Connection, config: Settings) -> None:
             connection.send(answer)
 
 
-def _player(config: Settings, folder: Path | None) -> Player:
+def _player(config: Settings) -> Player:
     config.make_known()
-    player = Player(Trainer(config, Task.of(config)))
-    player.kept.folder = folder
-    return player
+    return Player(Trainer(config, Task.of(config)))
 
 
 def _view(memory: SharedMemory, weights: int, buffers: int) -> tuple[Vector, Vector]:

@@ -69,7 +69,7 @@ RC: Any = {
 # 2 to 16 bits per element span a factor of 6 and read well on the paper's linear axis. With float32 it is 11,
 # and the cheap methods would share the first tenth of it.
 _FAR_APART = 8
-NAMES = ("loss", "accuracy", "bits", "paper", "overview")
+NAMES = ("loss", "accuracy", "bits", "paper")
 FORMATS = ("png", "pdf", "svg")
 FONT = 11.0  # points
 _UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
@@ -89,7 +89,7 @@ def draw(
         runs: What is drawn.
         out_dir: The folder, which is made where it does not exist.
         formats: Of FORMATS.
-        size: Width and height of each figure in inches; the overview of three panels is then left out.
+        size: Width and height of each figure in inches.
         font: The size of text in points.
     """
     import matplotlib
@@ -99,7 +99,6 @@ def draw(
     measure = measure_of_test(runs)
     absent = {"accuracy"} if measure is None else set()
     absent |= set() if any("paper_bits" in run.history[-1] for run in runs if run.history) else {"paper"}
-    absent |= {"overview"} if size else set()
     for name in (name for name in NAMES if name not in absent):
         picture = figure(name, runs, size, font)
         stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
@@ -122,29 +121,15 @@ def figure(
         raise ValueError(f"{name!r} is not a figure; expected one of {', '.join(NAMES)}.")
     if not any(run.history for run in runs):
         raise DataError("There is no finished round to draw; wait for the first one or give another run directory.")
-    measured = [measure] if (measure := measure_of_test(runs)) else []
-    levels = ["bits_per_element"] if any(run.final("bits_per_element") is not None for run in runs) else []
-    panels = {
-        "accuracy": measured,
-        "bits": [*levels, "s"],
-        "overview": ["loss", *measured, *(levels or ["s"])],
-    }.get(name, ["loss"])
-    if not panels:
+    by_formula = any(run.final("bits_per_element") is not None for run in runs)
+    key = {"accuracy": measure_of_test(runs), "bits": "bits_per_element" if by_formula else "s"}.get(name, "loss")
+    if key is None:
         raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
-    wide = name == "overview"
-    panels = panels[:1] if size else panels
-    rows, columns = (1, len(panels)) if wide else (len(panels), 1)
-    x = "paper_bits" if name == "paper" else "wire_bytes_up"
     with matplotlib.rc_context({**RC, **_sizes(font)}):
-        layout = ConstrainedLayoutEngine(wspace=0.05 if wide else 0.0)
-        usual = (13.0 * columns / 3, 4.4) if wide else (6.4, 2.2 + 2.1 * rows)
-        picture = Figure(figsize=size or usual, layout=layout)
-        grid = picture.subplots(rows, columns, sharex="col", squeeze=False)
-        for axes, key in zip(grid.flat, panels, strict=True):
-            panel(axes, runs, key, x, font / FONT)
-        for axes in grid[:-1].flat:
-            axes.set_xlabel("")
-        legend(picture, grid)
+        picture = Figure(figsize=size or (6.4, 4.3), layout=ConstrainedLayoutEngine())
+        axes = picture.subplots()
+        panel(axes, runs, key, "paper_bits" if name == "paper" else "wire_bytes_up", font / FONT)
+        legend(picture, axes)
     return picture
 
 
@@ -278,24 +263,21 @@ def _finish_axes(axes: "Axes", column: Column, scale: XScale) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend(picture: "Figure", grid: Any) -> None:
-    """Put one legend for all axes below the figure, in as many columns as fit, or raise ConfigError."""
-    entries: dict[str, Any] = {}
-    for axes in grid.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    for columns in range(min(len(entries), 6), 0, -1):
-        made = picture.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
+def legend(picture: "Figure", axes: "Axes") -> None:
+    """Put the legend below the figure, in as many columns as fit, or raise ConfigError."""
+    handles, labels = axes.get_legend_handles_labels()
+    for columns in range(min(len(labels), 6), 0, -1):
+        made = picture.legend(handles, labels, loc="outside lower center", ncols=columns)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # there is no room at all: said below
             picture.draw_without_rendering()
-        tall = len(grid) * grid.flat[0].get_window_extent().height
+        tall = axes.get_window_extent().height
         if made.get_window_extent().width <= picture.bbox.width and tall >= _LEAST_AXES * picture.bbox.height:
             return
         made.remove()
-    if entries:
+    if labels:
         width, height = picture.get_size_inches()
         raise ConfigError(
-            f"A figure of {width:g}x{height:g} inches has no room for a legend of {len(entries)} methods: use a larger "
+            f"A figure of {width:g}x{height:g} inches has no room for a legend of {len(labels)} methods: use a larger "
             "--size, a smaller --font or fewer --methods."
         )

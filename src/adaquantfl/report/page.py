@@ -79,7 +79,6 @@ def _part(name: str) -> str:
 
 def _chips(runs: Sequence[RunRecord], differing: list[str]) -> str:
     """What the runs share, and every setting in which they differ, with all its values."""
-    differing = [*differing, *(["precision"] if len({run.config.get("precision") for run in runs}) > 1 else [])]
     chips = [
         f"<li>{escape(_chip(key, runs[:1]))}</li>"
         for key in _SHARED

@@ -11,8 +11,6 @@ from ..runs.columns import COLUMNS, Column, flat
 from ..runs.records import RunRecord, group_runs
 from .figures import Style, styles
 
-MOST_POINTS = 1500  # of a run: more than a screen has pixels, and a long run's page stays light
-
 # Columns that only the page has, made of the history's.
 _DERIVED = (
     Column("seconds", "Time of the run so far.", unit="s", label="Time of the run", x=4),
@@ -89,9 +87,9 @@ def plot_data(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def columns(run: RunRecord, most: int = MOST_POINTS) -> dict[str, list[float | None]]:
-    """What is drawn of a run's history, by column: from round 0 where that is known, at most about `most` rounds."""
-    rows = thinned(_with_totals(run.history), most)
+def columns(run: RunRecord) -> dict[str, list[float | None]]:
+    """What is drawn of a run's history, by column: from round 0 where that is known."""
+    rows = _with_totals(run.history)
     before: dict[str, Any] = {"round": 0}
     for row in rows:
         for way in ("up", "down"):
@@ -106,22 +104,6 @@ def columns(run: RunRecord, most: int = MOST_POINTS) -> dict[str, list[float | N
         rows.insert(0, {**zero, **start})
     names = [name for name in drawn if any(row.get(name) is not None for row in rows)]
     return {name: [_number(row.get(name)) for row in rows] for name in names}
-
-
-def thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """One row of each stretch, the last evaluated one where there is one, and always the last of all.
-
-    >>> [row["round"] for row in thinned([{"round": k, "loss": k if k % 4 == 1 else None} for k in range(1, 11)], 5)]
-    [1, 4, 5, 8, 9, 10]
-    """
-    stretch = math.ceil(len(rows) / most)
-    if stretch <= 1:
-        return rows
-    kept = []
-    for first in range(0, len(rows), stretch):
-        part = rows[first : first + stretch]
-        kept.append(next((row for row in reversed(part) if row.get("loss") is not None), part[-1]))
-    return kept if kept[-1] is rows[-1] else [*kept, rows[-1]]
 
 
 def embedded(value: Any) -> str:

@@ -14,29 +14,28 @@ from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, Ta
 
 from ..runs.config import Config
 from ..runs.jobs import Job
-from ..runs.records import SUMMARY
 from ..runs.state import RunState
 from ..training.own_files import short
 from .tables import value_text
 
 if TYPE_CHECKING:
-    from ..runs.loop import Observer
+    from ..runs.tracking import Observer
 
 LINE_SECONDS = 10.0  # between lines, where there is no terminal
 
 
 @contextmanager
-def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[_Quiet]:
+def shown(quiet: bool, jobs: Sequence[Job] = ()) -> Iterator[Display]:
     """Shows runs: live lines on a terminal, a few lines elsewhere. jobs: of a comparison."""
     console = Console(stderr=True)
     if quiet:
-        yield _Quiet(jobs)
+        yield Display(jobs)
     elif not console.is_terminal:
         yield _Lines(jobs)
     else:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TimeRemainingColumn(compact=True))
-        with Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as display:
-            yield _Live(jobs, display)
+        with Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as progress:
+            yield _Live(jobs, progress)
 
 
 @contextmanager
@@ -86,42 +85,24 @@ def _measured(loss: float | None, accuracy: float | None, test_loss: float | Non
     return [f"{name} {number}" for name, number in shown.items()]
 
 
-def _duration(seconds: float) -> str:
-    """A time to wait.
+class Display:
+    """Shows nothing; the base of what shows runs, one after another."""
 
-    >>> _duration(41.2), _duration(700), _duration(9000)
-    ('41 s', '12 min', '2 h 30 min')
-    """
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-class _Quiet:
-    """Counts the rounds of all runs and shows nothing. Runs that were finished before it started take no time."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self._total = {job.name: job.config.rounds for job in jobs if not (job.out / SUMMARY).is_file()}
-        self._first: dict[str, int] = {}  # the round from which a run was resumed
-        self._far: dict[str, int] = {}
+    def __init__(self, jobs: Sequence[Job] = ()) -> None:
         self._runs, self._done = len(jobs), 0
-        self._began = time.monotonic()
 
     def of(self, name: str = "") -> Observer:
         """Return the observer of one run; name: as `Job.name`."""
 
         def observe(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-            self._first.setdefault(name, state.round)
-            self._far[name] = state.round
             self._show(name or f"{short(config.method)} seed {config.seed}", config, state, line)
 
         return observe
 
     def ended(self, job: Job, failure: str) -> None:
+        """Note that a run of a comparison has ended. failure: why; empty where it is finished."""
         self._done += 1
-        self._total.pop(job.name, None)
-        self._say(f"{job.name}: {'failed' if failure else 'finished'}, {self._overall()}")
+        self._say(f"{job.name}: {'failed' if failure else 'finished'}, {self._done} of {self._runs} runs done")
 
     def _show(self, name: str, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         pass
@@ -129,17 +110,8 @@ class _Quiet:
     def _say(self, text: str) -> None:
         pass
 
-    def _overall(self) -> str:
-        """Runs done and the time left, if no run ends early."""
-        played = sum(self._far[name] - self._first[name] for name in self._far)
-        left = sum(rounds - self._far.get(name, 0) for name, rounds in self._total.items())
-        done = f"{self._done} of {self._runs} runs done"
-        if not played or not left:
-            return done
-        return f"{done}, at most {_duration((time.monotonic() - self._began) * left / played)} left"
 
-
-class _Lines(_Quiet):
+class _Lines(Display):
     """A line when a run starts and when it ends, and every ten seconds how far one is."""
 
     def _show(self, name: str, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
@@ -155,33 +127,22 @@ class _Lines(_Quiet):
         print(text, file=sys.stderr, flush=True)
 
 
-class _Live(_Quiet):
-    """A progress bar for each run that is going, with the figures of its last round."""
+class _Live(Display):
+    """A progress bar for the run that is going, with the figures of its last round."""
 
-    def __init__(self, jobs: Sequence[Job], display: Progress) -> None:
+    def __init__(self, jobs: Sequence[Job], progress: Progress) -> None:
         super().__init__(jobs)
-        self._display = display
-        self._bars: dict[str, TaskID] = {}
-        self._loading: TaskID | None = display.add_task("loading data and model", total=None, numbers="")
+        self._progress = progress
+        self._bar = progress.add_task("loading data and model", total=None, numbers="")
 
     def _show(self, name: str, config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-        if self._loading is not None:
-            self._display.remove_task(self._loading)
-            self._loading = None
-        if name not in self._bars:
-            self._bars[name] = self._display.add_task(name, total=config.rounds, numbers="")
-        text = f"{name}  round {state.round}/{config.rounds}"
-        self._display.update(
-            self._bars[name], description=text, completed=state.round, numbers=f"\n{numbers(state, line)}"
-        )
-
-    def ended(self, job: Job, failure: str) -> None:
-        if job.name in self._bars:
-            self._display.remove_task(self._bars.pop(job.name))
-        super().ended(job, failure)
+        if line is None:  # another run
+            self._progress.reset(self._bar, total=config.rounds)
+        text, figures = f"{name}  round {state.round}/{config.rounds}", f"\n{numbers(state, line)}"
+        self._progress.update(self._bar, description=text, completed=state.round, numbers=figures)
 
     def _say(self, text: str) -> None:
-        self._display.console.print(text)
+        self._progress.console.print(text)
 
 
 def _number(value: float | None) -> str:

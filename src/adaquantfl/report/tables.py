@@ -86,15 +86,13 @@ class Table:
 
 
 def si_unit(largest: float, symbol: str) -> tuple[float, str]:
-    """The SI prefix that puts `largest` at one or more: (1e9, "Gb") for 3.2e9 bits. Seconds become minutes and hours.
+    """The SI prefix that puts `largest` at one or more.
 
-    >>> si_unit(3.2e9, "b"), si_unit(900.0, "s"), si_unit(1e5, "s")
-    ((1000000000.0, 'Gb'), (60.0, 'min'), (3600.0, 'h'))
+    >>> si_unit(3.2e9, "b"), si_unit(900.0, "B")
+    ((1000000000.0, 'Gb'), (1.0, 'B'))
     """
     if not symbol:
         return 1.0, ""
-    if symbol == "s":
-        return (3600.0, "h") if largest >= 7200 else (60.0, "min") if largest >= 120 else (1.0, "s")
     for divisor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if largest >= divisor:
             return divisor, prefix + symbol
@@ -160,9 +158,9 @@ def value_text(name: str, value: float | None) -> str:
 
 
 def amount(value: float, symbol: str = "b") -> str:
-    """A count of bits (or bytes, symbol "B"; seconds, "s") with the unit that suits it: "3.20 Gb"."""
+    """A count of bits (or bytes, symbol "B") with the unit that suits it: "3.20 Gb"."""
     divisor, unit = si_unit(value, symbol)
-    return f"{significant(value / divisor) if divisor > 1 or symbol == 's' else f'{value:g}'} {unit}"
+    return f"{significant(value / divisor) if divisor > 1 else f'{value:g}'} {unit}"
 
 
 def to_markdown(table: Table) -> str:
@@ -212,20 +210,6 @@ def _tex(text: str) -> str:
     text = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
     text = re.sub(r"(?<=\d)x\b", r"$\\times$", text)
     return text.replace("±", r"$\pm$").replace("—", "---").replace("~", r"\textasciitilde ").replace("^", r"\^{}")
-
-
-def to_csv(tables: Iterable[Table]) -> str:
-    """One line per method, measure and level, in plain bits and bytes: for programs rather than readers."""
-    numbers = ("runs", "reached", "mean", "std", "ratio_to_adaquantfl", "ratio_within", "lowest_loss")
-    lines: list[list[Any]] = [["method", "measure", "loss", *numbers]]
-    for table in tables:
-        for row in table.rows:
-            lowest = float(np.mean(row.lowest_loss)) if row.lowest_loss else None
-            for level, cell in zip(table.levels, row.cells, strict=True):
-                times_ours = (cell.ratio.value, cell.ratio.within) if cell.ratio else (None, None)
-                found = (cell.runs, cell.reached, cell.mean, cell.std, *times_ours, lowest)
-                lines.append([row.method, table.measure, level, *found])
-    return csv_text(lines)
 
 
 def csv_text(lines: Iterable[Sequence[Any]]) -> str:

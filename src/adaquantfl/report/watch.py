@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +22,6 @@ from ..runs.records import RunRecord, find_runs
 from . import page as report
 
 HOST, PORT, _DATA = "127.0.0.1", 8640, "/data.json"
-_LEAST_SECONDS = 0.5  # between two looks at the folders, however many pages ask
 _HEADERS = {
     "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
@@ -57,17 +55,16 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, folders: Sequence[Path], port: int) -> None:
         self._folders, self._lock = list(folders), threading.Lock()
-        self._looked, self._content = float("-inf"), self._read()  # raises where there is no run
+        self._content = self._read()  # raises where there is no run
         super().__init__((HOST, port), _Handler)
 
     def content(self) -> dict[str, Any]:
         """The page's content, with a sentence on how far the runs are and a version that changes with it."""
         with self._lock:
-            if time.monotonic() - self._looked >= _LEAST_SECONDS:
-                try:
-                    self._content, self._looked = self._read(), time.monotonic()
-                except (AdaQuantError, OSError) as error:  # a run is being resumed, or its folder was removed
-                    self._content = {**self._content, "status": f"This is the last that could be read: {error}"}
+            try:
+                self._content = self._read()
+            except (AdaQuantError, OSError) as error:  # a run is being resumed, or its folder was removed
+                self._content = {**self._content, "status": f"This is the last that could be read: {error}"}
             text = json.dumps(self._content, sort_keys=True)
             return {**self._content, "version": hashlib.sha256(text.encode()).hexdigest()[:16]}
 

@@ -101,7 +101,6 @@ def write_all(
     drawn = figures.draw(runs, out, look.formats, look.size, look.font)
     by_measure = [tables.bits_table(runs, measure=measure) for measure in tables.measures(runs)]
     (out / "table.md").write_text("\n\n".join(map(tables.to_markdown, by_measure)) + "\n", encoding="utf-8")
-    (out / "table.csv").write_text(tables.to_csv(by_measure), encoding="utf-8")
     if look.latex:
         (out / "table.tex").write_text("\n".join(map(tables.to_latex, by_measure)), encoding="utf-8")
     (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")

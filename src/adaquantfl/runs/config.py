@@ -1,18 +1,19 @@
-"""The settings of a run: typed, checked, complete enough to repeat it. A preset is a TOML file of these keys.
+"""The settings of a run: typed, checked, complete enough to repeat it. They come from a preset or a TOML file.
 
 A method's own settings are the fields of its class, in the tables [rule], [quantizer], [step], [downlink], [private].
 """
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, RuleError
+from ..errors import CheckpointError, ConfigError, RuleError
+from ..names import unknown
 from ..private.settings import Private
 from ..protocol.cohort import Cohort
 from ..protocol.stages import Stages, first_plan
@@ -22,13 +23,11 @@ from ..training.methods import KINDS, as_table, build, complete
 from ..training.own_files import names_task, settled
 from ..training.settings import Settings
 from .config_checks import OWN, check
-from .other_words import no_such_key
-from .presets import read_toml
 
 # What `--set` may change when a run is resumed: these do not touch the rounds already done.
 RESUMABLE = frozenset({
     "rounds", "target_loss", "workers", "checkpoint_every", "min_clients", "round_timeout", "max_update_norm",
-    "norm_action", "tracking", "early_stopping",
+    "norm_action", "tracking",
 })  # fmt: skip
 
 
@@ -43,12 +42,8 @@ class Config(Settings):
     sampling: str = "uniform"  # of clients_per_round; or "size": the more data, the more often
     rounds: int = 600
     target_loss: float = 0.0  # stop when the global loss is at or below it; 0: never
-    early_stopping: int = 0  # stop after this many evaluations without a lower validation loss; 0: never
-    # The learning rate over the rounds.
-    eta_schedule: str = "step"  # or "cosine": down to 0 over all rounds
-    eta_decay: float = 1.0  # with "step": eta is multiplied by this ...
+    eta_decay: float = 1.0  # the learning rate is multiplied by this ...
     eta_decay_every: int = 100  # ... every this many rounds
-    eta_warmup: int = 0  # rounds over which eta rises to its full value
     # How many levels, and how an update is sent.
     rule: Any = ""  # [rule]: "auto", ours; the presets have "adaquant", the paper's. `adaquantfl methods` lists others
     loss: str = "full"  # f(w_k): "full" is evaluated at w_k, "round" is the last round's mean mini-batch loss
@@ -65,7 +60,7 @@ class Config(Settings):
     # Running it.
     evaluate_every: int = 5
     checkpoint_every: int = 10
-    tracking: str = ""  # a tracker that is told each round's numbers: "tensorboard", "mlflow" or "wandb"
+    tracking: str = ""  # "tensorboard": event files with each round's numbers
 
     def __post_init__(self) -> None:
         self._complete("private", lambda: "off")
@@ -131,10 +126,7 @@ class Config(Settings):
 
     def learning_rate(self, round: int) -> float:
         """eta_k, for rounds counted from 0."""
-        warm = min(1.0, (round + 1) / (self.eta_warmup + 1))
-        if self.eta_schedule == "cosine":
-            return self.eta * warm * 0.5 * (1 + math.cos(math.pi * round / self.rounds))
-        return self.eta * warm * self.eta_decay ** (round // self.eta_decay_every)
+        return self.eta * self.eta_decay ** (round // self.eta_decay_every)
 
     def to_dict(self) -> dict[str, Any]:
         """Every key with its value; tables last, as TOML wants them. A task or a data set, not both."""
@@ -156,6 +148,43 @@ def load_config(source: str | Path, overrides: Mapping[str, Any] | None = None) 
         return config_of(merged(values, settled(overrides or {}, folder="")))
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def run_config(out: Path, changes: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of the run in a folder, with changes on top."""
+    if not (out / "config.toml").is_file():
+        raise CheckpointError(f"{out} holds no run (no config.toml). Name the run's folder, the one given with --out.")
+    return load_config(out / "config.toml", changes)
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with the package."""
+    folder = resources.files("adaquantfl.runs") / "preset_files"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def read_toml(source: str | Path) -> dict[str, Any]:
+    """The keys of a preset or a TOML file, unchecked."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise ConfigError(f"There is no file {source}. The presets are: {', '.join(preset_names())}.")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ConfigError(f"{source} is not a text file in UTF-8.") from None
+    elif str(source) in preset_names():
+        text = (resources.files("adaquantfl.runs") / "preset_files" / f"{source}.toml").read_text(encoding="utf-8")
+    else:
+        raise ConfigError(
+            unknown("preset", source, preset_names())
+            + " A file of your own ends in .toml; a task of your own is FILE.py:FUNCTION."
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        hint = 'Text needs quotes in a TOML file, such as rule = "4bit".'
+        raise ConfigError(f"{source} is not valid TOML: {error}. {hint}") from None
 
 
 def merged(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +219,7 @@ def config_of(values: Mapping[str, Any]) -> Config:
     """
     for key in values:
         if key not in KEYS:
-            raise ConfigError(no_such_key(key, KEYS))
+            raise ConfigError(unknown("key", key, KEYS))
     return Config(**{**dict.fromkeys(OWN if values.get("task") else (), ""), **values})
 
 
@@ -206,7 +235,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set rounds=20.")
     table, dot, inner = key.partition(".")
     if not (table in KINDS and inner if dot else key in KEYS):
-        raise ConfigError(f"--set {text}: {no_such_key(key, KEYS)}")
+        raise ConfigError(f"--set {text}: {unknown('key', key, KEYS)}")
     try:
         return key, tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:

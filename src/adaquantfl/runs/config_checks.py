@@ -13,18 +13,16 @@ from ..training.methods import KINDS, build, check_type
 if TYPE_CHECKING:
     from .config import Config
 
-TRACKERS = ("", "tensorboard", "mlflow", "wandb")
 OWN = ("dataset", "model", "partition")  # what a task of one's own takes the place of
 _AT_LEAST = {
     "clients": 1, "rounds": 1, "target_loss": 0, "tau": 1, "eta_decay_every": 1, "batch_size": 1, "loss_samples": 0,
     "loss_smoothing": 0, "seed": 0, "min_clients": 0, "clients_per_round": 0, "workers": 0, "evaluate_every": 1,
-    "checkpoint_every": 1, "momentum": 0, "weight_decay": 0, "prox": 0, "clip_gradient": 0, "eta_warmup": 0,
-    "validation": 0, "early_stopping": 0, "undo": 0, "examples": 0,
+    "checkpoint_every": 1, "momentum": 0, "weight_decay": 0, "undo": 0, "examples": 0,
 }  # fmt: skip
-_BELOW_ONE = ("loss_smoothing", "momentum", "validation")
+_BELOW_ONE = ("loss_smoothing", "momentum")
 _CHOICES = {
-    "loss": ("full", "round"), "precision": ("fp32", "bf16"), "sampling": ("uniform", "size"),
-    "tracking": TRACKERS, "optimizer": ("sgd", "adamw"), "eta_schedule": ("step", "cosine"),
+    "loss": ("full", "round"), "sampling": ("uniform", "size"), "tracking": ("", "tensorboard"),
+    "optimizer": ("sgd", "adamw"),
 }  # fmt: skip
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 
@@ -84,21 +82,6 @@ def _check_training(config: Config) -> None:
         raise ConfigError(
             f"momentum = {config.momentum} does not go with optimizer = {config.optimizer!r}, which has its own: "
             "leave momentum away, or use 'sgd'."
-        )
-    if config.nesterov and not config.momentum:
-        raise ConfigError("nesterov = true needs momentum above 0, such as momentum = 0.9.")
-    if config.eta_schedule == "cosine" and config.eta_decay != 1:
-        raise ConfigError(
-            f"eta_decay = {config.eta_decay} does not go with eta_schedule = 'cosine': leave one of them away."
-        )
-    if config.eta_warmup and config.method == "adaquant":
-        raise ConfigError(
-            f"eta_warmup = {config.eta_warmup} does not go with rule = 'adaquant', which compares each round's "
-            "learning rate with the first one's: choose another, or no warm-up."
-        )
-    if config.early_stopping and not config.validation:
-        raise ConfigError(
-            f"early_stopping = {config.early_stopping} needs examples to validate on: set validation, such as 0.1."
         )
     if not _DEVICE.fullmatch(config.device):
         raise ConfigError(f"device = {config.device!r}: use 'cpu', 'cuda', 'cuda:1' for the second GPU, or 'mps'.")

@@ -11,16 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import tomli_w
-
 from .. import checkpoint, durable
-from ..engines.kept import Kept
-from ..errors import CheckpointError
+from ..errors import CheckpointError, ConfigError
 from ..training.own_files import as_written, named, without_folder
 from . import model_file
-from .config import RESUMABLE, Config
-from .history import read_history, read_summary
-from .preflight import check_complete, check_free, run_config
+from .config import RESUMABLE, Config, run_config
+from .records import read_history, read_summary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,11 +54,10 @@ class RunDirectory:
 
     def resume(self, changes: Mapping[str, Any]) -> tuple[Config, dict[str, Any] | None]:
         """Read an interrupted run: its configuration, and its state unless it must start over. Nothing is changed."""
-        run_config(self.path)
+        before = run_config(self.path)
         self._acquire()
-        saved = checkpoint.load(self.path / "checkpoint", Kept(self.path).put)
-        check_complete(self.path, saved["config"] if saved else None)
-        before, config = run_config(self.path), run_config(self.path, changes)
+        saved = checkpoint.load(self.path / "checkpoint")
+        config = run_config(self.path, changes)
         done = int(saved["run"]["round"]) if saved else 0
         if saved:
             self._check_unedited(before, saved["config"])
@@ -70,10 +65,6 @@ class RunDirectory:
             raise CheckpointError(
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
                 "A run can be made longer, not shorter."
-            )
-        if done and config.rounds != before.rounds and config.eta_schedule == "cosine":
-            raise CheckpointError(
-                "eta_schedule = 'cosine' goes over all rounds: another number of them changes those that are done."
             )
         self._check_history(done)
         return config, saved
@@ -160,8 +151,30 @@ class RunDirectory:
         return read_history(path, rounds) if path.exists() else []
 
     def _write_config(self, config: Config) -> None:
+        import tomli_w  # of the extra that trains
+
         text = tomli_w.dumps(as_written(config.to_dict(), self.path))
         durable.write(self.path / "config.toml", text.encode())
+
+
+def check_free(out: Path) -> None:
+    """Refuse a folder that holds another run, or a path that cannot be a folder."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out} is a file; --out names the folder that a run is written to.")
+    if (out / "config.toml").is_file():
+        raise CheckpointError(
+            f"{out} already holds a run. Resume it with: adaquantfl run --resume {out}, or choose another folder with "
+            "--out."
+        )
+
+
+def check_changes(changes: Mapping[str, Any]) -> None:
+    """Refuse what would change rounds that are done."""
+    if fixed := sorted(set(changes) - RESUMABLE):
+        raise ConfigError(
+            f"--set {fixed[0]} would change rounds that are done. When resuming, only "
+            f"{', '.join(sorted(RESUMABLE))} can be set; start a new run for the rest."
+        )
 
 
 def described(config: Config) -> dict[str, Any]:

@@ -1,17 +1,25 @@
-"""The runs of a comparison: which they are, and whether their folders are theirs. Nothing here loads PyTorch."""
+"""The runs of a comparison: which they are, whether their folders are theirs, and carrying them out.
+
+PyTorch is loaded when the first run starts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import AdaQuantError, CheckpointError, ConfigError
+from ..training.catalogue import check_task
 from ..training.own_files import short
-from ..training.preflight import check_task
-from .config import Config, load_config
+from .config import Config, load_config, run_config
+from .directory import described
 from .methods import Method
+
+if TYPE_CHECKING:
+    from ..report.progress import Display
+    from .tracking import Observer
 
 
 @dataclass(frozen=True)
@@ -47,17 +55,38 @@ def check(jobs: Sequence[Job]) -> None:
     """Refuse runs whose data are not there, and folders that hold other runs, before the first run starts."""
     for job in jobs:
         check_task(job.config)
-        if (job.out / "config.toml").is_file():
-            check_same(job)
+        if not (job.out / "config.toml").is_file():
+            continue
+        there, wanted = described(run_config(job.out)), described(job.config)
+        for key in (*wanted, *there):
+            if key not in ("workers", "checkpoint_every", "tracking") and there.get(key) != wanted.get(key):
+                raise CheckpointError(
+                    f"{job.out} holds a run with {key} = {there.get(key)!r}, but this one has {key} = "
+                    f"{wanted.get(key)!r}. Choose another folder, or remove that one."
+                )
 
 
-def check_same(job: Job) -> None:
-    """A folder from another comparison must not be mistaken for this one's result."""
-    there = load_config(job.out / "config.toml").to_dict()
-    wanted = job.config.to_dict()
-    for key in (*wanted, *there):
-        if key not in ("workers", "checkpoint_every", "tracking") and there.get(key) != wanted.get(key):
-            raise CheckpointError(
-                f"{job.out} holds a run with {key} = {there.get(key)!r}, but this one has {key} = "
-                f"{wanted.get(key)!r}. Choose another folder, or remove that one."
-            )
+def play(job: Job, observer: Observer | None = None) -> None:
+    """Run it, or resume it where it was interrupted; a finished run stays as it is."""
+    from . import loop
+
+    if (job.out / "config.toml").is_file():
+        loop.resume(job.out, observer=observer)
+    else:
+        loop.run(job.config, job.out, observer)
+
+
+def carry_out(jobs: Sequence[Job], display: Display) -> list[str]:
+    """Run what is missing and resume what was interrupted. Returns a sentence for each run that failed."""
+    failures = []
+    for job in jobs:
+        failure = ""
+        try:
+            play(job, display.of(job.name))
+        except CheckpointError:
+            raise
+        except AdaQuantError as error:  # one method's divergence does not take the others with it
+            failure = f"{job.name} did not finish: {error}"
+            failures.append(failure)
+        display.ended(job, failure)
+    return failures

@@ -18,8 +18,8 @@ def label(config: Mapping[str, Any]) -> str:
 
     >>> label({"rule": {"name": "adaquant", "s0": 4, "rounding": "nearest"}})
     'AdaQuantFL (s0 4, nearest)'
-    >>> label({"rule": {"name": "4bit"}, "quantizer": {"name": "eden"}, "step": {"name": "adam"}, "precision": "bf16"})
-    '4-bit + eden + adam (bf16)'
+    >>> label({"rule": {"name": "4bit"}, "quantizer": {"name": "eden"}, "step": {"name": "adam"}})
+    '4-bit + eden + adam'
     """
     method = str(config["rule"]["name"])
     private = str(config.get("private", {}).get("name", "off"))
@@ -29,7 +29,7 @@ def label(config: Mapping[str, Any]) -> str:
         name = str(config.get(key, {}).get("name", "uniform" if key == "quantizer" else usual))
         if name != usual or _notes(config, key):
             parts.append(_with_notes(own_files.short(name), _notes(config, key)))
-    return _with_notes(" + ".join(parts), ["bf16"] if config.get("precision") == "bf16" else [])
+    return " + ".join(parts)
 
 
 def method_label(method: str) -> str:

@@ -18,16 +18,15 @@ from ..protocol.stages import Stages
 from ..training import methods, own_files, partitions
 from . import columns, provenance, tracking
 from .config import Config, load_config
-from .directory import RunDirectory, described
-from .preflight import check_changes, check_free
+from .directory import RunDirectory, check_changes, described
 from .state import RunState, finished, reached
+from .tracking import Observer
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
 
 _log = logging.getLogger("adaquantfl")
 
-Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
 Connect = Callable[[Config], "Engine"]  # an engine with its clients at hand
 
 
@@ -43,7 +42,7 @@ class Run:
             self.server = self._serve(stages)
             first = engine.evaluate(self.server)
             took = time.perf_counter() - began
-            self.state = RunState(0, None, Ledger(), first, first, 0, first.rule_loss, took).validated(first)
+            self.state = RunState(0, None, Ledger(), first, first, 0, first.rule_loss, took)
         else:
             self.server = self._serve(stages, saved["server"])
             self.state = RunState.of(saved["run"])
@@ -79,7 +78,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the budget of rounds is used up, the target is reached, or validation says that it is enough."""
+        """Whether the budget of rounds is used up or the target is reached."""
         return finished(self.state, self.config)
 
     @property
@@ -149,7 +148,6 @@ class Run:
             found = self.engine.evaluate(self.server)
             targets = reached(state, found, config)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.rule_loss, targets=targets)
-            state = state.validated(found)
             line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
             found = self.engine.evaluate(self.server, test=False)
@@ -205,11 +203,9 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     """Play a new run into the folder `out`; returns its summary."""
     tracking.check(config)
     directory = RunDirectory(out)
-    check_free(out)
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
     try:
         directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
-        engine.keep_in(out)
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
@@ -238,7 +234,6 @@ def resume(
         _check_feedback(saved)
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
         try:
-            engine.keep_in(out)
             run = Run(config, engine, saved)
             directory.reopen(config, run.state.round)
             return _play(run, directory, observer, saved=state.round if state else -1)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from .. import checkpoint, durable
 from ..errors import CheckpointError, ConfigError
 from ..protocol.state import ServerState
-from .preflight import run_config
+from .config import run_config
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 FILE = "model.safetensors"
 _SUFFIXES = (".safetensors", ".pt")
@@ -56,17 +56,6 @@ def read(run: Path) -> dict[str, Tensor]:
     state = ServerState.of(saved["server"])
     config = replace(config, device="cpu")
     return Trainer(config, Task.of(config)).state_dict(state.layout.join(state.trajectory.model))
-
-
-def load_model(run: Path) -> nn.Module:
-    """The module with a run's weights, in evaluation mode. A task of the user's own is asked to build it."""
-    from ..training import models
-    from ..training.task import Task
-
-    config = run_config(run)
-    net = Task.of(config).build() if config.task else models.build(config.model, config.seed)
-    net.load_state_dict(read(run))
-    return net.eval()
 
 
 def export(run: Path, out: Path) -> None:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..training.own_files import short, task_name
+from ..training.own_files import short
 from . import jobs
 from .config import Config, load_config
 from .jobs import Job
+from .methods import parse_list
 
 if TYPE_CHECKING:
     from ..protocol.downlink import Whole
     from ..protocol.step import ServerStep
     from ..quantizers.base import Quantizer
     from ..rules import Rule
-    from ..training.own import OwnTask
     from .records import RunRecord
 
 
 def run(
-    source: str | Path | Callable[[int, int], OwnTask],
+    source: str | Path,
     out: str | Path | None = None,
     *,
     rule: str | Mapping[str, Any] | Rule | None = None,
@@ -49,7 +49,7 @@ def run(
     `train`; a script calls it under `if __name__ == "__main__":`, since worker processes import the script.
 
     Args:
-        source: A preset's name, a TOML file, a task as FILE.py:FUNCTION, or a task's function itself.
+        source: A preset's name, a TOML file, or a task as FILE.py:FUNCTION.
         out: The run's folder. By default runs/SOURCE-RULE-seedN.
         rule: The rule that chooses the levels: a name, a table such as {"name": "adaquant", "s0": 4}, or an object.
         quantizer: How an update becomes levels; likewise. By default the one that the rule names.
@@ -84,15 +84,15 @@ def run(
     changes = {**{key: value for key, value in given.items() if value is not None}, **(settings or {})}
     if quantizer is not None and not isinstance(quantizer, str | Mapping):
         changes.setdefault("workers", 1)  # another process may not know its class
-    config = load_config(_named(source), changes)
-    play = _play()
-    folder = Path(out) if out is not None else default_folder(_named(source), config)
-    play(Job(config, folder))
-    return load(folder)
+    config = load_config(source, changes)
+    job = Job(config, Path(out) if out is not None else default_folder(source, config))
+    jobs.check([job])
+    jobs.play(job)
+    return load(job.out)
 
 
 def compare(
-    source: str | Path | Callable[[int, int], OwnTask],
+    source: str | Path,
     methods: str | Sequence[str] = "adaquant,2bit,4bit,8bit,16bit,fp32",
     out: str | Path | None = None,
     *,
@@ -119,17 +119,14 @@ def compare(
     >>> [record.label for record in records]
     ['2-bit', '4-bit']
     """
-    play = _play()
-    from .methods import parse_list
     from .records import find_runs
 
     text = methods if isinstance(methods, str) else ",".join(methods)
-    name = _named(source)
-    folder = Path(out) if out is not None else Path("runs") / f"compare-{Path(str(name)).stem}"
-    plan = jobs.plan(str(name), parse_list(text), seeds, settings or {}, folder)
+    folder = Path(out) if out is not None else Path("runs") / f"compare-{Path(source).stem}"
+    plan = jobs.plan(str(source), parse_list(text), seeds, settings or {}, folder)
     jobs.check(plan)
     for job in plan:
-        play(job)
+        jobs.play(job)
     return find_runs([folder])
 
 
@@ -156,16 +153,3 @@ def load(folder: str | Path) -> RunRecord:
 def default_folder(source: str | Path, config: Config) -> Path:
     """Where a run goes if nobody says: runs/SOURCE-RULE-seedN."""
     return Path("runs") / f"{Path(source).stem}-{short(config.method)}-seed{config.seed}"
-
-
-def _named(source: str | Path | Callable[[int, int], OwnTask]) -> str | Path:
-    return source if isinstance(source, str | Path) else task_name(source)
-
-
-def _play() -> Callable[[Job], None]:
-    """What trains; ImportError says which extra brings PyTorch."""
-    try:
-        from .comparison import play
-    except ModuleNotFoundError as error:
-        raise ImportError(f"adaquantfl.run needs {error.name}. Run: pip install 'adaquantfl[train]'") from error
-    return play

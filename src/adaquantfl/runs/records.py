@@ -5,13 +5,14 @@ Nothing here writes or trains. A run that was killed, or is still going, is read
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,8 @@ from ..training import own_files
 from ..training.methods import KINDS
 from .columns import COLUMNS, FORMULA
 from .config import Config
-from .history import read_history, read_summary
 from .labels import fixed_bits
 from .labels import label as label_of
-
-if TYPE_CHECKING:
-    from torch import nn
 
 CONFIG, HISTORY, SUMMARY = "config.toml", "history.jsonl", "summary.json"
 DEPTH = 2  # of the folders that are searched for runs: OUT/METHOD/SEED
@@ -34,7 +31,7 @@ DEPTH = 2  # of the folders that are searched for runs: OUT/METHOD/SEED
 Floats = NDArray[np.float64]
 
 # Settings that say which run of an experiment this is, or how fast it goes, but not what is being compared.
-_NOT_COMPARED = frozenset({"seed", "precision", "workers", "checkpoint_every", "engine", "tracking"})
+_NOT_COMPARED = frozenset({"seed", "workers", "checkpoint_every", "tracking"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class RunRecord:
         """The method as a reader knows it, the same in every file and figure: "AdaQuantFL", "4-bit + eden (linf)".
 
         It depends on this run alone. Whatever differs from the default of the rule, the quantizer or the server step is
-        part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)", "float32 (bf16)".
+        part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)".
         """
         return label_of(self.config)
 
@@ -98,16 +95,6 @@ class RunRecord:
     @property
     def finished(self) -> bool:
         return self.summary is not None
-
-    def load_model(self) -> nn.Module:
-        """The trained model as a PyTorch module in evaluation mode; of an unfinished run, that of its checkpoint.
-
-        A task of your own is asked to build it, so that its file is run. Without this package, build the module
-        yourself and read the run's model.safetensors into it (docs/own-task.md).
-        """
-        from .model_file import load_model
-
-        return load_model(self.path)
 
     def series(self, key: str, x: str = "wire_bytes_up") -> tuple[Floats, Floats]:
         """`key` against `x` over the rounds that measured it, from 0 on where the first value is known."""
@@ -257,7 +244,7 @@ def measure_of_test(runs: Sequence[RunRecord]) -> str | None:
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
-    """The settings that are not the same in all runs, apart from the method, its precision and the seed."""
+    """The settings that are not the same in all runs, apart from the method and the seed."""
     keys = {key for run in runs for key in run.config} - _NOT_COMPARED - {*KINDS}
     for kind in KINDS:
         tables = [run.config.get(kind, {}) for run in runs]
@@ -279,3 +266,48 @@ def _run_directories(root: Path, depth: int = DEPTH) -> list[Path]:
         return [root]
     below = sorted(path for path in root.iterdir() if path.is_dir()) if depth else []
     return [run for folder in below for run in _run_directories(folder, depth - 1)]
+
+
+def read_history(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
+    """The lines of a history, one per finished round. rounds: read only this many; later damage does not matter."""
+    # A process killed while writing leaves a last line without its line feed; that round did not finish.
+    # The same damage anywhere else is not explained by a kill, so it is an error.
+    *complete, rest = path.read_bytes().split(b"\n")
+    history: list[dict[str, Any]] = []
+    for number, raw in enumerate([*complete, rest], start=1):
+        if rounds is not None and len(history) == rounds:
+            break
+        last = number > len(complete)
+        if not raw.strip():
+            continue
+        try:
+            line = json.loads(raw)
+            if not (isinstance(line, dict) and all(type(line.get(key)) is int for key in ("round", "wire_bytes_up"))):
+                raise ValueError("it is not an object with round and wire_bytes_up")
+        except (ValueError, RecursionError) as error:  # covers damaged UTF-8 and damaged JSON
+            if last:
+                break
+            raise DataError(
+                f"Line {number} of {path} is damaged ({error}); a line must be one finished round as JSON. "
+                "Put it back from a copy, or repeat the run."
+            ) from error
+        if history and line["round"] <= history[-1]["round"]:
+            raise DataError(
+                f"Line {number} of {path} is round {line['round']} after round {history[-1]['round']}, but "
+                "rounds must increase. Two processes may have written here: repeat the run elsewhere."
+            )
+        history.append(line)
+    return history
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary of a finished run; None where there is none yet."""
+    if not path.is_file():
+        return None
+    try:
+        summary = json.loads(path.read_bytes())
+        if not isinstance(summary, dict):
+            raise ValueError("it is not an object")
+        return summary
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}). Delete it: the run then counts as unfinished.") from error

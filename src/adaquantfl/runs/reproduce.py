@@ -6,7 +6,6 @@ Other panels change what the paper leaves open or what takes too long.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset, and what is chang
     "cifar-resnet18-iid-tensor": ("cifar-resnet18-iid", {"scope": "tensor"}),
 }
 METHODS = "adaquant,2bit,3bit,4bit,8bit,fp32"
-_MODELS = 3  # that a run's folder holds at most: the last one, and two checkpoints while one replaces the other
 
 
 def plan(panel: str, methods: str, seeds: int, changes: Mapping[str, Any], out: Path) -> list[jobs.Job]:
@@ -52,32 +50,4 @@ def effort(runs: Sequence[jobs.Job]) -> str:
         f"{len(runs)} runs with {rounds:,} rounds in all, if none reaches loss {config.target_loss:g} before: "
         f"{steps:,} local steps of {config.batch_size} examples ({config.model}). The data set {spec.name}, "
         f"{spec.size / 1e6:.0f} MB, is {data}. It may be stopped at any time; the same command resumes it."
-    )
-
-
-def measured(runs: Sequence[jobs.Job]) -> str:
-    """Say how long that is on this machine, and how much of the disk it may fill; a client's round is played for it."""
-    from ..training.task import Task
-    from ..training.trainer import Trainer
-
-    config = runs[0].config
-    trainer = Trainer(config, Task.of(config))
-    weights, seconds = trainer.weights(), list[float]()
-    for _ in range(2):  # the first one also warms up
-        began = time.perf_counter()
-        trainer.train(0, weights, 0, config.eta)
-        seconds.append(time.perf_counter() - began)
-    began, looked = time.perf_counter(), 256
-    trainer.losses(0, looked, weights)
-    each = (time.perf_counter() - began) / looked
-    size = sum(array.nbytes for array in weights.values())
-    samples = sum(min(len(part), config.loss_samples or len(part)) for part in trainer.task.parts)
-    tests = len(trainer.task.test) if trainer.task.test is not None else 0
-    total = sum(
-        job.config.rounds * (config.clients * seconds[1] + each * (samples + tests) / config.evaluate_every)
-        for job in runs
-    )
-    return (
-        f"A client's round takes {1000 * seconds[1]:.0f} ms here, so that all take about {total / 3600:.1f} hours of "
-        f"one core, and up to {_MODELS * len(runs) * size / 1e6:,.0f} MB of the disk."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..engines.evaluation import Evaluation
@@ -18,8 +18,7 @@ class RunState:
     """Where a run is, after `round` rounds. It is light: the model and the rule's state are the server's.
 
     latest: the last evaluation for the record, after round latest_round. rule_loss: f(w) when it was last evaluated;
-    always fresh when the rule asks for it. targets: loss level -> what it took to reach it. lowest: the lowest
-    validation loss so far, where some examples are held out; stale: evaluations since it was found.
+    always fresh when the rule asks for it. targets: loss level -> what it took to reach it.
     """
 
     round: int
@@ -31,16 +30,6 @@ class RunState:
     rule_loss: float
     seconds: float = 0.0
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
-    lowest: float | None = None
-    stale: int = 0
-
-    def validated(self, found: Evaluation) -> RunState:
-        """With what an evaluation found on the examples that are held out."""
-        loss = found.validation_loss
-        if loss is None:
-            return self
-        better = self.lowest is None or loss < self.lowest
-        return replace(self, lowest=loss if better else self.lowest, stale=0 if better else self.stale + 1)
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> RunState:
@@ -62,6 +51,6 @@ def reached(state: RunState, found: Evaluation, config: Config) -> dict[str, dic
 
 def finished(state: RunState, config: Config) -> bool:
     """Whether a run that is here has nothing left to do."""
-    if state.round >= config.rounds or 0 < config.early_stopping <= state.stale:
+    if state.round >= config.rounds:
         return True
     return config.target_loss > 0 and state.latest_round > 0 and state.latest.loss <= config.target_loss

@@ -1,40 +1,29 @@
-"""What a run tells an experiment tracker: the scalars of each round. `tracking` in the configuration names which.
-
-A tracker only listens. Where it fails in mid-run, it is left out from there on, with a sentence, and the run continues.
-"""
+"""What a run tells TensorBoard: the scalars of each round, where `tracking` in the configuration asks for it."""
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import ConfigError
 from .columns import COLUMNS, flat
 from .config import Config
+from .state import RunState
 
 FOLDER = "tensorboard"  # of the event files, in the run's folder
 
-Line = dict[str, Any]
+Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
 
 
-class Tracker(Protocol):
-    """Takes the scalars of a round. Another tracker is a class like these and a line in `TRACKERS`."""
+class EventFile:
+    """A new event file in the run's folder. TensorBoard drops what it has from `first_step` on: it is played again."""
 
-    def add(self, step: int, scalars: Mapping[str, float]) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class TensorBoard:
-    """Event files in the run's folder. TensorBoard drops what it has there from `first_step` on: it is played again."""
-
-    def __init__(self, config: Config, out: Path, first_step: int) -> None:
+    def __init__(self, out: Path, first_step: int) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
@@ -45,53 +34,17 @@ class TensorBoard:
         self._write(first_step, session_log={"status": event_pb2.SessionLog.START})
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        values = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
-        self._write(step, summary={"value": values})
+        """Write a round's scalars; other processes can read them at once."""
+        self._write(step, summary={"value": [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]})
 
     def close(self) -> None:
         self._file.close()
 
     def _write(self, step: int, **content: Any) -> None:
-        """Write one event; other processes can read it at once."""
         from tensorboardX.proto.event_pb2 import Event
 
         self._file.write_event(Event(wall_time=time.time(), step=step, **content))
         self._file.flush()
-
-
-class MLflow:
-    """A run of MLflow, on the server that its own settings name (MLFLOW_TRACKING_URI)."""
-
-    def __init__(self, config: Config, out: Path, first_step: int) -> None:
-        self._mlflow = _package("mlflow")
-        self._mlflow.start_run(run_name=out.name)
-        self._mlflow.log_params(config.to_dict())
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        self._mlflow.log_metrics(dict(scalars), step=step)
-
-    def close(self) -> None:
-        self._mlflow.end_run()
-
-
-class WandB:
-    """A run of Weights & Biases, as its own settings say (WANDB_PROJECT, WANDB_MODE)."""
-
-    def __init__(self, config: Config, out: Path, first_step: int) -> None:
-        self._run = _package("wandb").init(name=out.name, config=config.to_dict(), dir=str(out.absolute()))
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        self._run.log(dict(scalars), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-    "wandb": WandB,
-}
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
@@ -109,45 +62,23 @@ def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
 
 def check(config: Config) -> None:
     """Refuse a tracker whose package is missing, before anything is done."""
-    if config.tracking:
-        _package("tensorboardX" if config.tracking == "tensorboard" else config.tracking)
+    if config.tracking and find_spec("tensorboardX") is None:
+        raise ConfigError("tracking = 'tensorboard' needs tensorboardX: pip install 'adaquantfl[tensorboard]'")
 
 
 @contextmanager
-def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Callable[[Any, Any, Line | None], None]]:
-    """An observer of the run that tells the configuration's tracker, if there is one. It cannot stop the run."""
-    tracker: Tracker | None = None
+def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Observer]:
+    """An observer of the run that writes the event file, where the configuration asks for one."""
+    if not config.tracking:
+        yield lambda config, state, line: None
+        return
+    file = EventFile(out, rounds_done + 1)
 
-    def attempt(action: Callable[..., Any], *arguments: Any) -> Any:
-        nonlocal tracker
-        try:
-            return action(*arguments)
-        except Exception as error:  # whatever a tracker's package raises: the run does not depend on it
-            tracker = None
-            print(
-                f"adaquantfl: {config.tracking} failed and is left out from here on; the run continues. "
-                f"{type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+    def tell(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
+        if line is not None:
+            file.add(int(line["round"]), scalars_of(line))
 
-    def tell(config: Any, state: Any, line: Line | None) -> None:
-        if tracker is not None and line is not None:
-            attempt(tracker.add, int(line["round"]), scalars_of(line))
-
-    if config.tracking:
-        tracker = attempt(TRACKERS[config.tracking], config, out, rounds_done + 1)
     try:
         yield tell
     finally:
-        if tracker is not None:
-            attempt(tracker.close)
-
-
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        wanted = "'adaquantfl[tensorboard]'" if name == "tensorboardX" else name
-        raise ConfigError(f"This `tracking` needs the package {name}: pip install {wanted}") from None
+        file.close()

@@ -1,10 +1,16 @@
 """What is known about each data set and each model before PyTorch is loaded: names, shapes, sizes, checksums."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, DataError
 from ..names import unknown
+
+if TYPE_CHECKING:
+    from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -104,3 +110,20 @@ def check_fits(model: str, data: str) -> None:
         f"The data set {data} has pictures of {has}, but the model {model} expects {wanted} (channels x height x "
         f"width). Choose one of these models for it: {', '.join(fitting)}."
     )
+
+
+def check_task(config: Settings) -> None:
+    """Refuse a task of ours before PyTorch is loaded, where its data set, model or partition does not exist or fit."""
+    from . import datasets, partitions  # they read this module
+
+    if config.task:
+        return  # a task of the user's own says so itself, when it is built
+    check_fits(config.model, config.dataset)
+    if config.batch_size == 1 and config.model == "resnet18":
+        raise ConfigError("batch_size = 1: resnet18 has BatchNorm, which needs at least 2 samples per batch.")
+    spec = find(config.dataset)
+    partitions.check_kind(config.partition)
+    if config.examples > spec.train:
+        raise ConfigError(f"examples = {config.examples}, but {spec.name} has {spec.train:,} to train on.")
+    partitions.check_shares(config.examples or spec.train, config.clients)
+    datasets.check_present(spec)

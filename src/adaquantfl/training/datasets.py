@@ -39,7 +39,6 @@ class Dataset:
     scaled to [0, 1].
     """
 
-    name: str
     train_x: npt.NDArray[np.uint8]
     train_y: npt.NDArray[np.int64]
     test_x: npt.NDArray[np.uint8]
@@ -57,18 +56,16 @@ def load(name: str) -> Dataset:
     spec = find(name)
     train_x, train_y, test_x, test_y = read(spec)
     labels = train_y.astype(np.int64), test_y.astype(np.int64)
-    return Dataset(spec.name, train_x, labels[0], test_x, labels[1], spec.classes, spec.mean, spec.std)
+    return Dataset(train_x, labels[0], test_x, labels[1], spec.classes, spec.mean, spec.std)
 
 
 def shared(name: str) -> Dataset:
     """The same arrays for everybody in this process, read once; nobody may write to them."""
-    path = path_of(find(name))
-    stamp = path.stat() if path.is_file() else None
-    return _shared(name, path, stamp and (stamp.st_mtime_ns, stamp.st_size))
+    return _shared(name, path_of(find(name)))
 
 
 @lru_cache(maxsize=1)
-def _shared(name: str, path: Path, stamp: tuple[int, int] | None) -> Dataset:
+def _shared(name: str, path: Path) -> Dataset:
     data = load(name)
     for array in (data.train_x, data.train_y, data.test_x, data.test_y):
         array.setflags(write=False)

@@ -150,18 +150,10 @@ def find(key: str, table: Table) -> tuple[Any, Table]:
 
 
 _EXAMPLES = {"rule": "adaquant", "quantizer": "uniform", "step": "sum", "downlink": "exact", "private": "masked"}
-_OTHER_RULES = {
-    **dict.fromkeys(("fedavg", "none", "float32", "full", "32bit"), "Without quantization it is rule = 'fp32'."),
-    **dict.fromkeys(("qsgd", "fedpaq", "uniform"), "A fixed number of levels is rule = '1bit' to '16bit'."),
-    "fedprox": "FedProx is the key prox, such as prox = 0.01, with any rule.",
-    **dict.fromkeys(("fedadam", "fedyogi"), "The server's optimizer is the key step: step = 'adam' or 'yogi'."),
-}
 
 
 def _rule(name: str) -> tuple[Any, Table]:
     if name not in rules.methods():
-        if answer := _OTHER_RULES.get(name.lower()):
-            raise ConfigError(f"There is no rule named {name!r}. {answer} `adaquantfl methods` lists all.")
         raise ConfigError(rules.RULES.broken(name) or unknown("rule", name, rules.methods()))
     entry = rules.methods()[name]
     return entry.rule, dict(entry.settings)
@@ -189,9 +181,6 @@ def own_class(key: str, name: str, sha256: str) -> Any:
         raise ConfigError(
             f"{place} has no tags: write tags = {{'l2': 200}} in the class, a number from 128 to 254 a norm."
         )
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-        raise ConfigError(f"{place} lacks the method {missing}, which every {key} has.")
     for method in _SIGNATURES.get(key, ()):
         check_signature(place, method, getattr(base, method), getattr(found, method))
     if key != "quantizer":

@@ -13,8 +13,6 @@ from ..errors import TaskError
 from .own import Data
 from .task import Examples, Indices
 
-_READ = 256  # examples at a time where all are read
-
 
 class Rows:
     """Inputs and targets as two tensors."""
@@ -44,16 +42,11 @@ class Items:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         items = [self._item(int(index)) for index in indices]
-        inputs, targets = (
-            self._stacked([item[place] for item in items], indices, what)
-            for place, what in enumerate(("input", "target"))
-        )
+        inputs, targets = (usual(torch.stack([torch.as_tensor(item[k]) for item in items])) for k in range(2))
         return inputs, targets
 
     def labels(self) -> Indices:
-        starts = range(0, len(self), _READ)
-        parts = [self.batch(np.arange(start, min(start + _READ, len(self))))[1] for start in starts]
-        return np.asarray(torch.cat(parts).numpy(), dtype=np.int64)
+        return np.array([int(self._item(index)[1]) for index in range(len(self))], dtype=np.int64)
 
     def _item(self, index: int) -> tuple[Any, Any]:
         item = self._dataset[index]
@@ -62,25 +55,6 @@ class Items:
                 f"Item {index} of {self._owner} is a {type(item).__name__}, expected a tuple (input, target)."
             )
         return item[0], item[1]
-
-    def _stacked(self, values: list[Any], indices: Indices, what: str) -> Tensor:
-        tensors = [self._tensor(value, index, what) for value, index in zip(values, indices, strict=True)]
-        for tensor, index in zip(tensors, indices, strict=True):
-            if tensor.shape != tensors[0].shape:
-                raise TaskError(
-                    f"The {what}s of {self._owner} differ in shape: item {indices[0]} has {tuple(tensors[0].shape)}, "
-                    f"item {index} {tuple(tensor.shape)}. Pad or cut them to one shape in the data set."
-                )
-        return usual(torch.stack(tensors))
-
-    def _tensor(self, value: Any, index: int, what: str) -> Tensor:
-        try:
-            return torch.as_tensor(value)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise TaskError(
-                f"The {what} of item {index} of {self._owner} is a {type(value).__name__} that cannot become a tensor "
-                f"({error}). Return tensors, arrays or numbers from the data set."
-            ) from None
 
 
 class Joined:
@@ -137,12 +111,7 @@ def examples_of(data: Data, owner: str) -> Examples:
 
 
 def _rows(x: Any, y: Any, owner: str) -> Rows:
-    try:
-        inputs, targets = (torch.as_tensor(values).detach().cpu() for values in (x, y))
-    except TypeError as error:  # an array of objects
-        raise TaskError(
-            f"An array of {owner} cannot become a tensor ({error}). Rows that differ in shape must be padded or cut."
-        ) from None
+    inputs, targets = (torch.as_tensor(values).detach().cpu() for values in (x, y))
     if not inputs.ndim or not targets.ndim or len(inputs) != len(targets):
         raise TaskError(
             f"The inputs of {owner} have shape {tuple(inputs.shape)} and the targets {tuple(targets.shape)}, expected "

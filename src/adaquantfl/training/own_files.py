@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -24,30 +24,6 @@ METHODS = ("rule", "quantizer", "step", "downlink")  # whose tables may name a f
 KEYS = ("task", *METHODS)
 FUNCTION = "task"  # of a task, where none is named
 _EXAMPLES = {"task": "my_task.py:task"} | {key: f"my_{key}.py:My{key.title()}" for key in (*METHODS, "compressor")}
-
-
-IN_MEMORY = "in memory:"  # how the name of a task's function that is in no file begins
-_FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those functions by that name, in this process
-
-
-def task_name(function: Callable[..., Any]) -> str:
-    """The name of a task's function for a configuration: FILE.py:FUNCTION, or one that holds in this process only."""
-    name, module = getattr(function, "__name__", ""), sys.modules.get(getattr(function, "__module__", ""))
-    file = getattr(module, "__file__", None) or ""
-    if file.endswith(".py") and getattr(module, name, None) is function:
-        return f"{os.path.abspath(file)}:{name}"
-    _FUNCTIONS[f"{IN_MEMORY}{name}"] = function
-    return f"{IN_MEMORY}{name}"
-
-
-def function_in_memory(name: str) -> Callable[..., Any]:
-    """The function that `task_name` has seen in this process."""
-    if name not in _FUNCTIONS:
-        raise TaskError(
-            f"The task {name!r} was a function of another process. Pass that function to aq.run again, or write it "
-            "into a file and name it FILE.py:FUNCTION."
-        )
-    return _FUNCTIONS[name]
 
 
 @dataclass(frozen=True)
@@ -170,7 +146,7 @@ def names_task(source: str | Path) -> bool:
     (True, True, False, False)
     """
     text = str(source)
-    return text.startswith(IN_MEMORY) or text.endswith(".py") or ".py:" in text or text in _from_packages()
+    return text.endswith(".py") or ".py:" in text or text in _from_packages()
 
 
 def _from_packages() -> dict[str, EntryPoint]:
@@ -189,7 +165,7 @@ def named(values: Mapping[str, Any], folder: str | Path = "") -> dict[str, OwnFi
     for key in KEYS:
         text = values.get(key)
         text = text.get("name") if isinstance(text, Mapping) else text
-        if isinstance(text, str) and text and not text.startswith(IN_MEMORY) and (key == "task" or names_file(text)):
+        if isinstance(text, str) and text and (key == "task" or names_file(text)):
             found[key] = OwnFile.of(text, folder, key)
     return found
 

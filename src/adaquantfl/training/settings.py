@@ -23,7 +23,6 @@ class Settings:
     clients: int = 8
     clients_per_round: int = 0  # a seeded sample of this size takes part in each round; 0: all
     min_clients: int = 0  # a round counts with at least this many answers; 0: all clients
-    validation: float = 0.0  # the share of each client's examples that is held out
     # Local SGD (eq. 2).
     tau: int = 10
     eta: float = 0.1
@@ -31,15 +30,11 @@ class Settings:
     # The local optimizer, if it is not plain SGD. Its state starts anew in each round.
     optimizer: str = "sgd"  # or "adamw"
     momentum: float = 0.0  # of "sgd"
-    nesterov: bool = False  # with momentum
     weight_decay: float = 0.0  # "adamw" applies it apart from the gradient
-    prox: float = 0.0  # FedProx: prox / 2 times the squared distance to the round's model is added to the loss
-    clip_gradient: float = 0.0  # the largest l2 norm of a step's gradient; 0: no limit
     loss_samples: int = 1024  # a client's samples where f(w_k) is evaluated; 0: all
     quantizer: Any = ""  # [quantizer]: a name, a table of its settings, or an object; "": what the rule names
     seed: int = 0
     device: str = "cpu"  # or "cuda", "cuda:1", "mps": where clients train and models are evaluated
-    precision: str = "fp32"  # or "bf16": autocast
     workers: int = 0  # processes; 0: one a core. The result does not depend on it
     round_timeout: float = 600.0  # seconds that a client may take
 

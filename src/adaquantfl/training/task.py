@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,13 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from ..quantizers.streams import stream_key
-from . import datasets, models, partitions, preflight
+from . import datasets, models, partitions
+from .catalogue import check_task
 from .settings import Settings
 
 Indices = npt.NDArray[np.int64]
-_VALIDATION = -2  # in place of a round: which examples are held out
 
 
 class Examples(Protocol):
@@ -68,21 +66,20 @@ class Task:
     parts: Sequence[Indices]
     classes: tuple[str, ...]  # none where targets are no classes
     accuracy: Callable[[Any, Tensor], Tensor] | None = largest_is_right  # where None, the test set is for the loss
-    validation: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of `train`, in nobody's part
 
     @staticmethod
     def of(config: Settings) -> Task:
-        """The task that a configuration names, without the examples that it holds out."""
+        """The task that a configuration names."""
         if config.task:
             from .load_own import load_own
 
-            return load_own(config).held_out(config.validation, config.seed)
-        preflight.check_task(config)
+            return load_own(config)
+        check_task(config)
         data = datasets.shared(config.dataset)  # the clients and the runs of a process have one copy
         labels = data.train_y[: config.examples or None]
         mean = torch.tensor(data.mean).view(-1, 1, 1)
         std = torch.tensor(data.std).view(-1, 1, 1)
-        task = Task(
+        return Task(
             build=lambda: models.build(config.model, config.seed),
             loss=nn.functional.cross_entropy,
             train=Pictures(data.train_x[: len(labels)], labels, mean, std),
@@ -90,25 +87,6 @@ class Task:
             parts=partitions.partition(labels, config.clients, config.partition, config.seed),
             classes=data.classes,
         )
-        return task.held_out(config.validation, config.seed)
-
-    def held_out(self, share: float, seed: int) -> Task:
-        """The task with this share of each client's examples, rounded down, for validation; each keeps at least one."""
-        if not share:
-            return self
-        kept, apart = [], []
-        for client, part in enumerate(self.parts):
-            key = np.array([stream_key(seed, _VALIDATION, client), 0], dtype=np.uint64)
-            order = np.random.Generator(np.random.Philox(key=key)).permutation(part)
-            count = int(share * len(part))
-            apart.append(order[:count])
-            kept.append(np.sort(order[count:]))
-        if not (validation := np.concatenate(apart)).size:
-            most = max(len(part) for part in self.parts)
-            raise ConfigError(
-                f"validation = {share} holds out no example: no client has more than {most}. Hold out a larger share."
-            )
-        return replace(self, parts=kept, validation=validation)
 
     def holdings(self) -> npt.NDArray[np.int64]:
         """How many examples of each class each client holds; where there are no classes, how many in all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from ..protocol.arrays import AnyArray, Weights
 from ..quantizers.streams import stream_key
 from .chance import repeatable
 from .device import find_device, seed_generator
-from .optimizer import LocalOptimizer
 from .settings import Settings
 from .task import Examples, Indices, Task
 
@@ -42,7 +41,7 @@ class Trainer:
         self._flat = flatten(list(named.values()))
         self._pieces = _pieces(named)
         self._buffers = dict(self._net.named_buffers())
-        self._optimizer = LocalOptimizer(config, list(named.values()))
+        self._optimizer = _optimizer(config, list(named.values()))
         self._pool: Indices | None = None
 
     @property
@@ -90,10 +89,6 @@ class Trainer:
             part = self._rng(_LOSS_SAMPLE, client).choice(part, size, replace=False)
         return self._total_loss(weights, self.task.train, part) / len(part)
 
-    def validation_losses(self, start: int, stop: int, weights: Arrays) -> float:
-        """The sum of the losses on the held-out samples start to stop."""
-        return self._total_loss(weights, self.task.train, self.task.validation[start:stop])
-
     def losses(self, start: int, stop: int, weights: Arrays) -> float:
         """The sum of the losses on the samples start to stop of all clients' data, in an order fixed for the run."""
         if self._pool is None:
@@ -115,17 +110,17 @@ class Trainer:
 
     def _local_steps(self, client: int, round: int, eta: float) -> float:
         self._net.train()
-        self._optimizer.begin(eta)
+        self._optimizer.state.clear()  # of the client before
+        self._optimizer.param_groups[0]["lr"] = eta
         total = 0.0
         for batch in self._batches(client, round):
             total += self._step(*self.task.train.batch(batch)).item()
         return total / self.config.tau
 
     def _step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """One step on a mini-batch; returns its loss, without the proximal term."""
+        """One step on a mini-batch; returns its loss."""
         self._optimizer.zero_grad()
-        with self._precision():
-            loss = self._loss(self._net(self._layout(x)), y.to(self.device))
+        loss = self._loss(self._net(self._layout(x)), y.to(self.device))
         loss.backward()
         self._optimizer.step()
         return loss
@@ -158,10 +153,7 @@ class Trainer:
             total = 0.0
             for start in range(0, len(indices), _EVALUATION_BATCH):
                 x, y = data.batch(indices[start : start + _EVALUATION_BATCH])
-                with self._precision():
-                    output = self._net(self._layout(x))
-                output = output.float() if isinstance(output, torch.Tensor) else output
-                total += float(measure(output, y.to(self.device)))
+                total += float(measure(self._net(self._layout(x)), y.to(self.device)))
             return total
 
     def _load(self, weights: Arrays) -> None:
@@ -173,14 +165,20 @@ class Trainer:
         for name, buffer in self._buffers.items():
             buffer.copy_(torch.from_numpy(np.array(weights[name])))
 
-    def _precision(self) -> AbstractContextManager[object]:
-        if self.config.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
     def _layout(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def _optimizer(config: Settings, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """One optimizer for all clients that a process plays; its state is new in each client's round.
+
+    So a round depends on the model, the client's data and the seed only, on every engine and after an interruption.
+    """
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=config.eta, weight_decay=config.weight_decay, foreach=True)
+    momentum, decay = config.momentum, config.weight_decay
+    return torch.optim.SGD(parameters, lr=config.eta, momentum=momentum, weight_decay=decay, foreach=True)
 
 
 def flatten(parameters: list[torch.nn.Parameter]) -> torch.Tensor:

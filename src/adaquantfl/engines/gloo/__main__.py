@@ -1,32 +1,23 @@
-"""A client process on the server's machine: `python -m adaquantfl.engines.gloo PORT CLIENT`.
-
-It ends when its standard input closes: the server's process holds the other end.
-"""
+"""A client process on the server's machine: `python -m adaquantfl.engines.gloo PORT CLIENT`."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 from ...errors import AdaQuantError
-from .client import play, show_log
-from .ending import ends_with_stdin
+from .client import play
+from .ending import ends_with_store
 from .rendezvous import open_store
 
 _STORE_SECONDS = 60.0
-LOG_VARIABLE = (
-    "ADAQUANTFL_CLIENT_LOG"  # set: each client prints a line per round, which mixes with the server's display
-)
 
 
 def main() -> int:
     """Returns the process's exit code."""
-    port, client = map(int, sys.argv[1:3])
-    ends_with_stdin(client)
-    if os.environ.get(LOG_VARIABLE):
-        show_log()
+    host, (port, client) = "127.0.0.1", map(int, sys.argv[1:3])
     try:
-        play(open_store("127.0.0.1", port, _STORE_SECONDS), "127.0.0.1", client)
+        with ends_with_store(host, port, client):
+            play(open_store(host, port, _STORE_SECONDS), host, client)
     except AdaQuantError as error:
         print(f"adaquantfl: {error}", file=sys.stderr)
         return 1

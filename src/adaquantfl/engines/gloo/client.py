@@ -10,20 +10,17 @@ from torch.distributed import Store
 
 from ... import checkpoint
 from ...errors import EngineError, reason_of
-from ...protocol.messages import LEVELS
 from ...threads import set_threads
-from ...training.settings import Settings
 from ...training.task import Task
 from ...training.trainer import Trainer
-from ..calls import SHARED, Call, Failure, Player, Trained
-from ..own_file import as_here
-from .connection import Connection, first_line
+from ..calls import Call, Failure, Player, Trained
+from ..own_file import settings_here
+from .connection import EXCHANGE_SECONDS, Connection, first_line
 from .rendezvous import address_facing, join
 from .secrets import Seal, client_secret
-from .wire import CALL_BYTES, END, PING, RESTORE, STATE, CallHeader, pack_answer, unpack_call
+from .wire import CALL_BYTES, END, RESTORE, STATE, CallHeader, pack_answer, unpack_call
 
 _log = logging.getLogger("adaquantfl")
-SILENCE_SECONDS = 900.0  # without a word from the server, which pings every minute: it is gone
 
 
 def play(store: Store, server: str, client: int) -> None:
@@ -45,17 +42,17 @@ def play(store: Store, server: str, client: int) -> None:
         ) from None
 
 
-def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, client: int, secret: bytes) -> None:
+def _answer_calls(
+    connection: Connection, values: dict[str, Any], seal: Seal | None, client: int, secret: bytes
+) -> None:
     player: Player | None = None
     while True:
-        header = unpack_call(connection.receive(CALL_BYTES, SILENCE_SECONDS))
+        header = unpack_call(connection.receive(CALL_BYTES, EXCHANGE_SECONDS))
         if header.name == END:
             return
-        if header.name == PING:
-            continue
-        body = connection.receive(header.size, SILENCE_SECONDS)
+        body = connection.receive(header.size, EXCHANGE_SECONDS)
         try:
-            player = player or Player(Trainer(config, Task.of(as_here(config))), secret)
+            player = player or _player(values, secret)
             answer = _answer(player, client, header, body)
             if isinstance(answer, Trained):
                 _log_round(player, client, len(body), answer)
@@ -64,17 +61,13 @@ def _answer_calls(connection: Connection, config: Settings, seal: Seal | None, c
         del body
         parts = pack_answer(header.number, answer)
         for part in (*parts, seal.of(*parts)) if seal else parts:
-            connection.send(part, SILENCE_SECONDS)
+            connection.send(part, EXCHANGE_SECONDS)
 
 
 def _log_round(player: Player, client: int, received: int, trained: Trained) -> None:
-    order = player.clients[client].order
-    levels = "float32" if order.s is None else f"s = {order.s:g}"
-    if order.target != LEVELS:  # the client finds s from its update
-        levels = f"s chosen here by {order.target} {order.s:g}"
     _log.info(
-        f"Client {client}: round {order.round + 1}, {levels}, {received:,} B received, {len(trained.reply):,} B sent, "
-        f"trained in {trained.train_seconds:.1f} s."
+        f"Client {client}: round {player.clients[client].order.round + 1}, {received:,} B received, "
+        f"{len(trained.reply):,} B sent, trained in {trained.train_seconds:.1f} s."
     )
 
 
@@ -92,4 +85,9 @@ def _answer(player: Player, client: int, header: CallHeader, body: bytes) -> Any
     if header.name == RESTORE:
         player.restore(client, checkpoint.unpack(body))
         return 0.0
-    return player.answer(Call(header.name, -1 if header.name in SHARED else client, body, header.numbers))
+    return player.answer(Call(header.name, client, body))
+
+
+def _player(values: dict[str, Any], secret: bytes) -> Player:
+    config = settings_here(values)
+    return Player(Trainer(config, Task.of(config)), secret)

@@ -8,19 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NoReturn
 
 from ...errors import EngineError
-from .client import SILENCE_SECONDS
 from .rendezvous import JOIN_SECONDS, open_store
 
 _POLL_SECONDS = 1.0
+_SILENCE_SECONDS = 900.0  # without an answer from the store: its host is gone
 _OWN_END_SECONDS = 2.0  # for a client that has noticed it by itself, or has heard that the run is over
-
-
-def ends_with_stdin(client: int) -> None:
-    """End this process at once when its standard input closes: the server's process holds the other end."""
-    threading.Thread(target=_watch_stdin, args=(client,), daemon=True).start()
 
 
 @contextmanager
@@ -37,23 +31,13 @@ def ends_with_store(host: str, port: int, client: int) -> Iterator[None]:
         over.set()
 
 
-def _watch_stdin(client: int) -> None:
-    os.read(0, 1)  # not sys.stdin: its lock would block the interpreter's normal exit
-    _end(client)
-
-
 def _watch_store(host: str, port: int, client: int, over: threading.Event) -> None:
     try:
         store = open_store(host, port, JOIN_SECONDS)  # of its own: a store answers one question at a time
-        store.set_timeout(timedelta(seconds=SILENCE_SECONDS))
+        store.set_timeout(timedelta(seconds=_SILENCE_SECONDS))
         while not over.wait(_POLL_SECONDS):
             store.check(["any"])
     except (EngineError, RuntimeError):
         if not over.wait(_OWN_END_SECONDS):
-            _end(client)
-
-
-def _end(client: int) -> NoReturn:
-    """End this process at once, also in the middle of a call."""
-    print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
-    os._exit(1)
+            print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
+            os._exit(1)  # also in the middle of a call

@@ -17,7 +17,7 @@ from ...protocol.cohort import who_is_missing
 from ...protocol.server import Server
 from ...training.settings import Settings
 from ..base import Engine
-from ..calls import SHARED, Call, Failure
+from ..calls import Call, Failure
 from .processes import ClientProcesses
 from .remote import JOINED, ClientLost, Listener, RemoteClient
 from .rendezvous import JOIN_SECONDS, announce_run
@@ -36,21 +36,18 @@ Finished = tuple[int, Any]  # a call's place and its answer
 class GlooEngine(Engine):
     """Clients are processes that join through the store; see `Engine`.
 
-    processes: the clients' processes, where this engine started them. at_once: how many clients may work at the same
-    time, where they share a machine. A client that has not answered by its deadline is not asked again until it has.
+    processes: the clients' processes, where this engine started them. A client that has not answered by its deadline is
+    not asked again until it has.
     """
 
     name: ClassVar[str] = "gloo"
     states_at_hand: bool = False
 
-    def __init__(
-        self, config: Settings, store: TCPStore, processes: ClientProcesses | None = None, at_once: int | None = None
-    ) -> None:
+    def __init__(self, config: Settings, store: TCPStore, processes: ClientProcesses | None = None) -> None:
         super().__init__(config)
         self.secrets = server_secrets(config.clients)
         self.store = store
         self._processes = processes
-        self._at_once = at_once or config.clients
         self._clients: dict[int, RemoteClient] = {}
         self._expected = set(range(config.clients))  # clients that have not joined yet
         self._join_deadline = time.monotonic() + JOIN_SECONDS
@@ -128,23 +125,15 @@ class GlooEngine(Engine):
 
     def _choose_client(self, call: Call) -> RemoteClient | Failure | None:
         """A client that can be asked now; a failure if none ever will; None while that is open."""
-        if call.name in SHARED:  # any client of this machine; the word of another host would have to be trusted
-            remote = next((remote for remote in self._clients.values() if not remote.task), None)
-            if self._processes is None or (remote is None and not self._working() and not self._expected):
-                return Failure("the server has to do it itself.")
-        elif call.client in self._lost:
+        if call.client in self._lost:
             return Failure(self._lost[call.client])
-        else:
-            remote = self._clients.get(call.client)
+        remote = self._clients.get(call.client)
         if remote is not None and remote.overdue:
             return Failure(f"still busy with {remote.task}; it takes part again when it has answered.")
-        return remote if remote is not None and not remote.task and self._working() < self._at_once else None
+        return remote if remote is not None and not remote.task else None
 
     def _deadline(self, call: Call) -> float:
         return time.monotonic() + self.config.round_timeout
-
-    def _working(self) -> int:
-        return sum(bool(remote.task) and not remote.overdue for remote in self._clients.values())
 
     def _listen(self, places: dict[RemoteClient, int]) -> list[Finished]:
         """Wait for an event, at most until the next deadline; returns the calls that it ends."""

@@ -15,7 +15,6 @@ from typing import Any
 from torch.distributed import Store
 
 from ...errors import AdaQuantError, ConfigError
-from ...threads import cores
 from ...training.settings import Settings
 from ..launch import Observer, Request
 from . import client
@@ -71,7 +70,7 @@ def start_here(config: Settings, command: Sequence[str] = COMMAND) -> GlooEngine
     store = host_store(_HERE)
     processes = ClientProcesses(config.clients, store.port, command)
     try:
-        return GlooEngine(config, store, processes, at_once=config.workers or cores())
+        return GlooEngine(config, store, processes)
     except BaseException:
         processes.close()
         raise

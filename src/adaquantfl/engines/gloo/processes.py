@@ -20,7 +20,7 @@ class ClientProcesses:
                 self.processes.append(
                     subprocess.Popen(
                         [*command, str(port), str(client)],
-                        stdin=subprocess.PIPE,  # closed when this process ends, however it ends; the client then ends
+                        stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         process_group=0,  # Ctrl-C is for the server, which decides what it means
                     )
@@ -44,5 +44,3 @@ class ClientProcesses:
             if self.ended(client, 0.0 if client in busy else max(0.0, deadline - time.monotonic())) is None:
                 process.kill()
                 process.wait()
-            assert process.stdin is not None
-            process.stdin.close()

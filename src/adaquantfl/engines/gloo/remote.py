@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from torch.distributed import TCPStore
 
 from ..calls import Call, Failure
-from .connection import CONNECT_SECONDS, SERVER, Connection
+from .connection import CONNECT_SECONDS, EXCHANGE_SECONDS, SERVER, Connection
 from .rendezvous import (
     ADMITTED,
     ARRIVAL,
@@ -27,15 +27,12 @@ from .rendezvous import (
     server_part,
 )
 from .secrets import SEAL_BYTES, Seal, join_proof, same
-from .wire import ANSWER_BYTES, END, PING, AnswerError, pack_call, unpack_answer
+from .wire import ANSWER_BYTES, END, AnswerError, pack_call, unpack_answer
 
-PING_SECONDS = 60.0  # the server sends an idle client something at least this often
 _SHORT_MESSAGE_SECONDS = 10.0  # to send a header to a client that is listening
 _ANNOUNCE_SECONDS = 30.0  # for an arrival that has taken a number to say who it is
 _MOST_UNANNOUNCED = 1_000  # numbers that are looked at in one go
-_EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; the engine's deadline is the one that matters
 _log = logging.getLogger("adaquantfl")
-_PING, _END = Call(PING, -1, b""), Call(END, -1, b"")
 
 
 JOINED = "joined"  # news of a client that has connected
@@ -94,13 +91,9 @@ class RemoteClient:
     def _run(self) -> None:
         try:
             while True:
-                try:
-                    asked = self._calls.get(timeout=PING_SECONDS)
-                except Empty:
-                    self._connection.send(pack_call(0, _PING)[0], _SHORT_MESSAGE_SECONDS)
-                    continue
+                asked = self._calls.get()
                 if asked is None:
-                    self._connection.send(pack_call(0, _END)[0], _SHORT_MESSAGE_SECONDS)
+                    self._connection.send(pack_call(0, Call(END, self.client))[0], _SHORT_MESSAGE_SECONDS)
                     return
                 call, digest = asked
                 answer = self._exchange(call)
@@ -120,11 +113,11 @@ class RemoteClient:
     def _exchange(self, call: Call) -> Any:
         self._number += 1
         for part in pack_call(self._number, call):
-            self._connection.send(part, _EXCHANGE_SECONDS)
-        data = self._connection.receive(ANSWER_BYTES, _EXCHANGE_SECONDS)
+            self._connection.send(part, EXCHANGE_SECONDS)
+        data = self._connection.receive(ANSWER_BYTES, EXCHANGE_SECONDS)
         header = unpack_answer(data, self._number, call, self._most_bytes)
-        body = self._connection.receive(header.size, _EXCHANGE_SECONDS)
-        if self._seal and not self._seal.fits(self._connection.receive(SEAL_BYTES, _EXCHANGE_SECONDS), data, body):
+        body = self._connection.receive(header.size, EXCHANGE_SECONDS)
+        if self._seal and not self._seal.fits(self._connection.receive(SEAL_BYTES, EXCHANGE_SECONDS), data, body):
             raise AnswerError("its answer is not signed with this client's secret.")
         return header.answer(body)
 

@@ -6,13 +6,13 @@ import json
 import socket
 import time
 from datetime import timedelta
+from typing import Any
 
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from ... import __version__
 from ...errors import EngineError
 from ...training.settings import Settings
-from ..own_file import methods_here
 from .connection import CLIENT, Connection, first_line
 from .secrets import VARIABLE, Seal, join_proof
 
@@ -49,8 +49,8 @@ def server_part(store: Store, server: str) -> Store:
     return PrefixStore(server, store)
 
 
-def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str, Settings] | None:
-    """The server's name and the configuration; None where there is nothing left to do."""
+def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str, dict[str, Any]] | None:
+    """The server's name and the keys of the configuration; None where there is nothing left to do."""
     run = json.loads(data)
     if run["version"] != __version__:
         raise EngineError(
@@ -63,14 +63,12 @@ def _read_announcement(data: bytes, client: int, has_secret: bool) -> tuple[str,
     if run["signed"] != has_secret:
         who = ("Client", "the server") if has_secret else ("The server of client", "the client")
         raise EngineError(f"{who[0]} {client} has {VARIABLE}, but {who[1]} has not: set it for both, or for neither.")
-    config = Settings(**methods_here(run["config"]))
-    config.make_known()
-    return run["server"], config
+    return run["server"], run["config"]
 
 
 def join(
     store: Store, address: str, client: int, secret: bytes = b""
-) -> tuple[Connection, Settings, Seal | None] | None:
+) -> tuple[Connection, dict[str, Any], Seal | None] | None:
     """The connection to the server, what is played, and what seals answers; None if there is nothing to play."""
     deadline = time.monotonic() + JOIN_SECONDS
     while True:

@@ -13,13 +13,13 @@ from typing import Any
 from ...errors import EngineError
 from ..calls import Call, Failure, Trained
 
-_CALL = struct.Struct("<IBIIQ")  # number, kind, start, stop, bytes that follow
+_CALL = struct.Struct("<IBQ")  # number, kind, bytes that follow
 _ANSWER = struct.Struct("<IBQdd")  # number, kind, bytes that follow, value or training seconds, encoding seconds
 CALL_BYTES, ANSWER_BYTES = _CALL.size, _ANSWER.size
 
 STATE, RESTORE = "state", "restore"  # ask for what a client keeps from round to round; give it back
-PING, END = "ping", "end"  # the server is still there; the run is over. Neither is answered.
-_CALLS = ("train", "loss", "losses", "correct", "test_losses", STATE, RESTORE, PING, END, "validation_losses")
+END = "end"  # the run is over; it is not answered
+_CALLS = ("train", "loss", STATE, RESTORE, END)
 _TRAINED, _STATE, _NUMBER, _FAILURE, _MODEL_NEEDED = range(5)
 _EXPECTED = {"train": _TRAINED, STATE: _STATE}  # every other call is answered with a number
 _LONGEST_REASON_BYTES = 4_000
@@ -35,7 +35,6 @@ class CallHeader:
 
     number: int
     name: str
-    numbers: tuple[int, int]
     size: int
 
 
@@ -60,15 +59,15 @@ class AnswerHeader:
 
 def pack_call(number: int, call: Call) -> tuple[bytes, bytes]:
     """The header of a call, and the bytes that follow it."""
-    return _CALL.pack(number, _CALLS.index(call.name), *call.numbers, len(call.order)), call.order
+    return _CALL.pack(number, _CALLS.index(call.name), len(call.order)), call.order
 
 
 def unpack_call(header: bytes) -> CallHeader:
     """What the server wants."""
-    number, kind, start, stop, size = _CALL.unpack(header)
+    number, kind, size = _CALL.unpack(header)
     if kind >= len(_CALLS):
         raise EngineError(f"The server sent a call of kind {kind}, which this version does not know.")
-    return CallHeader(number, _CALLS[kind], (start, stop), size)
+    return CallHeader(number, _CALLS[kind], size)
 
 
 def pack_answer(number: int, answer: Any) -> tuple[bytes, bytes]:
@@ -93,7 +92,4 @@ def unpack_answer(header: bytes, number: int, call: Call, most_bytes: int) -> An
     most = {_NUMBER: 0, _FAILURE: _LONGEST_REASON_BYTES, _MODEL_NEEDED: _LONGEST_REASON_BYTES}.get(kind, most_bytes)
     if size > most:
         raise AnswerError(f"it announced {size:,} bytes, more than an update of this model can have.")
-    samples = call.numbers[1] - call.numbers[0]
-    if kind == _NUMBER and call.name == "correct" and not 0 <= numbers[0] <= samples:
-        raise AnswerError(f"it counted {numbers[0]:g} right answers to {samples:,} test samples.")
     return AnswerHeader(kind, size, (numbers[0], numbers[1]))
