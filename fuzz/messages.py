@@ -14,10 +14,9 @@ import numpy as np
 import adaquantfl as aq
 from adaquantfl.errors import AdaQuantError, FrameError
 from adaquantfl.protocol.arrays import Layout
-from adaquantfl.protocol.downlink import _PARCEL, _WHOLE, Held, digest_of, open_parcel
-from adaquantfl.protocol.late import Late
+from adaquantfl.protocol.downlink import Late
 from adaquantfl.protocol.messages import TARGETS, Order, Reply
-from adaquantfl.protocol.steps import walk
+from adaquantfl.protocol.parcels import _PARCEL, _WHOLE, Held, digest_of, open_parcel, walk
 from adaquantfl.protocol.uplink import MOST_VALUE
 from support.frames import whole as with_whole_frame
 
@@ -239,7 +238,6 @@ class MessageOracle:
                 {"scope": chance.choice(("whole", "tensor", 1, 2, 7, 2**31))},
                 {"codec": chance.choice(("fixed", "dense", "sparse", "unknown", ""))},
                 {"target": chance.choice(TARGETS)},
-                {"candidates": tuple(chance.choice(NUMBERS) for _ in range(chance.randint(1, 5)))},
                 {"taken_back": tuple(range(chance.randint(1, 255))), "feedback": True},
                 {"balanced": True, "feedback": chance.random() < 0.5},
                 {"evaluate": True, "round": chance.choice(COUNTS) % 2**32},

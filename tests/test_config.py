@@ -71,7 +71,6 @@ def test_the_variable_rate_falls_by_a_tenth_every_hundred_rounds() -> None:
         ("clients_per_round = 9", ["only 8 clients"]),
         ("rule = 'adaquant'\nclients_per_round = 2", ["set loss = 'round'"]),
         ("loss_smoothing = 1.0", ["below 1"]),
-        ("sampling = 'best'", ["uniform"]),
         ("downlink = 'exct'", ["Did you mean 'exact'"]),
         ("min_clients = 9", ["only 8 clients"]),
         ("round_timeout = 0", ["above 0"]),

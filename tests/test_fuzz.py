@@ -13,7 +13,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl import core
-from adaquantfl.protocol import downlink
+from adaquantfl.protocol import parcels
 from fuzz import batch, frames, mutate
 from fuzz.oracles import FrameOracle
 
@@ -70,7 +70,7 @@ def test_an_exception_of_another_kind_is_a_finding(monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> None:
         raise IndexError("planted")
 
-    monkeypatch.setattr(downlink, "walk", broken)
+    monkeypatch.setattr(parcels, "walk", broken)
     found = batch.run(2, 1_500).findings
     assert any("IndexError: planted" in words for words, _ in found)
 

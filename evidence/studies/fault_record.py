@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import adaquantfl as aq
-from adaquantfl.protocol.downlink import Held, Log, digest_of
 from adaquantfl.protocol.messages import Order
+from adaquantfl.protocol.parcels import Held, Log, digest_of
 
 COMPARED = ("round", "s", "round_loss", "undone", "clients", "paper_bits", "payload_bytes_up")
 

@@ -25,8 +25,8 @@ import numpy as np
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
-from adaquantfl.protocol.downlink import Held, digest_of
 from adaquantfl.protocol.messages import SIGNATURE_SIZE, Reply
+from adaquantfl.protocol.parcels import Held, digest_of
 
 from .fault_record import ClientEvent, PlayedRound, Restored, Training, Violation, check_client, check_server
 from .fault_scenario import ETA, Scenario, examples, loss_at, train

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     )
     from .protocol.client import Client
     from .protocol.cohort import Cohort
-    from .protocol.optimizers import Adam, Momentum, Nesterov, Yogi
-    from .protocol.robust import Krum, Median, TrimmedMean
     from .protocol.server import Server
+    from .protocol.step import Adam, Krum, Median, Momentum, Nesterov, TrimmedMean
     from .quantizers.levels import Levels, quantize
     from .quantizers.segments import bucket_lengths
     from .quantizers.streams import stream_key
@@ -65,9 +64,8 @@ _HOME = {
     "quantizers.streams": ("stream_key",),
     "protocol.client": ("Client",),
     "protocol.cohort": ("Cohort",),
-    "protocol.optimizers": ("Adam", "Momentum", "Nesterov", "Yogi"),
-    "protocol.robust": ("Krum", "Median", "TrimmedMean"),
     "protocol.server": ("Server",),
+    "protocol.step": ("Adam", "Krum", "Median", "Momentum", "Nesterov", "TrimmedMean"),
     "rules": (
         "AdaQuant",
         "Auto",
@@ -121,7 +119,6 @@ __all__ = [
     "TaskError",
     "TrimmedMean",
     "Verdict",
-    "Yogi",
     "__version__",
     "bucket_lengths",
     "compare",

@@ -61,7 +61,7 @@ class ConfigError(AdaQuantError, ValueError):
     >>> from adaquantfl.runs.config import load_config
     >>> load_config("demo", {"taus": 5})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? docs/configuration.md ...
+    adaquantfl.errors.ConfigError: demo: There is no key named 'taus'. Did you mean 'tau'? The valid names are: ...
     """
 
 
@@ -160,6 +160,13 @@ def place_of(function: object) -> str:
     """Where a method is written, in brackets: " (my_step.py, line 12)"; empty where that is not known."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+
+
+def returned(method: Callable[..., Any], value: Any, expected: str, what: str = "") -> str:
+    """What to say of a method that a user may have brought, where it returned something else than expected."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return f"{method.__qualname__}{place_of(method)} returned {what}{shown}; expected {expected}."
 
 
 def called(what: str, method: Callable[..., T], *arguments: Any) -> T:

@@ -285,11 +285,10 @@ def test_error_feedback_is_that_of_the_protocol_driven_by_hand(quantizer: str, d
     assert all(np.any(value) for value in states), "something was left out"
 
 
-class LateAndUndone(aq.Rule):
-    """Two late rounds, of which the second takes both back, and rounds that send all of their updates."""
+class LateAndRejected(aq.Rule):
+    """Two late rounds, of which the second is rejected, and rounds that send all of their updates."""
 
-    name = "late-and-undone"
-    needs = frozenset({aq.Need.EARLIER})
+    name = "late-and-rejected"
 
     def init(self) -> dict[str, Any]:
         return {"round": 0}
@@ -299,12 +298,12 @@ class LateAndUndone(aq.Rule):
         return {"round": state["round"] + 1}, late if state["round"] in (1, 2) else aq.Plan(levels=8.0)
 
     def judge(self, state: dict[str, Any], report: aq.Report) -> tuple[dict[str, Any], aq.Verdict]:
-        return state, aq.Verdict.ROLL_BACK if state["round"] == 3 else aq.Verdict.KEEP
+        return state, aq.Verdict.REJECT if state["round"] == 3 else aq.Verdict.KEEP
 
 
 @pytest.mark.parametrize("downlink", ["model", "exact"])
-def test_what_late_rounds_left_out_does_not_come_back_after_they_were_undone(downlink: str) -> None:
-    by_hand = as_by_hand(downlink, 8, rule=LateAndUndone(), seed=3)
+def test_what_a_rejected_round_left_out_does_not_come_back(downlink: str) -> None:
+    by_hand = as_by_hand(downlink, 8, rule=LateAndRejected(), seed=3)
     assert not any(client.keeps for client in by_hand)
 
 
@@ -469,7 +468,7 @@ def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
 
 
 def test_a_rejected_round_leaves_the_model() -> None:
-    strategy = paper_strategy(FedAvg(), rule=Scripted((aq.Verdict.REJECT,)))
+    strategy = paper_strategy(FedAvg(), rule=Scripted(rejected=(0,)))
     result = run(strategy, FakeGrid(clients()), 1, FLOATS)
     assert all(np.array_equal(array, FLOATS[name].astype("f4")) for name, array in final(result).items())
 

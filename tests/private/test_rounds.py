@@ -187,7 +187,7 @@ def test_a_state_resumes_bit_for_bit(tmp_path):
     server, clients = start(Masked(bits=2.0), step="momentum")
     play_round(server, clients, drift(D))
     checkpoint.save(server.state(), tmp_path)
-    stages = Stages.of(FullPrecision(), seed=1, step="momentum")
+    stages = Stages(FullPrecision(), seed=1, step="momentum")
     other = Server.resume(checkpoint.load(tmp_path), Masked(bits=2.0), stages)
     for one in (server, other):
         one.forget(range(12))
@@ -261,7 +261,7 @@ def test_steps_that_compare_clients_are_refused_by_name(step):
     [
         ({"max_update_norm": 1.0}, "nothing to look at"),
         ({"max_examples": "10x"}, "nothing to look at"),
-        ({"stages": Stages.of("auto")}, "sees sums only"),
+        ({"stages": Stages("auto")}, "sees sums only"),
     ],
 )
 def test_settings_that_need_single_updates_are_refused(wrong, says):

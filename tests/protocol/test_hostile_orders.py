@@ -15,9 +15,18 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.errors import AdaQuantError, FrameError
 from adaquantfl.protocol.arrays import MOST_ARRAYS, MOST_LAYOUT_BYTES, Layout, Model
-from adaquantfl.protocol.downlink import _PARCEL, Held, Log, digest_of, open_parcel
 from adaquantfl.protocol.messages import Order
-from adaquantfl.protocol.steps import _PART, _STEP, MOST_FRAMES, MOST_STEPS
+from adaquantfl.protocol.parcels import (
+    _PARCEL,
+    _PART,
+    _STEP,
+    MOST_FRAMES,
+    MOST_STEPS,
+    Held,
+    Log,
+    digest_of,
+    open_parcel,
+)
 
 MUTANTS = 8000
 NUMBERS = (0, 1, -1, 2, 7, 2**31, 2**32, 2**40, 2**63, 10**30, 1e300, -0.5, True, None, "x", [], {}, [[]], "float32")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import adaquantfl as aq
-from adaquantfl.rules import Seen, State
+from adaquantfl.rules import State
 
 D = 1000
 
@@ -40,25 +40,14 @@ def test_s_is_the_nearest_integer_to_the_rule(fk: float, s0: int, eta: float) ->
     assert abs(s - min(65535, max(1, exact))) <= 0.5 + 1e-9 * exact
 
 
-@pytest.mark.parametrize(("rounding", "expected"), [("nearest", 4), ("up", 5), ("down", 4), ("power", 7)])
-def test_the_rules_value_is_rounded_as_asked(rounding: str, expected: int) -> None:
-    rule = aq.AdaQuant(s0=2, rounding=rounding)
-    assert plan(rule, started(rule), 16 * D, 2.0 / 2.2**2)["s"] == expected  # the rule's value is 4.4
-
-
 @given(st.floats(1e-6, 2.0))
 def test_a_power_uses_every_level_that_the_rules_bits_can_tell_apart(fk: float) -> None:
-    rule = aq.AdaQuant(s0=2, rounding="power")
+    rule = aq.AdaQuant(s0=2)
+    assert rule.init()["s"] == started(rule)["s"] == 3
     s = plan(rule, started(rule), 16 * D, fk)["s"]
     b = math.ceil(math.log2(2 * math.sqrt(2.0 / fk) + 1))  # the paper's b_k
     assert s == 2**b - 1
     assert aq.paper_bits(D, s) == D * b + D + 32
-
-
-def test_the_levels_at_the_start_are_rounded_too() -> None:
-    rule = aq.AdaQuant(s0=2, rounding="power")
-    assert rule.init()["s"] == started(rule)["s"] == 3
-    assert aq.AdaQuant(s0=2, rounding="up").init()["s"] == 2
 
 
 def test_s_changes_only_in_the_first_round_at_or_after_a_boundary() -> None:
@@ -71,15 +60,6 @@ def test_s_changes_only_in_the_first_round_at_or_after_a_boundary() -> None:
     assert plan(rule, state, 32 * D, 0.02)["s"] == 20
 
 
-def test_an_interval_shorter_than_a_round_chooses_every_round() -> None:
-    rule = nearest(interval=0.5)
-    state = started(rule)
-    for k in range(1, 5):
-        assert state["boundary"] <= 3 * D * k
-        state = plan(rule, state, 3 * D * k, 2.0 / 4**k)
-        assert state["s"] == 2 * 2**k
-
-
 def test_a_loss_above_the_start_counts_as_the_start_unless_the_guard_is_off() -> None:
     assert plan(nearest(s0=8), started(nearest(s0=8)), 16 * D, 200.0)["s"] == 8
     literal = nearest(s0=8, guard=False)
@@ -88,9 +68,8 @@ def test_a_loss_above_the_start_counts_as_the_start_unless_the_guard_is_off() ->
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-@pytest.mark.parametrize("guard", [True, False])
-def test_a_loss_that_is_not_finite_keeps_s(loss: float, guard: bool) -> None:
-    rule = nearest(s0=2, guard=guard)
+def test_a_loss_that_is_not_finite_keeps_s(loss: float) -> None:
+    rule = nearest(s0=2, guard=False)
     state = plan(rule, started(rule), 16 * D, 0.5)
     later = plan(rule, state, 32 * D, loss)
     assert later["s"] == state["s"] == 4
@@ -103,10 +82,12 @@ def test_a_loss_of_zero_asks_for_the_most_levels_there_are() -> None:
         assert plan(rule, started(rule), 16 * D, loss)["s"] == 65535
 
 
-@pytest.mark.parametrize("f0", [math.nan, math.inf, 0.0, -1.0])
-def test_a_start_that_makes_no_sense_is_refused(f0: float) -> None:
+@pytest.mark.parametrize("f0", [math.nan, 0.0, -1.0])
+def test_losses_that_make_no_sense_are_refused(f0: float) -> None:
     with pytest.raises(aq.RuleError, match="start"):
         started(nearest(), f0)
+    with pytest.raises(aq.RuleError, match="negative"):
+        plan(nearest(), started(nearest()), 16 * D, -0.1)
 
 
 @pytest.mark.parametrize(("bits", "dimension", "eta"), [(0, D, 0.0), (0, D, math.nan), (math.nan, D, 0.1), (0, 0, 0.1)])
@@ -114,12 +95,6 @@ def test_a_plan_without_sense_is_refused(bits: float, dimension: int, eta: float
     rule = nearest()
     with pytest.raises(aq.RuleError, match="learning rate"):
         rule.plan(rule.init(), aq.Seen(bits=bits, dimension=dimension, loss=1.0, eta=eta))
-
-
-def test_a_negative_loss_is_refused() -> None:
-    rule = nearest()
-    with pytest.raises(aq.RuleError, match="negative"):
-        plan(rule, started(rule), 16 * D, -0.1)
 
 
 def test_without_a_loss_the_first_one_seen_becomes_the_start() -> None:
@@ -138,58 +113,3 @@ def test_a_plan_changes_nothing_it_was_given() -> None:
     copy = dict(state)
     plan(rule, state, 16 * D, 0.01)
     assert state == copy
-
-
-def test_fixed_levels_never_change_and_need_no_loss() -> None:
-    for rule, levels in ((aq.Fixed(bits=1), 1), (aq.Fixed(bits=16), 65535), (aq.Fixed(s=0.25), 0.25)):
-        assert rule.plan({}, aq.Seen(bits=1e9, dimension=D, loss=0.1)) == ({}, aq.Plan(levels=levels))
-        assert not rule.needs
-    assert aq.FullPrecision().plan({}, aq.Seen(bits=0, dimension=D)) == ({}, aq.Plan())
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: aq.AdaQuant(s0=0),
-        lambda: aq.AdaQuant(s0=70000),
-        lambda: aq.AdaQuant(s0=1.5),
-        lambda: aq.AdaQuant(interval=0),
-        lambda: aq.AdaQuant(interval=math.nan),
-        lambda: aq.AdaQuant(rounding="floor"),
-        lambda: aq.Fixed(bits=0),
-        lambda: aq.Fixed(bits=17),
-        lambda: aq.Fixed(bits=2.0),
-        lambda: aq.Fixed(s=0),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(make: object) -> None:
-    with pytest.raises(aq.RuleError):
-        make()
-
-
-def losses_played(rule: aq.AdaQuant, losses: list[float]) -> list[float]:
-    """The levels of rounds, each an interval long, with these losses."""
-    state, found = rule.init(), []
-    for k, loss in enumerate(losses):
-        state, plan = rule.plan(state, Seen(bits=1600.0 * k, dimension=100, loss=loss, eta=0.1))
-        found.append(plan.levels)
-    return found
-
-
-def test_a_loss_that_does_not_fall_takes_one_more_bit_and_keeps_it() -> None:
-    stuck = [2.0, *[0.5 + 0.01 * (-1) ** k for k in range(11)]]
-    assert losses_played(aq.AdaQuant(), stuck) == [3, *[7] * 11]
-    played = losses_played(aq.AdaQuant(stall=2), stuck)
-    assert played == [3, *[7] * 3, *[15] * 4, *[31] * 4]  # every two intervals that are no better than the two before
-    assert losses_played(aq.AdaQuant(stall=2), [*stuck[:6], 0.45, 0.4, 0.35, 0.3])[-1] == 15, "it is kept"
-
-
-def test_a_loss_that_falls_is_not_stalled() -> None:
-    falling = [2.0 * 0.97**k for k in range(40)]
-    assert losses_played(aq.AdaQuant(stall=4), falling) == losses_played(aq.AdaQuant(), falling)
-
-
-@pytest.mark.parametrize("stall", [1, -1, 2.5, True])
-def test_a_stall_that_is_no_number_of_intervals_is_refused(stall: object) -> None:
-    with pytest.raises(aq.RuleError, match="stall"):
-        aq.AdaQuant(stall=stall)

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.errors import ConfigError, RuleError
+from adaquantfl.errors import ConfigError
 from adaquantfl.quantizers import find
 from adaquantfl.rules import Auto, Energies, Motion, State
 
 RNG = np.random.default_rng(0)
-
-
 SEEN = aq.Seen(bits=0, dimension=100, weights_squared=0.1)
 CALM = Motion(gain=0.0, repair=0.01, persistence=0.5)
 
@@ -97,12 +95,6 @@ def test_settings_of_the_user_are_kept() -> None:
     assert (rotated.quantizer, rotated.feedback) == ("", False)
 
 
-def test_numbers_that_are_none_are_refused() -> None:
-    for settings in ({"delay": 0.0}, {"noise": -1.0}, {"alone": float("nan")}, {"noise": True}, {"delay": "half"}):
-        with pytest.raises(RuleError):
-            Auto(**settings)
-
-
 def play(rounds: int = 3, clients: int = 4, spread: float = 0.3, **settings: object) -> tuple[aq.Server, list, list]:
     """Clients with a common direction and a part of their own; the facts, and each step's error."""
     size = 4_000
@@ -153,7 +145,6 @@ def test_what_was_left_out_follows_within_the_rounds_that_the_rule_allows() -> N
     assert 0.5 < late < 0.7 / (1 - 0.7)
 
 
-@pytest.mark.parametrize("quantizer", ["stc", "terngrad"])
-def test_a_quantizer_without_levels_is_refused(quantizer: str) -> None:
+def test_a_quantizer_without_levels_is_refused() -> None:
     with pytest.raises(ConfigError, match="no levels that a client could choose"):
-        aq.Server(np.zeros(4, dtype=np.float32), rule=Auto(), quantizer=quantizer)
+        aq.Server(np.zeros(4, dtype=np.float32), rule=Auto(), quantizer="stc")

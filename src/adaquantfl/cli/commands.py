@@ -108,16 +108,22 @@ def methods(options: argparse.Namespace) -> int:
     from ..rules.registry import methods as known_rules
     from ..runs.methods import lines
 
-    shown = {name: rule for name, rule in known_rules().items() if name not in BASELINES or name in ("1bit", "16bit")}
+    baselines = BASELINES.keys() - {"1bit", "16bit"}
+    known = [(name, rule) for name, (rule, _) in known_rules().items() if name not in baselines]
     print("Rules (`rule`; compare --methods RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]):")
-    print(lines("rule", ((name, rule.line, rule.reference) for name, rule in shown.items())))
+    print(lines("rule", ((name, _about(rule), rule.reference) for name, rule in known)))
     print("\nQuantizers (`quantizer`; `quantizer.norm` is l2 or linf where both are known):")
     print(lines("quantizer", ((one.name, one.traits.about, one.traits.reference) for one in map(find, names()))))
     print(f"\nCodecs (`codec`), lossless: {', '.join(codec_names())}. auto takes the smallest.")
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")
-    print(lines("step", ((step.name, (step.__doc__ or "").partition("\n")[0], step.reference) for step in steps)))
+    print(lines("step", ((step.name, _about(step), step.reference) for step in steps)))
     return 0
+
+
+def _about(method: type) -> str:
+    """The first line of what a class says of itself."""
+    return (method.__doc__ or "").strip().partition("\n")[0]
 
 
 def reproduce(options: argparse.Namespace) -> int:

@@ -121,7 +121,7 @@ class Engine(ABC):
         if reasons:
             _log.warning("Evaluation: losses were refused: %s", who_is_missing(reasons))
         if not used:
-            if server.stages.rolls_back and not any(map(math.isfinite, losses.values())):
+            if server.stages.undo and not any(map(math.isfinite, losses.values())):
                 return Evaluation(math.nan, None, refused=refused)  # the model is ruined: the rule will take it back
             raise Diverged(
                 f"Evaluation: no client sent a loss that can be used: {who_is_missing(reasons)} If the training has "

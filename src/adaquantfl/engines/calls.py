@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ModelNeeded, reason_of
 from ..private.packet import ORDER, kind_of, speaks
 from ..protocol.client import Client, ModelCache
-from ..protocol.downlink import Held
+from ..protocol.parcels import Held
 from ..protocol.server import Server
 from ..training.trainer import Trainer
 

@@ -22,7 +22,7 @@ import torch
 
 from ..errors import EngineError, reason_of
 from ..protocol.arrays import Model, Vector
-from ..protocol.downlink import Held
+from ..protocol.parcels import Held
 from ..protocol.server import Server
 from ..threads import set_threads
 from ..training.settings import Settings

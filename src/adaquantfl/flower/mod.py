@@ -9,8 +9,8 @@ from ..errors import AdaQuantError, ConfigError, ModelNeeded
 from ..private.packet import kind_of
 from ..protocol.arrays import Layout
 from ..protocol.client import Client, ModelCache
-from ..protocol.downlink import Held, digest_of
-from ..protocol.feedback import ROUNDS_KEPT
+from ..protocol.parcels import Held, digest_of
+from ..protocol.uplink import ROUNDS_KEPT
 from ..quantizers.streams import stream_key
 from . import masked, records
 from .fleet import Once

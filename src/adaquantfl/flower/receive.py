@@ -15,8 +15,7 @@ from flwr.app import Message
 from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import QUANTIZED, AnyArray
 from ..protocol.bfloat16 import widened
-from ..protocol.exact_arrays import Changes, changes_of, far_off, float_changes
-from ..protocol.limits import ExamplesLimit, bounded
+from ..protocol.limits import Changes, ExamplesLimit, bounded, changes_of, far_off, float_changes
 from ..protocol.server import Server
 from .losses import loss_in, numbers_in
 from .privacy import clipped

@@ -18,7 +18,7 @@ from ..errors import AdaQuantError, ConfigError, Refused
 from ..protocol.arrays import AnyArray, Weights
 from ..protocol.bfloat16 import NAME, name_of
 from ..protocol.client import Client, ModelCache
-from ..protocol.feedback import ROUNDS_KEPT
+from ..protocol.uplink import ROUNDS_KEPT
 
 KEY = "adaquantfl"  # of our record in a message and in a Context's state
 ORDER, LAYOUT, REPLY, NOTE, HOLDS, _CLIENT = "order", "layout", "reply", "note", "holds", "client"  # entries

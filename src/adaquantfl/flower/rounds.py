@@ -12,11 +12,11 @@ from flwr.serverapp.strategy import FedAvg
 
 from ..errors import AdaQuantError, ConfigError
 from ..private.settings import Private
-from ..protocol.downlink import digest_of
-from ..protocol.feedback import ROUNDS_KEPT
+from ..protocol.parcels import digest_of
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
+from ..protocol.uplink import ROUNDS_KEPT
 from . import masked
 from .fleet import Fleet, check_usable, log
 from .losses import advice, needs_loss
@@ -202,7 +202,7 @@ class Rounds:
             "seed": self._stages.seed,
             "round": before.round,
             "with_model": self._stages.downlink.name != "model",
-            "rounds_kept": ROUNDS_KEPT if self._stages.rolls_back else 1,
+            "rounds_kept": ROUNDS_KEPT if self._stages.undo else 1,
             "loss": list(self._loss_keys),
             "examples": self._weight_key,
         }

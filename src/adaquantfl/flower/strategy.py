@@ -119,7 +119,7 @@ class AdaQuantStrategy(Strategy):
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise ConfigError(f"exact = {exact!r}: expected a list of name patterns, such as ['*running_var'].")
         self.strategy = strategy
-        self._stages = Stages.of(
+        self._stages = Stages(
             rule, quantizer, scope, downlink, seed, norm=norm, codec=codec, sparsity=sparsity, feedback=feedback,
             min_clients=min_clients, max_update_norm=max_update_norm, norm_action=norm_action, undo=undo,
             max_examples=max_examples, loss_smoothing=loss_smoothing,

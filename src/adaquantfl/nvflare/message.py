@@ -18,8 +18,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 
 from ..errors import ConfigError, FrameError
-from ..protocol.arrays import AnyArray
-from ..protocol.limited_json import limited_json
+from ..protocol.arrays import AnyArray, limited_json
 
 NAME = "adaquantfl"  # of the algorithm, in the DXO's meta
 ORDER, REPLY, TYPES = "order", "reply", "types"

@@ -57,7 +57,7 @@ class _End:
         self.names += [name for name in sorted(clients) if name not in self.names]
         if 0 < len(self.asked) < len(self.names):  # the workflow draws some of the clients in each round
             cohort = Cohort((1,) * len(self.names), per_round=len(self.asked), least=1)
-            self.server.stages = replace(self.server.stages, cohort=cohort)
+            self.server.stages.cohort = cohort
         self._before = self.server.current
         self.server.open(range(len(self.names)))
         self.round, self.asked, self.heard = round, set(), 0

@@ -11,8 +11,9 @@ Model, server step and downlink are those of `aq.Server`: for them, the mean upd
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from types import EllipsisType
 from typing import Any
 
@@ -22,12 +23,11 @@ from ..codecs.raw import encode_float32
 from ..codecs.varints import varint
 from ..errors import ConfigError, EngineError, FrameError, Refused
 from ..protocol.arrays import EXACT_NAMES, Weights
-from ..protocol.ledger import Ledger
 from ..protocol.messages import Reply
-from ..protocol.server import EVALUATION, Round
+from ..protocol.server import EVALUATION, Orders, Round
 from ..protocol.server import Server as PlainServer
 from ..protocol.stages import Stages
-from ..protocol.state import ServerState
+from ..protocol.state import Ledger, ServerState
 from ..quantizers.streams import stream_key
 from ..rules import FullPrecision
 from . import controller
@@ -80,7 +80,7 @@ class Server(PlainServer):
         fresh: bool = False,
         **settings: Any,
     ) -> None:
-        made = stages or Stages.of(FullPrecision(), **settings)
+        made = stages or Stages(FullPrecision(), **settings)
         self.private = check(mode(private), made)
         super().__init__(weights, exact=exact, stages=made, fresh=fresh)
         if isinstance(self.private, Noisy) and self.current.layout.buffers:
@@ -128,7 +128,7 @@ class Server(PlainServer):
         self._projection = projection
         for client in asked:
             self._note_sent(client, self._held_by(client))
-        return _Orders(self, asked)
+        return Orders({client: partial(self.order, client) for client in asked})
 
     def order(self, client: int, holds: bytes | EllipsisType | None = ..., evaluate: bool = False) -> bytes:
         """One client's message of the present step."""
@@ -255,14 +255,16 @@ class Server(PlainServer):
 
     def _note_sent(self, client: int, held: int | None) -> None:
         """Count the bytes of a client's order."""
-        size = self._parcel(held).size(EVALUATION)
+        size = self._addressed(EVALUATION, held).size
         empty = Packet(ORDER, self._summing().session, (b"", self._told().pack(), bytes(OWN.size)))
         self._down += size + len(varint(size)) - 1 + len(empty.pack())
         self._models += size
 
     def _settle(self, before: ServerState, masked: int) -> Ledger:
         """Count the bytes that were sent to and by the clients, and note what model they hold."""
-        ledger = before.ledger.after_reply(self._up, masked).after_model_sent(self._down, self._models)
+        ledger = before.ledger.plus(
+            wire_bytes_up=self._up, payload_bytes_up=masked, wire_bytes_down=self._down, payload_bytes_down=self._models
+        )
         log = replace(self.current.log, holds=before.log.holds).sent_to(self._asked_for, list(self._absent))
         super().return_to(replace(self.current, ledger=ledger, log=log))
         return ledger
@@ -299,22 +301,6 @@ class Server(PlainServer):
         """The privacy that was spent so far; 0 without noise."""
         private = self.private
         return epsilon(self._control.spent, private.delta) if isinstance(private, Noisy) else 0.0
-
-
-class _Orders(Mapping[int, bytes]):
-    """A round's orders, each of which is put together when it is asked for."""
-
-    def __init__(self, server: Server, clients: Collection[int]) -> None:
-        self._server, self._clients = server, clients
-
-    def __getitem__(self, client: int) -> bytes:
-        return self._server.order(client)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._clients)
-
-    def __len__(self) -> int:
-        return len(self._clients)
 
 
 def check(private: Private, stages: Stages) -> Masks:

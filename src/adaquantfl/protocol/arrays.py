@@ -21,7 +21,6 @@ import numpy.typing as npt
 from ..errors import ConfigError, FrameError
 from ..quantizers.vectors import all_finite
 from . import bfloat16
-from .limited_json import limited_json
 
 Vector = npt.NDArray[np.float32]
 AnyArray = npt.NDArray[Any]
@@ -34,6 +33,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 MOST_LAYOUT_BYTES = 2**22  # of its text
 MOST_ARRAYS = 2**16
 MOST_AXES = 32  # of an array
+MOST_DIGITS = 10  # of a number: 4,300 of them, which Python allows, take long to read
 MOST_ELEMENTS, MOST_OTHER_BYTES = 2**32, 2**40  # quantized elements, and as many in buffers; bytes as they are
 
 
@@ -131,8 +131,9 @@ class Layout:
         """Whether an array's own type holds less than the float32 of the vector."""
         return any(entry.kind == QUANTIZED and entry.dtype in ("float16", "bfloat16") for entry in self.entries)
 
-    @cached_property
+    @property
     def has_bfloat16(self) -> bool:
+        """Whether there are arrays that NumPy cannot compute with."""
         return any(entry.dtype == bfloat16.NAME for entry in self.entries)
 
     def split(self, weights: Weights, copy: bool = False) -> Model:
@@ -145,22 +146,28 @@ class Layout:
 
     def is_finite(self, model: Model) -> bool:
         """Whether all floats of a model are numbers: neither NaN nor infinite."""
-        if not (all_finite(model.weights) and all_finite(model.buffers)):
-            return False
-        return all(
-            all_finite(bfloat16.widened(values))
-            for entry, values in self.read_others(model.others)
-            if entry.dtype in _FLOATS
+        return (
+            all_finite(model.weights)
+            and all_finite(model.buffers)
+            and all(
+                all_finite(bfloat16.widened(values))
+                for entry, values in self.pieces(model)
+                if entry.kind == OTHER and entry.dtype in _FLOATS
+            )
         )
 
-    def read_others(self, data: bytes) -> Iterator[tuple[Entry, AnyArray]]:
-        """The arrays that travel as they are."""
-        place = 0
+    def pieces(self, model: Model) -> Iterator[tuple[Entry, AnyArray]]:
+        """Each array with its values, flat, as the model holds them."""
+        place = {QUANTIZED: 0, EXACT: 0, OTHER: 0}
         for entry in self.entries:
-            if entry.kind == OTHER and entry.size:
-                values = np.frombuffer(data, _dtype(entry.dtype), entry.size, place)
-                place += values.nbytes
-                yield entry, values
+            start, size = place[entry.kind], entry.size
+            if entry.kind == OTHER:
+                dtype = _dtype(entry.dtype)
+                yield entry, np.frombuffer(model.others, dtype, size, start)
+                size *= dtype.itemsize
+            else:
+                yield entry, (model.weights if entry.kind == QUANTIZED else model.buffers)[start : start + size]
+            place[entry.kind] += size
 
     def check_types(self, weights: Mapping[str, AnyArray]) -> None:
         """Refuse arrays of another type than the model's: ConfigError."""
@@ -184,20 +191,9 @@ class Layout:
         wide: bfloat16 stays float32, for who has to compute with it.
         """
         out: dict[str, AnyArray] = {}
-        place = {QUANTIZED: 0, EXACT: 0, OTHER: 0}
-        for entry in self.entries:
-            start = place[entry.kind]
-            if entry.kind == OTHER:
-                dtype = _dtype(entry.dtype)
-                piece: AnyArray = np.frombuffer(model.others, dtype, entry.size, start)
-                place[OTHER] += entry.size * dtype.itemsize
-            else:
-                source = model.weights if entry.kind == QUANTIZED else model.buffers
-                piece = source[start : start + entry.size]
-                place[entry.kind] += entry.size
-                if not (wide and entry.dtype == bfloat16.NAME):
-                    piece = _cast(piece, entry.dtype)
-            piece = (bfloat16.widened(piece) if wide else piece).reshape(entry.shape)
+        for entry, values in self.pieces(model):
+            piece = bfloat16.widened(values) if wide and entry.dtype == bfloat16.NAME else _cast(values, entry.dtype)
+            piece = piece.reshape(entry.shape)
             if copy:
                 piece = piece.copy()
             else:
@@ -283,7 +279,9 @@ def mean_of_others(layout: Layout, parts: Sequence[bytes], weights: Sequence[flo
 
 def merged_others(layout: Layout, parts: Sequence[bytes], statistic: Callable[[AnyArray], AnyArray]) -> bytes:
     """A statistic, of float64 values with a row for each part, of the arrays that travel as they are."""
-    rows = [[values for _, values in layout.read_others(part)] for part in parts]
+    nothing = np.empty(0, dtype=np.float32)
+    models = [layout.pieces(Model(nothing, nothing, part)) for part in parts]
+    rows = [[values for entry, values in pieces if entry.kind == OTHER and entry.size] for pieces in models]
     return b"".join(_merged(list(column), statistic).tobytes() for column in zip(*rows, strict=True))
 
 
@@ -323,3 +321,22 @@ def _dtype(name: str) -> np.dtype[Any]:
     if dtype.name != name or not (dtype.kind in "iub" or name in _FLOATS):
         raise ConfigError(f"{name!r} is not a type of a model's arrays")
     return dtype
+
+
+def limited_json(text: str | bytes, most: int) -> Any:
+    """Return what the JSON of a peer says: short whole numbers and text in lists or objects. ValueError otherwise.
+
+    most: bytes of the text. What it takes to read is proportional to it.
+    """
+    if len(text) > most:
+        raise ValueError(f"it has {len(text):,} bytes; {most:,} is the most")
+    try:
+        return json.loads(text, parse_int=_short_number, parse_float=_short_number, parse_constant=_short_number)
+    except RecursionError:
+        raise ValueError("its lists are nested too deeply") from None
+
+
+def _short_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS or not digits.isdecimal():
+        raise ValueError(f"a number in it has {len(digits)} characters, or is not a whole number from 0")
+    return int(digits)

@@ -19,10 +19,9 @@ from ..errors import CheckpointError, EngineError, FrameError, Refused
 from ..quantizers.choice import drawn_error
 from . import trees
 from .arrays import Layout, Model, Vector, Weights
-from .downlink import Held, open_parcel
-from .feedback import Remainder
 from .messages import Order, Reply, sign
-from .uplink import MOST_UPDATE_NORM, check_order, send
+from .parcels import Held, open_parcel
+from .uplink import MOST_UPDATE_NORM, Remainder, check_order, send
 
 FORMAT = 1
 
@@ -111,16 +110,16 @@ class Client:
         remainder = self._remainder.before_round(order.round, order.taken_back).of_length(len(update))
         if remainder.value is not None:
             update += remainder.value
-        sent = send(update, order, held.layout, measure_error or order.feedback, self._stream_key)  # eq. 4
+        frame, levels = send(update, order, held.layout, measure_error or order.feedback, self._stream_key)  # eq. 4
         if measure_error:
-            self.error = 0.0 if sent.levels is None else drawn_error(update, sent.levels)
+            self.error = 0.0 if levels is None else drawn_error(update, levels)
         buffers = encode_float32(after.buffers) if len(after.buffers) else b""
-        if order.feedback and sent.levels is not None:
-            sent.levels.take_from(update)
+        if order.feedback and levels is not None:
+            levels.take_from(update)
             self._remainder = remainder.after(order.round, update)
         else:
             self._remainder = remainder.all_sent(order.round)
-        return self._packed(Reply(order.round, float(loss), int(examples), sent.frame, buffers, after.others))
+        return self._packed(Reply(order.round, float(loss), int(examples), frame, buffers, after.others))
 
     def update_of(self, trained: Weights) -> tuple[Model, Vector | None]:
         """The trained model, and the update that leads there, in the same memory; None where training has diverged."""

@@ -10,10 +10,8 @@ from math import sqrt
 import numpy as np
 
 from ..errors import ConfigError, EngineError
-from ..names import unknown
 from ..quantizers.streams import stream_key
 
-SAMPLINGS = ("uniform", "size")
 _COHORT = -1  # in place of a client: the stream that draws the sample
 _MOST_REASONS = 5  # named in a sentence; a thousand clients may be missing
 _MOST_NAMES = 20
@@ -36,9 +34,8 @@ class Shares:
 class Cohort:
     """The clients of a run. examples: m_i of each; none where they are not known before the clients answer.
 
-    per_round: a seeded sample of this size takes part in each round; 0 is everybody. sampling: "uniform" draws m of n
-    without replacement, each with weight p_i n / m. "size" draws m times with replacement, client i with probability
-    p_i. Its weight is 1 / m for each time that it is drawn. least: how many must answer; 0 is all that were asked.
+    per_round: a seeded sample of m of the n clients takes part in each round, each with weight p_i n / m; 0 is
+    everybody. least: how many must answer; 0 is all that were asked.
 
     >>> sorted(Cohort((600, 300, 100), per_round=2).draw(seed=0, round=0).weights)
     [0, 2]
@@ -46,13 +43,10 @@ class Cohort:
 
     examples: tuple[int, ...] = ()
     per_round: int = 0
-    sampling: str = "uniform"
     least: int = 0
 
     def __post_init__(self) -> None:
         clients = len(self.examples)
-        if self.sampling not in SAMPLINGS:
-            raise ConfigError(unknown("sampling", self.sampling, SAMPLINGS))
         if any(not m >= 1 for m in self.examples):  # nor NaN
             raise ConfigError("Every client of a cohort has at least 1 example.")
         if self.per_round < 0 or (clients and self.per_round > clients):
@@ -86,11 +80,7 @@ class Cohort:
             return Shares(weights, sum(weights.values()), True)
         key = np.array([stream_key(seed, round, _COHORT), 0], dtype=np.uint64)
         rng = np.random.Generator(np.random.Philox(key=key))
-        if self.sampling == "uniform":
-            weights = {int(i): p[i] * n / m for i in np.sort(rng.choice(n, m, replace=False))}
-        else:
-            drawn, times = np.unique(rng.choice(n, m, p=p), return_counts=True)
-            weights = {int(i): int(c) / m for i, c in zip(drawn, times, strict=True)}
+        weights = {int(i): p[i] * n / m for i in np.sort(rng.choice(n, m, replace=False))}
         return Shares(weights, sum(weights.values()), False)
 
     def noise(self, clients: Sequence[int], examples: Mapping[int, int]) -> float:

@@ -1,110 +1,35 @@
-"""The downlink: what brings a client from the model that it holds to the present one.
+"""The downlink: what the clients get in place of the round's new model, and what is noted of it.
 
 `Whole` sends the model in every round. `Exact` sends what leads from the old model to the new one. That is the smallest
-of the round's frames, the losslessly coded difference of the two models, and the model. The client adds up frames as
-the server did. With `private` it never sends the frames. `late.py` has the downlink that quantizes.
-
-A parcel names the digest of the model that it leads to, and the client checks it.
+of the round's frames, the losslessly coded difference of the two models, and the model. With `private` it never sends
+the frames. `Late` sends the model's change quantized, once for all clients, and what is left out in later rounds. Every
+client, and every evaluation, has the model that was really sent.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..codecs.coding import encode, quantize_within
-from ..codecs.frame import Bytes, read_frame
-from ..codecs.raw import decode_float32, encode_float32, frame_size
-from ..errors import ConfigError, FrameError, ModelNeeded, called, place_of
+from ..codecs.frame import TILE, Frame, read_frame
+from ..errors import ConfigError, called, returned
 from ..open_registry import Registry, named_class
+from ..quantizers.registry import find
+from ..quantizers.streams import stream_key
 from ..rules import Energies, Motion
+from ..rules.auto import LATER, NOISY, delay_after, error_of
+from . import motion
 from .arrays import Layout, Model, Vector
-from .ledger import Ledger
-from .steps import Relay, add_up, may_follow, read_untouched, smallest_step, untouched, walk
+from .parcels import Log, Relay, add_up, digest_of
 
-_PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
-_MAGIC = b"AQP1"
-_WHOLE, _STEPS, _FROM_ZERO = 0, 1, 2
-_ZERO = bytes(16)  # in place of a digest: the step starts from a model of zeros, which everybody has
-_FRESH_ERROR = 1e-3  # of the energy of the first weights: training starts as well from these as from others
-
-
-@dataclass(frozen=True)
-class Log:
-    """What leads to the present model, and who holds which one.
-
-    Attributes:
-        round: the round of the present model.
-        digest: its digest.
-        steps: the last of them leads to the present model.
-        starts: the digest of the model that each step starts from.
-        holds: client -> the round whose model it was sent last.
-    """
-
-    round: int
-    digest: bytes
-    steps: tuple[bytes, ...] = ()
-    starts: tuple[bytes, ...] = ()
-    holds: Mapping[int, int] = field(default_factory=dict)
-
-    def after_round(self, old: Model, new: Model, relay: Relay | None) -> Log:
-        """One step more. relay: the round's frames, or None where the client cannot add them up."""
-        step = smallest_step(old, new, relay)
-        steps, starts = ((*self.steps, step), (*self.starts, self.digest)) if step is not None else ((), ())
-        while steps and not may_follow(steps, new):
-            steps, starts = steps[1:], starts[1:]
-        return replace(self, round=self.round + 1, digest=digest_of(new), steps=steps, starts=starts)
-
-    def round_of(self, digest: bytes) -> int | None:
-        """Return the round of the model with this digest; None if no known steps start from it."""
-        known = (*self.starts, self.digest)
-        return self.round - len(self.starts) + known.index(digest) if digest in known else None
-
-    def parcel(self, held: int | None, model: Model) -> bytes:
-        """What brings a client from the model of round `held` (None: it has none) to the present one."""
-        missed = self._missed(held)
-        if missed is None:
-            head = _PARCEL.pack(_MAGIC, _WHOLE, 0, self.round, 0, self.digest)
-            return b"".join((head, encode_float32(model.weights), untouched(model)))
-        kind = _FROM_ZERO if held is None else _STEPS
-        return b"".join((_PARCEL.pack(_MAGIC, kind, held or 0, self.round, len(missed), self.digest), *missed))
-
-    def leads_from(self, held: int | None) -> bool:
-        """Whether the steps from the model of that round (None: from zeros) are known, and smaller than the model."""
-        return self._missed(held) is not None
-
-    def sent_to(self, clients: Collection[int], missing: Collection[int] = ()) -> Log:
-        """These clients were sent the model before the present one; of who is missing since, nothing is known."""
-        return replace(self, holds={**self.holds, **dict.fromkeys(clients, self.round - 1)}).lost_by(missing)
-
-    def held_by(self, clients: Iterable[int]) -> Log:
-        """These clients hold the present model."""
-        return replace(self, holds={**self.holds, **dict.fromkeys(clients, self.round)})
-
-    def lost_by(self, clients: Collection[int]) -> Log:
-        """Of what these clients hold, nothing is known."""
-        return replace(self, holds={client: round for client, round in self.holds.items() if client not in clients})
-
-    def _missed(self, held: int | None) -> tuple[bytes, ...] | None:
-        """The steps from `held` to now; None where they are not known or the model is smaller."""
-        if held is None:
-            return self.steps if self.starts[:1] == (_ZERO,) else None
-        behind = self.round - held
-        return self.steps[len(self.steps) - behind :] if 0 <= behind <= len(self.steps) else None
-
-
-def fresh_start(model: Model, lengths: tuple[int, ...]) -> tuple[Model, Log]:
-    """A first model that takes a sixth of the bytes: one whose weights are rounded, and the step that leads to it."""
-    levels = quantize_within(model.weights, _FRESH_ERROR, segments=lengths)
-    relay = Relay([(read_frame(encode(levels)), 1.0)])
-    zeros = np.zeros_like(model.weights)
-    rounded = replace(model, weights=add_up(zeros, relay))
-    return rounded, Log(-1, _ZERO).after_round(replace(model, weights=zeros), rounded, relay)
+NOISE = 0.8  # of the change's energy: below 1, so that what is left out of several rounds does not grow
+MOMENTUM_NOISE = 0.2  # where the step is not the clients' mean: momentum repeats in later rounds what noise does to one
+UNMEASURED_GAIN = 0.25
+_NOBODY = 2**32 - 1  # the client whose random numbers the downlink has
 
 
 @dataclass(frozen=True)
@@ -142,13 +67,12 @@ class Change:
 class Published:
     """What a downlink makes of a round's update: the model that clients get, and what leads there.
 
-    state: what the downlink carries to the next round; it is part of what a rule can roll back.
+    state: what the downlink carries to the next round; it is rolled back with the model.
     """
 
     model: Model
     relay: Relay | None
     state: dict[str, Any]
-    ledger: Ledger
 
 
 @dataclass(frozen=True)
@@ -169,9 +93,9 @@ class Whole:
         """The log after a round."""
         return replace(log, round=log.round + 1, digest=digest_of(new), steps=(), starts=())
 
-    def publish(self, old: Model, change: Change, state: dict[str, Any], ledger: Ledger) -> Published:
+    def publish(self, old: Model, change: Change, state: dict[str, Any]) -> Published:
         """What the clients get: here the wanted model itself."""
-        return Published(change.wanted(old), change.relay, state, ledger)
+        return Published(change.wanted(old), None, state)
 
 
 @dataclass(frozen=True)
@@ -185,82 +109,94 @@ class Exact(Whole):
     name: ClassVar[str] = "exact"
 
     def log(self, log: Log, old: Model, new: Model, relay: Relay | None) -> Log:
-        return log.after_round(old, new, None if self.private else relay)
+        return log.after_round(old, new, relay)
+
+    def publish(self, old: Model, change: Change, state: dict[str, Any]) -> Published:
+        return Published(change.wanted(old), None if self.private else change.relay, state)
 
 
-def published(downlink: Whole, layout: Layout, old: Model, *rest: Any) -> Published:
+@dataclass(frozen=True)
+class Late(Exact):
+    """The model's change in coarse levels; the rest is sent in later rounds.
+
+    At first the change has unbiased noise, which delays nothing and is corrected in the next round. Once a delay saves
+    more bytes, and the server has measured what noise does to training, only the largest part of the change is sent. If
+    the frames of the round's clients are smaller, the server passes them on instead; with `private` it never does.
+
+    Attributes:
+        error: the largest share of the change's energy that is left for later rounds.
+    """
+
+    error: float = 0.8
+    name: ClassVar[str] = "late"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.error, int | float) or isinstance(self.error, bool) or not 0 < self.error < 1:
+            raise ConfigError(f"error = {self.error!r}: the share that is left for later is between 0 and 1.")
+
+    def init(self, model: Model) -> dict[str, Any]:
+        return {"remainder": np.zeros_like(model.weights), **motion.begin()}
+
+    def motion(self, state: Mapping[str, Any]) -> Motion:
+        return motion.of(state)
+
+    def publish(self, old: Model, change: Change, state: dict[str, Any]) -> Published:
+        seen, left = self.motion(state), state["remainder"]
+        gain = seen.gain
+        error = min(error_of(delay_after(change.round + 1, gain)) if change.error is None else change.error, self.error)
+        measured = motion.after(state, change.update, left, change.energies)
+        # What clients ask for twice would grow from round to round.
+        twice = (1 + 3 * max(UNMEASURED_GAIN if gain is None else gain, 0.0)) ** 2
+        noise = (NOISE if measured["mean"] else MOMENTUM_NOISE) / twice
+        random = not seen.measured or error / (1 - error) < noise
+        total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
+        frame, fixed = _sent(total, noise if random else error, change, NOISY if random else LATER)
+        relay, remainder, theirs = Relay([(frame, 1.0)]), total, change.relay
+        if theirs is not None and not self.private and _is_known(change, seen) and _size(theirs) < frame.size:
+            relay, remainder, random = theirs, left, False
+            weights = add_up(old.weights, relay)
+        else:
+            weights = add_up(old.weights, Relay([(fixed, 1.0)]))
+            for start in range(0, len(total), TILE):
+                here = slice(start, start + TILE)
+                total[here] -= weights[here] - old.weights[here]
+        after = {**measured, "remainder": remainder, "sent": motion.sent(old.weights, weights), "random": random}
+        return Published(Model(weights, change.buffers, change.others), relay, after)
+
+
+def _is_known(change: Change, seen: Motion) -> bool:
+    """Whether the round need not show what noise does to training, because a rule knows it or does not ask."""
+    return change.energies is None or (seen.measured and change.round & (change.round + 1) != 0)
+
+
+def _sent(total: Vector, error: float, change: Change, quantizer: str) -> tuple[Frame, Frame]:
+    """The frame of what is sent of a change, and one with the same levels that takes little memory to add up."""
+    key = stream_key(0, change.round, _NOBODY)
+    levels = quantize_within(total, error, key, change.lengths, quantizer)
+    frame = read_frame(encode(levels))
+    linear = find(quantizer).traits.linear
+    return frame, read_frame(encode(levels, "fixed")) if linear else frame
+
+
+def _size(relay: Relay) -> int:
+    return sum(frame.size for frame, _ in relay.frames)
+
+
+def published(downlink: Whole, layout: Layout, old: Model, change: Change, state: dict[str, Any]) -> Published:
     """What `downlink.publish` makes of a round, checked: a downlink may be the user's own."""
-    made: Any = called(f"The downlink {downlink.name!r}", downlink.publish, old, *rest)
-    where = f"The downlink {downlink.name!r}: publish{place_of(downlink.publish)} returned"
+    made: Any = called(f"The downlink {downlink.name!r}", downlink.publish, old, change, state)
     if not (isinstance(made, Published) and isinstance(made.model, Model)):
-        raise ConfigError(
-            f"{where} {type(made).__name__}, expected a Published with a model, such as super().publish(...)."
-        )
+        expected = "a Published with a model, such as super().publish(...)"
+        raise ConfigError(returned(downlink.publish, made, expected))
     sizes = [np.shape(one) for model in (made.model, old) for one in (model.weights, model.buffers)]
     if sizes[:2] != sizes[2:] or len(made.model.others) != len(old.others):
-        raise ConfigError(f"{where} a model of shapes {sizes[:2]}, expected {sizes[2:]}.")
+        raise ConfigError(returned(downlink.publish, sizes[:2], str(sizes[2:]), "a model of shapes "))
     if not layout.is_finite(made.model):
-        raise ConfigError(f"{where} a model with NaN or infinity, made of one that is finite.")
+        weights = made.model.weights
+        raise ConfigError(returned(downlink.publish, weights, "one that is finite", "a model with NaN or infinity "))
     return made
 
 
-def _built_in() -> Iterable[type[Whole]]:
-    from .late import Late  # it is made from this file's classes
-
-    return Whole, Exact, Late
-
-
 DOWNLINKS: Registry[type[Whole]] = Registry(
-    "downlink", "adaquantfl.downlinks", _built_in, named_class(Whole, ConfigError), ConfigError
+    "downlink", "adaquantfl.downlinks", lambda: (Whole, Exact, Late), named_class(Whole, ConfigError), ConfigError
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """A model at a client, the round that it belongs to, and its digest."""
-
-    round: int
-    model: Model
-    digest: bytes
-    layout: Layout
-
-
-def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held:
-    """The model that a parcel leads to. ModelNeeded where the client must ask for the whole model."""
-    if len(parcel) < _PARCEL.size:
-        raise FrameError("The parcel is shorter than its header.")
-    magic, kind, start, target, steps, digest = _PARCEL.unpack_from(parcel)
-    if magic != _MAGIC or kind not in (_WHOLE, _STEPS, _FROM_ZERO):
-        raise FrameError("The parcel does not begin as one of this version does.")
-    if held is not None and held.digest == digest:
-        return replace(held, round=target)
-    body = parcel[_PARCEL.size :]
-    try:
-        if kind == _STEPS:
-            if held is None or held.round != start:
-                has = "no model" if held is None else f"the model of round {held.round}"
-                raise ModelNeeded(f"The order starts from the model of round {start}, but this client has {has}.")
-            layout, model = held.layout, walk(held.model, body, steps, held.layout)
-        elif layout is None:
-            raise ModelNeeded("The order has no layout, and this client does not know the model's.")
-        elif kind == _FROM_ZERO:
-            zeros, buffers = (np.zeros(size, dtype=np.float32) for size in (layout.dimension, layout.buffers))
-            model = walk(Model(zeros, buffers, bytes(layout.other_bytes)), body, steps, layout)
-        else:
-            split = frame_size(layout.dimension)
-            model = Model(decode_float32(body[:split], layout.dimension), *read_untouched(body[split:], layout))
-    except struct.error as error:
-        raise FrameError(f"The parcel is malformed: {error}") from None
-    if digest_of(model) != digest:
-        raise ModelNeeded(f"The model of round {target} has another digest here than at the server.")
-    if not layout.is_finite(model):
-        raise FrameError(f"The model of round {target} has a value that is NaN or infinite.")
-    return Held(target, model, digest, layout)
-
-
-def digest_of(model: Model) -> bytes:
-    """Return the 16-byte digest that identifies a model."""
-    digest = hashlib.sha256(np.ascontiguousarray(model.weights, dtype="<f4").data)
-    digest.update(np.ascontiguousarray(model.buffers, dtype="<f4").data)
-    digest.update(model.others)
-    return digest.digest()[:16]

@@ -1,18 +1,27 @@
-"""Limits on what one client says: its mistake, or malice, must not be everybody's model."""
+"""Limits on what one client says: its mistake, or malice, must not be everybody's model.
+
+Next to the bound of an update's norm, each array that is not quantized has a bound of its own.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
+import numpy as np
+
 from ..errors import ConfigError
 from ..names import unknown
+from .arrays import OTHER, QUANTIZED, Entry, Layout, Model
+from .bfloat16 import widened
 
 REFUSE, CLIP = ACTIONS = ("refuse", "clip")
 LOSS_FACTOR = 10.0  # times the round's median that the loss of a client counts for, at most
+ARRAY_FACTOR = 100.0  # times the round's median: clients that train 100 times as long as others are still honest
+Changes = Sequence[float]  # the l2 norm of the change of each array that is not quantized, in the layout's order
 
 
 @dataclass(frozen=True)
@@ -153,3 +162,41 @@ def _bounds(name: str, value: float | str) -> tuple[float, float]:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ConfigError(f"{name} = {value}: it must be above 0, or 0 for no limit.")
     return float(value) or math.inf, math.inf
+
+
+def entries_of(layout: Layout) -> list[Entry]:
+    """Return the arrays that are not quantized."""
+    return [entry for entry in layout.entries if entry.kind != QUANTIZED and entry.size]
+
+
+def changes_of(layout: Layout, old: Model, new: Model) -> list[float]:
+    """How far each array that is not quantized moved; infinite where that is beyond float64."""
+    pairs = zip(layout.pieces(old), layout.pieces(new), strict=True)
+    with np.errstate(over="ignore"):
+        return [
+            float(np.linalg.norm(widened(after).astype(np.float64) - widened(before).astype(np.float64)))
+            for (entry, before), (_, after) in pairs
+            if entry.kind != QUANTIZED and entry.size
+        ]
+
+
+def float_changes(layout: Layout, changes: Changes) -> list[float]:
+    """Those of floats that travel as they are, such as float64: the norm of an update counts them too."""
+    pairs = zip(entries_of(layout), changes, strict=True)
+    return [change for entry, change in pairs if entry.kind == OTHER and "float" in entry.dtype]
+
+
+def far_off(layout: Layout, changes: Mapping[int, Changes], among: Collection[Changes] = ()) -> dict[int, str]:
+    """Who moved an array by more than 100 times the round's median, and the reason. among: of further clients."""
+    names = [entry.name for entry in entries_of(layout)]
+    columns = list(zip(*changes.values(), *among, strict=True))
+    middles = [median_low(column) for column in columns]
+    reasons = {}
+    for who, moved in changes.items():
+        for name, change, middle in zip(names, moved, middles, strict=True):
+            if not change <= ARRAY_FACTOR * middle:
+                reasons[who] = (
+                    f"its update has norm {change:g} in the array {name!r}, above {ARRAY_FACTOR:g} times the median of "
+                    f"the round, {middle:g}."
+                )
+    return reasons

@@ -1,7 +1,7 @@
 """The bytes of the conversation: an order goes to a client, a reply comes back. docs/wire-format.md specifies them.
 
 Nothing else in the package writes or reads these bytes. All numbers are little-endian. Every message ends with a
-CRC-32 of what comes before it. The parcel in an order, which leads to the model, is `downlink.py`'s.
+CRC-32 of what comes before it. The parcel in an order, which leads to the model, is `parcels.py`'s.
 """
 
 from __future__ import annotations
@@ -90,12 +90,17 @@ class Order:
         if self.eta < 0 or not 0 < (1.0 if self.s is None else self.s) <= MOST_NUMBER:
             raise FrameError("The order has a number of levels that is not above 0, or enormous, or a negative eta.")
 
+    @property
+    def size(self) -> int:
+        """Bytes of the order, which need not be put together for that."""
+        return len(self._head()) + len(self.parcel)
+
     def pack(self) -> bytes:
         """The order as bytes."""
-        return b"".join((self.head(len(self.parcel)), self.parcel))
+        return b"".join((self._head(), self.parcel))
 
-    def head(self, parcel: int) -> bytes:
-        """All but the parcel, which has this many bytes."""
+    def _head(self) -> bytes:
+        """All but the parcel."""
         flags = _QUANTIZED * (self.s is not None) | _FEEDBACK * self.feedback
         flags |= _BALANCED * self.balanced | _EVALUATE * self.evaluate
         scope = self.scope if isinstance(self.scope, int) else {"whole": _WHOLE, "tensor": _TENSOR}[self.scope]
@@ -105,7 +110,7 @@ class Order:
         layout = self.layout.encode()
         head = _ORDER.pack(
             ORDER_MAGIC, flags, self.quantizer, codec, len(names), self.round, scope, self.s or 0.0, self.eta,
-            self.key, parcel,
+            self.key, len(self.parcel),
         )  # fmt: skip
         head += _LENGTHS.pack(len(self.taken_back), TARGETS.index(self.target), len(layout))
         head += np.array(self.taken_back, dtype="<u4").tobytes() + names + layout

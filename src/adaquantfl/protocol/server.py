@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any
@@ -26,12 +26,11 @@ from ..rules.checks import started
 from . import round as rounds
 from .arrays import EXACT_NAMES, Layout, Model, Weights
 from .cohort import Cohort
-from .collect import OpenRound
-from .downlink import Held, Log, Whole, digest_of, fresh_start
-from .exact_arrays import Changes
-from .limits import REFUSE
+from .downlink import Whole
+from .limits import REFUSE, Changes
 from .messages import Order
-from .orders import Orders, Parcel, Parcels
+from .parcels import Held, Log, digest_of, fresh_start
+from .replies import OpenRound
 from .stages import Stages
 from .state import ServerState, Trajectory
 from .step import ServerStep
@@ -71,8 +70,7 @@ class Server:
         codec: as for `aq.compress`; it never changes the model.
         sparsity: of quantizers without levels (`stc`): one element in this many is sent.
         feedback: whether clients keep what they left out for later; None: as the rule or the quantizer is meant.
-        step: the server step: "sum", "momentum", "nesterov", "adam", "yogi", "median", "trimmed-mean", "krum", or an
-            object.
+        step: the server step: "sum", "momentum", "nesterov", "adam", "median", "trimmed-mean", "krum", or an object.
         min_clients: how many must answer; 0 is all that were asked.
         cohort: clients whose sizes are known beforehand, and how they are drawn. What clients say of their sizes is
             then ignored.
@@ -103,6 +101,10 @@ class Server:
     (3, 2, 3)
     """
 
+    _state: ServerState
+    _before: ServerState  # the open round
+    _round: OpenRound | None
+
     def __init__(
         self,
         weights: Weights,
@@ -130,7 +132,7 @@ class Server:
         secrets: Mapping[int, bytes] | None = None,
         stages: Stages | None = None,
     ) -> None:
-        self.stages = stages or Stages.of(
+        self.stages = stages or Stages(
             rule, quantizer, scope, downlink, seed, norm=norm, codec=codec, sparsity=sparsity, feedback=feedback,
             step=step, min_clients=min_clients, cohort=cohort, max_update_norm=max_update_norm,
             norm_action=norm_action, max_examples=max_examples, loss_smoothing=loss_smoothing, undo=undo,
@@ -141,11 +143,8 @@ class Server:
         model, log = fresh_start(model, layout.lengths) if fresh else (model, Log(0, digest_of(model)))
         kept = called(f"The server step {self.stages.step.name!r}", self.stages.step.init, layout.dimension)
         first = Trajectory(-1, model, kept, called(self.stages.downlink_words, self.stages.downlink.init, model))
-        self._state = ServerState(0, layout, first, started(self.stages.rule), log)
-        self._round: OpenRound | None = None
         self._secrets = _checked(secrets)
-        self._asked: dict[str, Any] = {}
-        self._parcels = Parcels()
+        self._begin_at(ServerState(0, layout, first, started(self.stages.rule), log))
 
     @property
     def weights(self) -> Weights:
@@ -170,8 +169,7 @@ class Server:
     @property
     def clients_keep(self) -> bool:
         """Whether clients may keep a part of their updates for later rounds: in the open round, or in one before."""
-        orders = self._round.orders.values() if self._round else ()
-        return bool(self._state.asked) or any(order.feedback for order in orders)
+        return self._state.keeps
 
     @property
     def current(self) -> ServerState:
@@ -206,19 +204,20 @@ class Server:
                 raise EngineError(f"{name} = {value!r}: expected a number.")
         if not (math.isfinite(eta) and eta > 0):
             raise EngineError(f"eta = {eta!r}: the learning rate is above 0.")
-        before = self._state
         eta, loss = float(eta), None if loss is None else float(loss)
-        after, opened = rounds.begin(self.stages, before, asked, eta, loss)
+        after, opened = rounds.begin(self.stages, self._state, asked, eta, loss)
         opened.secrets = self._secrets
+        self._before, self._given = self._state, {"clients": asked, "eta": eta, "loss": loss}
         self._state, self._round = after, opened
         try:
             for client in opened.orders:
                 self._count(client, self._held_by(client))
         except BaseException:  # nothing was sent, so that the round is not open
-            self._state, self._round = before, None
+            self._begin_at(self._before)
             raise
-        self._asked = {"before": before, "clients": asked, "eta": eta, "loss": loss}
-        return Orders(opened.orders, {client: self._parcel(self._held_by(client)) for client in opened.orders})
+        return Orders(
+            {client: self._addressed(order, self._held_by(client)).pack for client, order in opened.orders.items()}
+        )
 
     def order(self, client: int, holds: bytes | EllipsisType | None = ..., evaluate: bool = False) -> bytes:
         """Return one client's order, for a carrier that knows which model the client holds.
@@ -238,12 +237,12 @@ class Server:
         elif holds:
             held = self._state.log.round_of(holds)
         if evaluate:
-            return self._parcel(held).packed(EVALUATION)
+            return self._addressed(EVALUATION, held).pack()
         if client not in self._opened().orders:
             raise EngineError(f"Client {client} was not asked in this round.")
         if held is None and known is not None:
             self._count(client, None)
-        return self._parcel(held).packed(self._opened().orders[client])
+        return self._addressed(self._opened().orders[client], held).pack()
 
     def holding(self, clients: Collection[int]) -> None:
         """Note that these clients hold the present model, so that the next order starts from it."""
@@ -332,7 +331,7 @@ class Server:
         self._parcels.clear()
         aggregated = None if weights is None else _finite(layout, layout.split(weights, copy=True))
         after, facts = rounds.end(self.stages, self._state, opened, aggregated)
-        self._state, self._round, self._asked = after, None, {}
+        self._begin_at(after)
         return Round(after.layout, after.trajectory.model, facts)
 
     def adopt(self, weights: Weights) -> None:
@@ -351,7 +350,13 @@ class Server:
 
     def return_to(self, earlier: ServerState) -> None:
         """Forget what came after this state, an open round included."""
-        self._state, self._round, self._asked = earlier, None, {}
+        self._begin_at(earlier)
+
+    def _begin_at(self, state: ServerState) -> None:
+        """Continue from this state; no round is open."""
+        self._state, self._before = state, state
+        self._round = None
+        self._parcels: dict[int | None, tuple[str, bytes]] = {}  # what brings those who hold a model to the present one
 
     def state(self) -> dict[str, Any]:
         """Return the whole state as a plain tree of arrays, numbers, bytes and text, also in the middle of a round.
@@ -361,12 +366,9 @@ class Server:
         >>> Server.restore(server.state()).open([0]) == server.open([0])
         True
         """
-        opened, asked = self._round, self._asked
-        base: ServerState = self._state if opened is None else asked["before"]
+        opened, base = self._round, self._state if self._round is None else self._before
         tree = {"settings": self.stages.describe(), "signed": sorted(self._secrets), **base.tree()}
-        if opened is not None:
-            tree["open"] = {**{name: asked[name] for name in ("clients", "eta", "loss")}, **opened.tree()}
-        return tree
+        return tree if opened is None else {**tree, "open": {**self._given, **opened.tree()}}
 
     @staticmethod
     def restore(
@@ -388,8 +390,7 @@ class Server:
                     "the secrets: restore(state, secrets={client: bytes})."
                 )
             server.stages = stages or Stages.of_description(tree["settings"], objects)
-            server._state, server._round, server._asked = ServerState.of(tree), None, {}
-            server._parcels = Parcels()
+            server._begin_at(ServerState.of(tree))
             if (opened := tree.get("open")) is not None:
                 server.open(opened["clients"], opened["eta"], opened["loss"])
                 for client, reply in opened["replies"].items():
@@ -416,16 +417,36 @@ class Server:
         held = log.holds.get(client)
         return held if held is not None and log.leads_from(held) else None
 
-    def _parcel(self, held: int | None) -> Parcel:
-        """What brings a client to the present model. held: the round of the model that it has."""
-        return self._parcels.of(self._state, held)
+    def _addressed(self, order: Order, held: int | None) -> Order:
+        """An order with what brings its client to the present model. held: the round of the model that it has."""
+        if held not in self._parcels:
+            layout = self._state.layout.to_json() if held is None else ""
+            self._parcels[held] = layout, self._state.log.parcel(held, self.model)
+        layout, parcel = self._parcels[held]
+        return replace(order, layout=layout, parcel=parcel)
 
     def _count(self, client: int, held: int | None) -> None:
         """Count the bytes of a client's order."""
-        opened, parcel = self._opened(), self._parcel(held)
-        size = parcel.size(opened.orders[client])
-        opened.order_bytes[client] = opened.order_bytes.get(client, 0) + size
-        opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + len(parcel.data)
+        opened = self._opened()
+        order = self._addressed(opened.orders[client], held)
+        opened.order_bytes[client] = opened.order_bytes.get(client, 0) + order.size
+        opened.parcel_bytes[client] = opened.parcel_bytes.get(client, 0) + len(order.parcel)
+
+
+class Orders(Mapping[int, bytes]):
+    """A round's orders by client. Each is put together when it is asked for, from one copy of the model's bytes."""
+
+    def __init__(self, pack: Mapping[int, Callable[[], bytes]]) -> None:
+        self._pack = pack
+
+    def __getitem__(self, client: int) -> bytes:
+        return self._pack[client]()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pack)
+
+    def __len__(self) -> int:
+        return len(self._pack)
 
 
 def _numbers(clients: Sequence[int]) -> list[int]:

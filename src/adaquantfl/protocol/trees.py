@@ -4,7 +4,7 @@ not what it must be, before any memory is taken for it."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,6 @@ def number(value: Any) -> float:
 def numbers(values: Any) -> list[float]:
     """Return a list of numbers."""
     return [number(value) for value in values]
-
-
-def numbers_of(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
-    """Return the numbers with these names."""
-    return {name: number(tree[name]) for name in names}
 
 
 def whole_number(value: Any, most: int = 2**32, least: int = 0) -> int:

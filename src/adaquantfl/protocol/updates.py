@@ -20,8 +20,8 @@ from ..quantizers.choice import CLOSE
 from ..quantizers.vectors import energy
 from ..rules import Energies
 from .arrays import AnyArray, Layout, Model, Vector, mean_of_others, merged_others
-from .exact_arrays import Changes, changes_of, far_off
-from .steps import Relay, rescaled
+from .limits import Changes, changes_of, far_off
+from .parcels import Relay, rescaled
 
 _USUAL_SHARE = (1 + CLOSE) / 2  # what an error is of the one that is allowed
 # (clients, elements) -> one value for each element; in float32 or float64, as the values are
@@ -35,6 +35,10 @@ class Parts:
     frame: Checked
     buffers: Checked | None
     others: bytes
+
+    def buffer_values(self, model: Model) -> Vector:
+        """The float32 buffers; those of the round's model where there are none to send."""
+        return model.buffers if self.buffers is None else raw.values(self.buffers.frame)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,8 +167,7 @@ class Updates:
         changes = dict[int, Changes]()
         for place, one in enumerate(self.each):
             parts = one.read()
-            buffers = self.model.buffers if parts.buffers is None else raw.values(parts.buffers.frame)
-            new = Model(self.model.weights, buffers, parts.others)
+            new = Model(self.model.weights, parts.buffer_values(self.model), parts.others)
             changes[place] = changes_of(self.layout, self.model, new)
         return set(far_off(self.layout, changes))
 
@@ -180,9 +183,7 @@ class Updates:
         old = self.model.buffers
         rows = []
         for one in self.each:
-            buffers = one.read().buffers
-            assert buffers is not None
-            new = raw.values(buffers.frame)
+            new = one.read().buffer_values(self.model)
             rows.append(new if one.factor == 1.0 else old + np.float32(one.factor) * (new - old))
         return np.stack(rows)
 

@@ -1,8 +1,12 @@
-"""The uplink: an update becomes a frame by the round's quantizer and codec (eq. 4); frames are checked on arrival."""
+"""The uplink: an update becomes a frame by the round's quantizer and codec (eq. 4); frames are checked on arrival.
+
+With error feedback a client adds what it left out of an update to the next one. The server may roll rounds back. What a
+client left out in such a round then does not count, so it keeps its remainder from before each of its last rounds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,18 +29,19 @@ from ..quantizers.base import (
     can_send,
     norm_of,
     norms_of,
-    whole_levels,
 )
 from ..quantizers.levels import Levels, quantize, try_out
 from ..quantizers.segments import scope_segments
 from ..rules import Plan
 from ..theory import MAX_LEVELS
+from . import trees
 from .arrays import Layout, Vector
 from .messages import ERROR, LEVELS, RESOLUTION, Order
 
 _TARGETS: Mapping[str, Callable[[float], Target]] = {LEVELS: Count, ERROR: MaxError, RESOLUTION: Resolution}
 MOST_UPDATE_NORM = 2.0**96  # that a client sends
 MOST_VALUE = 2.0**112  # that a frame may decode to: sums of any number of such updates are finite
+ROUNDS_KEPT = 2  # the server takes at most the last two rounds back
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Uplink:
         scope: a norm for each "tensor", for the "whole" update, or for buckets of a number of elements. "balanced" is
             "tensor" with more levels for small tensors.
         codec: as `aq.compress` takes it.
-        own_levels: s of a quantizer whose levels no rule chooses.
+        sparsity: of quantizers without levels: one element in this many is sent.
         feedback: clients add what they left out to their next update; None leaves it to the rule.
     """
 
@@ -57,7 +62,7 @@ class Uplink:
     norm: str = ""
     scope: str | int = "tensor"
     codec: str = "auto"
-    own_levels: int = 1
+    sparsity: int = 1
     feedback: bool | None = None
 
     def __post_init__(self) -> None:
@@ -117,7 +122,7 @@ class Uplink:
         s = plan.levels[client] if isinstance(plan.levels, Mapping) else plan.levels
         kind, _ = self.kind(plan)
         if s is not None and not kind.traits.follows_rule:
-            return (self.own_levels if kind.traits.own_levels else 1), LEVELS
+            return (self.sparsity if kind.traits.own_levels else 1), LEVELS
         return (s if s is None or caution == 1 else min(s * caution, float(MAX_LEVELS))), LEVELS
 
     def scales(self, lengths: tuple[int, ...]) -> int:
@@ -187,33 +192,79 @@ def levels_for(
     return quantizer.levels_for(target, runs, update, order.balanced and segments is not None, key, norm)
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A frame, and the levels in it where they were needed."""
-
-    frame: bytes
-    levels: Levels | None
-
-
-def send(update: Vector, order: Order, layout: Layout, keep_levels: bool, key: int) -> Sent:
-    """An update as a frame that leaves out what the order says.
+def send(update: Vector, order: Order, layout: Layout, keep_levels: bool, key: int) -> tuple[bytes, Levels | None]:
+    """An update as a frame that leaves out what the order says; and the levels in it, where they are needed.
 
     keep_levels: whether the caller needs what the frame decodes to. key: of the client's random stream.
     """
     if order.s is None:
-        return Sent(encode_float32(update), None)
+        return encode_float32(update), None
     (quantizer, norm), lengths = quantizers.by_tag(order.quantizer), layout.lengths
     segments = order.segments(lengths)
     target = _TARGETS[order.target](order.s)
     s, stretch = levels_for(quantizer, order, target, lengths, update, key, norm)
     assert s is not None
     if not keep_levels:
-        frame = compress(update, s, key, order.codec, segments, stretch, quantizer, norm or None, order.known(lengths))
-        return Sent(frame, None)
+        known = order.known(lengths)
+        return compress(update, s, key, order.codec, segments, stretch, quantizer, norm or None, known), None
     levels = quantize(update, s, key, segments, stretch, quantizer, norm or None)
-    return Sent(encode(levels, order.codec, order.known(lengths)), levels)
+    return encode(levels, order.codec, order.known(lengths)), levels
 
 
-def counted_levels(s: float) -> int:
-    """The levels that the paper's formula counts for a rule's s."""
-    return whole_levels(s)[0]
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """What a client left out so far (None: nothing), and before each of its last rounds: (round, remainder)."""
+
+    value: Vector | None = None
+    before: tuple[tuple[int, Vector | None], ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was ever left out."""
+        return self.value is not None or bool(self.before)
+
+    def before_round(self, round: int, taken_back: Collection[int] = ()) -> Remainder:
+        """Return the remainder to begin a round with, as if the rounds taken back had not been.
+
+        A round that is asked for again, such as by a server that was restored, counts once.
+        """
+        for place, (earlier, value) in enumerate(self.before):
+            if earlier in taken_back or earlier >= round:
+                return Remainder(value, self.before[:place])
+        return self
+
+    def of_length(self, dimension: int) -> Remainder:
+        """This remainder, or none where it is that of a model with another number of elements."""
+        kept = [value for value in (self.value, *(value for _, value in self.before)) if value is not None]
+        return self if all(len(value) == dimension for value in kept) else Remainder()
+
+    def added_to(self, update: Vector) -> Vector:
+        """The update with what was left out."""
+        return update if self.value is None else update + self.value
+
+    def all_sent(self, round: int) -> Remainder:
+        """The remainder after a round that left nothing out. Nothing is kept once no round can be taken back."""
+        if self.value is not None:
+            return self.after(round, None)
+        return Remainder() if self.before and round - self.before[-1][0] > ROUNDS_KEPT else self
+
+    def after(self, round: int, left_out: Vector | None) -> Remainder:
+        """The remainder after a round. left_out: None where all was sent."""
+        return Remainder(left_out, (*self.before, (round, self.value))[-ROUNDS_KEPT:])
+
+    def state(self) -> dict[str, object]:
+        """Arrays and numbers, to be written down."""
+        nothing = np.empty(0, dtype=np.float32)
+        rounds = [{"round": round, "value": nothing if value is None else value} for round, value in self.before]
+        return {"value": nothing if self.value is None else self.value, "before": rounds}
+
+    @staticmethod
+    def restore(state: Mapping[str, Any]) -> Remainder:
+        """The way back."""
+
+        def some(value: object) -> Vector | None:
+            array = trees.vector(value)
+            return array if array.size else None
+
+        before = tuple((trees.whole_number(one["round"]), some(one["value"])) for one in state["before"])
+        return Remainder(some(state["value"]), before)

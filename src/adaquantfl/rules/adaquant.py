@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import fmean, variance
 
 from ..errors import RuleError
 from ..names import unknown
 from ..theory import MAX_LEVELS, adaptive_levels, bits_per_element
 from .base import Need, Plan, Rule, Seen, State
-from .checks import check_loss
 
 # The rule's value is a real number, s an integer.
 ROUNDINGS: dict[str, Callable[[float], int]] = {
     "power": lambda exact: 2 ** bits_per_element(math.ceil(exact)) - 1,
     "nearest": lambda exact: math.floor(exact + 0.5),
-    "up": math.ceil,
-    "down": math.floor,
 }
 
 
@@ -34,11 +30,7 @@ class AdaQuant(Rule):
         interval: B_0 in units of d, 16 in the paper. The rule chooses s in the first round at or after each multiple.
         guard: a loss above f(w_0) counts as f(w_0). Without it the literal rule lowers s just when training diverges.
         rounding: "power" takes s = 2^b - 1, all the levels that the rule's b_k = ceil(log2(s_k + 1)) bits can tell
-            apart. "nearest", "up" and "down" round s_k itself; "nearest" diverged in the paper's setting.
-        stall: ours, not the paper's. The noise of s levels can keep the loss above the point at which the rule takes
-            more of them, for ever. With a number of intervals n, the rule compares the mean loss of the last n of them
-            with that of the n before. Where it has not fallen by more than its standard error, one more bit is taken
-            and kept. 0: off; 8 is a good number.
+            apart. "nearest" rounds s_k itself; it diverged in the paper's setting.
 
     >>> rule = AdaQuant(s0=2)
     >>> state, plan = rule.plan(rule.init(), Seen(bits=0, dimension=100, loss=2.3, eta=0.1))
@@ -52,8 +44,8 @@ class AdaQuant(Rule):
     interval: float = 16.0
     guard: bool = True
     rounding: str = "power"
-    stall: int = 0
     name = "adaquant"
+    reference = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021"
     needs = frozenset({Need.LOSS})
 
     def __post_init__(self) -> None:
@@ -63,12 +55,9 @@ class AdaQuant(Rule):
             raise RuleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
         if self.rounding not in ROUNDINGS:
             raise RuleError(unknown("rounding", self.rounding, ROUNDINGS))
-        if isinstance(self.stall, bool) or not isinstance(self.stall, int) or not (self.stall == 0 or self.stall >= 2):
-            raise RuleError(f"stall = {self.stall!r}: a whole number of intervals from 2, such as 8, or 0 for never.")
 
     def init(self) -> State:
-        start = {"s": ROUNDINGS[self.rounding](self.s0), "f0": None, "eta0": None, "boundary": 0.0}
-        return {**start, "least": 1, "losses": []} if self.stall else start
+        return {"s": ROUNDINGS[self.rounding](self.s0), "f0": None, "eta0": None, "boundary": 0.0}
 
     def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
         if not (math.isfinite(seen.eta) and seen.eta > 0 and math.isfinite(seen.bits) and seen.dimension >= 1):
@@ -78,27 +67,19 @@ class AdaQuant(Rule):
             )
         f0, eta0 = state["f0"], state["eta0"] or seen.eta
         if f0 is None and seen.loss is not None:
-            f0 = check_loss(seen.loss)
+            f0 = seen.loss
+            if not math.isfinite(f0) or f0 <= 0:
+                raise RuleError(
+                    f"f(w_0) = {f0!r}: the rule divides by the loss at the start, which must be finite and above 0. "
+                    "Check the model's initialisation and the data."
+                )
         state = {**state, "f0": f0, "eta0": eta0}
         if seen.bits >= state["boundary"]:
             size = self.interval * seen.dimension
             state["boundary"] = (seen.bits // size + 1.0) * size
             if seen.loss is not None and f0 is not None:  # `loss = "round"` knows nothing before the first round
                 state["s"] = self._levels(state, seen.loss, seen.eta)
-                if self.stall:
-                    state = self._not_stalled(state, seen.loss)
         return state, Plan(levels=state["s"], loss_due=state["boundary"])
-
-    def _not_stalled(self, state: State, loss: float) -> State:
-        """With one more bit, which is kept, where the losses of the last intervals have not fallen."""
-        n, s, least = self.stall, max(state["s"], state["least"]), state["least"]
-        losses = [*state["losses"], loss][-2 * n :]
-        if len(losses) == 2 * n and all(map(math.isfinite, losses)):
-            before, after = losses[:n], losses[n:]
-            noise = math.sqrt((variance(before) + variance(after)) / n)
-            if fmean(before) - fmean(after) <= noise:
-                losses, least = [], min(2 ** (bits_per_element(s) + 1) - 1, MAX_LEVELS)
-        return {**state, "losses": losses, "least": least, "s": max(s, least)}
 
     def _levels(self, state: State, loss: float, eta: float) -> int:
         if loss < 0:

@@ -11,7 +11,9 @@ An update can be made small in two ways, and each costs rounds:
       N = delay / g * (2 P + S / (2 k)).
 
 - *Late*: the client sends a part of its update and adds the rest to the next one. A delay of T rounds may be a share
-  `delay` of the rounds so far (`late.py`).
+  `delay` of the rounds so far. A sender that leaves out a share D of the energy, and adds it to what it sends next,
+  delays all of it by about D / (1 - D) rounds. Clients that train until they fit their data ask again for what has
+  not arrived, and the model gets it twice. The downlink `late` measures how much they do (`protocol.motion`).
 
 The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Where it
 cannot, N is `noise` times S. In the first four rounds it is four times that, because few rounds add up little. An
@@ -27,7 +29,6 @@ from dataclasses import dataclass, fields
 
 from ..errors import RuleError
 from .base import Motion, Need, Plan, Report, Rule, Seen, State, Verdict
-from .late import LATE, delay_after, error_of
 
 NOISY, LATER = "centroid", "fitted"  # the quantizer of each way
 LATE_SAVES = 2.0  # late by T rounds, an update takes the bytes of one with noise of this times T, or fewer
@@ -35,6 +36,10 @@ MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames
 LEAST_NOISE, MOST_NOISE = 0.02, 32.0  # of the step's energy, which cannot be told from far more noise than that
 FIRST_ROUNDS, FIRST_NOISE = 4, 4.0  # rounds in which there may be more noise, as a multiple of `noise`
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
+LATE = 0.04  # of the rounds that a sender has taken part in
+MOST_LATE = 0.8  # of the energy: a delay of four rounds
+GAIN_LATE = 0.05  # rounds, at a gain of 1: near the end of training it adds about a fifth to the noise of SGD itself
+UNMEASURED_LATE = 1.0  # rounds, where nobody measures the gain
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ class Auto(Rule):
     noise: float = 0.25
     alone: float = 0.03
     name = "auto"
+    reference = "docs/theory.md"
     needs = frozenset({Need.ENERGIES})
 
     def __post_init__(self) -> None:
@@ -123,3 +129,26 @@ class Auto(Rule):
         found = energies.signal / energies.mean
         alignment = found if before is None else _MEMORY * before + (1 - _MEMORY) * found
         return {**state, "alignment": alignment}, Verdict.KEEP
+
+
+def delay_after(rounds: float, gain: float | None, share: float = LATE) -> float:
+    """Return the delay, in rounds, that a sender may cause which has taken part in this many rounds.
+
+    >>> [delay_after(k, gain=0.0) for k in (1, 25, 100)]
+    [0.04, 1.0, 4.0]
+    >>> delay_after(100, gain=0.5)
+    0.2
+    """
+    late = share * max(rounds, 1.0)
+    if gain is None:
+        return min(late, UNMEASURED_LATE)
+    return min(late, GAIN_LATE / gain**2) if gain > 0 else late
+
+
+def error_of(delay: float) -> float:
+    """Return the error D that causes this delay, D / (1 - D), `MOST_LATE` at most.
+
+    >>> [error_of(delay) for delay in (0.0, 1.0, 100.0)]
+    [0.0, 0.5, 0.8]
+    """
+    return min(delay / (1 + delay), MOST_LATE)

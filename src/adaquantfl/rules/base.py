@@ -19,7 +19,7 @@ State = dict[str, Any]  # text, numbers, lists and dictionaries of these: it can
 
 
 class Need(Enum):
-    """What has to be measured, or kept, for a rule.
+    """What has to be measured for a rule.
 
     >>> from adaquantfl import AdaQuant
     >>> AdaQuant().needs
@@ -29,7 +29,6 @@ class Need(Enum):
     LOSS = "loss"  # f(w_k), at the start of the rounds for which `Plan.loss_due` asks for it
     ROUND_LOSS = "round loss"  # the mean mini-batch loss of the last round instead, which is free
     ENERGIES = "energies"  # the squared norms of the updates, in rounds whose noise averages out
-    EARLIER = "earlier"  # the model before the present one is kept, because `judge` may return ROLL_BACK
 
 
 @dataclass(frozen=True)
@@ -176,9 +175,7 @@ class Report:
 
 
 class Verdict(Enum):
-    """What a rule says of a round: keep its update, reject it, or roll back to the model before the last one too.
-
-    ROLL_BACK is for a round whose clients already trained on a model that noise had ruined.
+    """What a rule says of a round: keep its update, or reject it. Rolling rounds back is the server's (`undo`).
 
     >>> from adaquantfl import AdaQuant
     >>> AdaQuant().judge({}, Report(loss=2.3))[1]
@@ -187,7 +184,6 @@ class Verdict(Enum):
 
     KEEP = 0
     REJECT = 1
-    ROLL_BACK = 2
 
 
 class Rule(ABC):
@@ -205,6 +201,7 @@ class Rule(ABC):
     """
 
     name: ClassVar[str] = ""  # by which a written-down state finds the rule again
+    reference: ClassVar[str] = ""  # where it is from
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     def init(self) -> State:

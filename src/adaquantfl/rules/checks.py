@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AdaQuantError, RuleError, place_of, raised_at
+from ..errors import AdaQuantError, RuleError, raised_at, returned
 from ..quantizers import registry as quantizers
 from ..theory import MAX_LEVELS
 from .base import Need, Plan, Report, Rule, Seen, State, Verdict
@@ -19,16 +19,6 @@ def check_start(s0: float, name: str = "s0") -> None:
     """Refuse a number of levels that no rule can start with."""
     if isinstance(s0, bool) or not isinstance(s0, int | float) or not 0 < s0 <= MAX_LEVELS:
         raise RuleError(f"{name} = {s0!r}: the levels at the start are a number above 0, up to {MAX_LEVELS}.")
-
-
-def check_loss(loss: float) -> float:
-    """Return the loss at the start, by which rules divide."""
-    if not math.isfinite(loss) or loss <= 0:
-        raise RuleError(
-            f"f(w_0) = {loss!r}: the rule divides by the loss at the start, which must be finite and above 0. "
-            "Check the model's initialisation and the data."
-        )
-    return loss
 
 
 def started(rule: Rule) -> State:
@@ -92,11 +82,9 @@ def judged(rule: Rule, state: State, report: Report) -> tuple[State, Verdict]:
     raise wrong(rule.judge, returned, "a state and a verdict: return state, aq.Verdict.KEEP")
 
 
-def wrong(method: Callable[..., Any], returned: Any, expected: str, what: str = "") -> RuleError:
+def wrong(method: Callable[..., Any], value: Any, expected: str, what: str = "") -> RuleError:
     """Return the error for something that a method of a rule must not return."""
-    shown = repr(returned)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return RuleError(f"{method.__qualname__}{place_of(method)} returned {what}{shown}; expected {expected}.")
+    return RuleError(returned(method, value, expected, what))
 
 
 def _called(rule: Rule, method: Callable[..., Any], *arguments: Any) -> Any:

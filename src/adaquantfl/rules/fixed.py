@@ -24,6 +24,7 @@ class Fixed(Rule):
     bits: int = 4
     s: float | None = None
     name = "fixed"
+    reference = "Alistarh et al.: QSGD, NeurIPS 2017"
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 1 <= self.bits <= 16:
@@ -44,6 +45,7 @@ class FullPrecision(Rule):
     """
 
     name = "fp32"
+    reference = "McMahan et al.: FedAvg, AISTATS 2017"
 
     def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
         return state, Plan()

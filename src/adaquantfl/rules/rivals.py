@@ -44,6 +44,7 @@ class DAdaQuant(Rule):
     time: bool = True
     clients: bool = True
     name = "dadaquant"
+    reference = "Honig, Zhao, Mullins: DAdaQuant, ICML 2022"
     needs = frozenset({Need.ROUND_LOSS})  # as its authors do
 
     def __post_init__(self) -> None:
@@ -89,6 +90,7 @@ class FedDQ(Rule):
 
     resolution: float = 0.01
     name = "feddq"
+    reference = "Qu, Song, Tsui: FedDQ, 2022"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.resolution) and self.resolution > 0):

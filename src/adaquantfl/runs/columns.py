@@ -66,7 +66,7 @@ _ALL = (
            section="a task without accuracy", summary="final_test_loss", initial="initial_test_loss",
            scalar="loss/test", label="Test loss", head="test loss"),
     Column("undone", "True where the rule restored an earlier model and the round's update was dropped.",
-           section="`undo`, or a rule that rolls back", summary="undone_rounds", over_run="total"),
+           section="`undo`, or a rule that rejects rounds", summary="undone_rounds", over_run="total"),
     Column("paper_bits", "Uplink bits of one client by the paper's formula, since the start; of the paper's quantizer.",
            unit="b", summary="paper_bits", scalar="traffic/paper_bits", label="Bits sent by one client", x=2,
            caption="Bits to reach a training loss: uplink of one client by the paper's formula",

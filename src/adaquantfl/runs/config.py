@@ -17,7 +17,6 @@ from ..names import unknown
 from ..private.settings import Private
 from ..protocol.cohort import Cohort
 from ..protocol.stages import Stages, first_plan
-from ..protocol.uplink import Uplink
 from ..rules import Plan, Rule
 from ..training.methods import KINDS, as_table, build, complete
 from ..training.own_files import names_task, settled
@@ -39,7 +38,6 @@ class Config(Settings):
     value}.
     """
 
-    sampling: str = "uniform"  # of clients_per_round; or "size": the more data, the more often
     rounds: int = 600
     target_loss: float = 0.0  # stop when the global loss is at or below it; 0: never
     eta_decay: float = 1.0  # the learning rate is multiplied by this ...
@@ -53,7 +51,7 @@ class Config(Settings):
     downlink: Any = ""  # [downlink]: "exact": what leads to the new model. "late": quantized; with "auto"
     undo: float = 0.0  # the server rolls back a round whose clients saw this many times the usual loss; 0: never
     # How the server checks and combines the updates.
-    step: Any = "sum"  # [step]: the paper's; "momentum", "nesterov", "adam", "yogi"; "median", "trimmed-mean", "krum"
+    step: Any = "sum"  # [step]: the paper's; "momentum", "nesterov", "adam"; "median", "trimmed-mean", "krum"
     max_update_norm: float | str = 0.0  # of updates, in l2; "10x": 10 times the round's median; 0: no limit
     private: Any = "off"  # [private]: "masked": the server sees only sums. "central", "distributed": with noise
     norm_action: str = "refuse"  # updates above max_update_norm; "clip": scale them down to it
@@ -101,13 +99,13 @@ class Config(Settings):
     def _first_plan(self) -> Plan:
         """What the rule names where the user does not."""
         try:
-            return first_plan(self.make_rule(), Uplink(), averages=True)
+            return first_plan(self.make_rule())
         except RuleError as error:
             raise ConfigError(str(error)) from error
 
     def stages(self, examples: tuple[int, ...] = ()) -> Stages:
         """What a server of this run is put together from. examples: of each client."""
-        return Stages.of(
+        return Stages(
             self.make_rule(),
             self.kind,
             self.scope,
@@ -116,7 +114,7 @@ class Config(Settings):
             norm=self.quantizer["norm"],
             codec=self.codec,
             sparsity=self.quantizer["sparsity"],
-            cohort=Cohort(examples, self.clients_per_round, self.sampling, self.min_clients),
+            cohort=Cohort(examples, self.clients_per_round, self.min_clients),
             step=build("step", self.step),
             max_update_norm=self.max_update_norm,
             norm_action=self.norm_action,

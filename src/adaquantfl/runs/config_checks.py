@@ -21,7 +21,7 @@ _AT_LEAST = {
 }  # fmt: skip
 _BELOW_ONE = ("loss_smoothing", "momentum")
 _CHOICES = {
-    "loss": ("full", "round"), "sampling": ("uniform", "size"), "tracking": ("", "tensorboard"),
+    "loss": ("full", "round"), "tracking": ("", "tensorboard"),
     "optimizer": ("sgd", "adamw"),
 }  # fmt: skip
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")

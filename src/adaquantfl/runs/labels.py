@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import AdaQuantError, ConfigError
 from ..protocol.stages import first_plan
-from ..protocol.uplink import Uplink
 from ..training import own_files
 from ..training.methods import build, defaults_of
 
@@ -65,6 +64,6 @@ def _with_notes(name: str, notes: Sequence[str]) -> str:
 
 def _usual_quantizer(method: str) -> str:
     try:
-        return first_plan(build("rule", {"name": method}), Uplink(), averages=True).quantizer or "uniform"
+        return first_plan(build("rule", {"name": method})).quantizer or "uniform"
     except AdaQuantError:  # a rule of a file or a package that is not here
         return "uniform"

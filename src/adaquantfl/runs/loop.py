@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
 from ..errors import Refused
-from ..protocol.ledger import Ledger
 from ..protocol.server import Server
 from ..protocol.stages import Stages
+from ..protocol.state import Ledger
 from ..training import methods, own_files, partitions
 from . import columns, provenance, tracking
 from .config import Config, load_config
@@ -96,7 +96,7 @@ class Run:
             with methods.blamed_round(state.round + 1):
                 line = self._evaluate(self._exchange())
             clients: dict[str, Any] | None = {}
-            if self.server.current.asked:  # clients leave something out, or did
+            if self.server.current.keeps:  # clients leave something out, or did
                 due = self.checkpoint_due or self.engine.states_at_hand
                 clients = self.engine.client_states() if due else None
             record(line)
@@ -269,7 +269,7 @@ def _play(run: Run, directory: RunDirectory, observer: Observer | None, saved: i
 
 def _check_feedback(saved: Mapping[str, Any] | None) -> None:
     """Say so where what clients kept from round to round is gone: the model will not be the same bit for bit."""
-    if saved is None or not saved["server"]["asked"]:  # nothing was left out so far
+    if saved is None or not saved["server"]["keeps"]:  # nothing was left out so far
         return
     lost = [client for client, state in saved["clients"].items() if state is None]
     if lost or not saved["clients"]:

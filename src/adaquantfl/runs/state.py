@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engines.evaluation import Evaluation
-from ..protocol.ledger import Ledger
+from ..protocol.state import Ledger
 from .config import Config
 
 LOSS_LEVELS = (2.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)

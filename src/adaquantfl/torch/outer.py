@@ -27,7 +27,7 @@ class OuterStep:
     same weights, bit for bit. Where one cannot send its update, all of them raise, and the step is not taken.
 
     parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as in
-    DiLoCo, or "sum", "momentum", "adam", "yogi", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. noise: energy
+    DiLoCo, or "sum", "momentum", "adam", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. noise: energy
     of the noise in the mean, in energies of one process's update; with more processes each sends fewer bits. bits: a
     budget per element, which replaces `noise`. seed: of the noise; the same in all processes.
 

@@ -155,8 +155,7 @@ _EXAMPLES = {"rule": "adaquant", "quantizer": "uniform", "step": "sum", "downlin
 def _rule(name: str) -> tuple[Any, Table]:
     if name not in rules.methods():
         raise ConfigError(rules.RULES.broken(name) or unknown("rule", name, rules.methods()))
-    entry = rules.methods()[name]
-    return entry.rule, dict(entry.settings)
+    return rules.methods()[name]
 
 
 def register(key: str, method: Any) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..codecs import raw
 from ..codecs.accumulator import Accumulator, Checked, check_frame
 from ..codecs.frame import read_frame
 from ..errors import FrameError, Refused
@@ -20,8 +19,7 @@ from ..theory import MAX_LEVELS
 from . import trees, uplink
 from .arrays import Layout, Model
 from .cohort import Shares
-from .exact_arrays import Changes, changes_of, entries_of, far_off, float_changes
-from .limits import NormLimit, bounded
+from .limits import Changes, NormLimit, changes_of, entries_of, far_off, float_changes
 from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
 from .updates import Parts, Update, Updates
@@ -55,15 +53,6 @@ class Heard:
     frame_bytes: int
     payload_bytes: int
 
-    @staticmethod
-    def of(data: bytes, signed: bool, order: Order, reply: Reply, parts: Parts) -> Heard:
-        """What is kept of a reply that was checked."""
-        frame, buffers = parts.frame, parts.buffers
-        frames = [frame.frame] if buffers is None else [frame.frame, buffers.frame]
-        payload = sum(len(one.body) for one in frames) + len(parts.others)
-        largest = frame.largest, 0.0 if buffers is None else buffers.largest
-        return Heard(data, signed, order, largest, reply.loss, reply.examples, frame.s, frame.frame.size, payload)
-
     def parts(self, layout: Layout) -> Parts:
         """The parts of the reply, read again."""
         reply = Reply.unpack(self.data[:-SIGNATURE_SIZE] if self.signed else self.data)
@@ -76,9 +65,8 @@ class Heard:
         """The client's model as the server knows it. factor: below 1 where the update is clipped."""
         parts, total = self.parts(layout), Accumulator(len(model.weights))
         total.add(parts.frame)
-        buffers = model.buffers if parts.buffers is None else raw.values(parts.buffers.frame)
         update = total.take()
-        sent = Model(np.add(model.weights, update, out=update), buffers, parts.others)
+        sent = Model(np.add(model.weights, update, out=update), parts.buffer_values(model), parts.others)
         return sent if factor == 1.0 else sent.towards(model, factor)
 
 
@@ -155,8 +143,7 @@ class OpenRound:
     @property
     def missing_clients(self) -> dict[int, str]:
         """Everybody who was asked and does not count, with the reason."""
-        silent = {client: "no answer." for client in self.orders if client not in self.heard}
-        return {client: self.missing.get(client, reason) for client, reason in silent.items()}
+        return {client: self.missing.get(client, "no answer.") for client in self.orders if client not in self.heard}
 
     def not_finite(self, layout: Layout) -> str:
         """What to say of a new model that is not finite, with who sent the largest updates."""
@@ -178,39 +165,49 @@ class OpenRound:
             raise Refused(f"Client {client} was not asked in this round.")
         if client in self.heard:
             raise Refused(f"Client {client} has answered in this round already.")
-        order = self.orders[client]
+        order, secret = self.orders[client], self.secrets.get(client)
         try:
-            secret = self.secrets.get(client)
             reply = Reply.unpack(data if secret is None else signed(data, secret))
-            if reply.round != order.round:
-                raise FrameError(f"It answers round {reply.round}, but this is round {order.round}.")
-            if reply.order != order.token(self.digest):
-                raise FrameError("It answers an order that another client was sent, or another run, or another model.")
-            if reply.diverged:
-                self.diverged += 1
-                raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
-            if not 1 <= reply.examples < 2**32:
-                raise FrameError(f"It says it has {reply.examples:,} examples; expected 1 to 2^32 - 1.")
-            if reply.loss < 0 and not stages.negative_loss:
-                raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
+            self._check_said(reply, order, stages)
             weight = 1.0 if self.shares is None else self.shares.weights[client]
             frame = uplink.check(reply.frame, weight, order, layout)
-            buffers = _exact_parts(reply, weight, layout)
-            parts = Parts(frame, buffers, reply.others)
+            parts = Parts(frame, _exact_parts(reply, weight, layout), reply.others)
             norm, changes = 0.0, list[float]()
             if limit.is_set:
-                exact = model.buffers if buffers is None else raw.values(buffers.frame)
+                after = Model(model.weights, parts.buffer_values(model), reply.others)
                 with np.errstate(over="ignore"):  # infinite is above every limit
-                    moved = np.linalg.norm(exact - model.buffers)
-                changes = changes_of(layout, model, Model(model.weights, exact, reply.others))
+                    moved = np.linalg.norm(after.buffers - model.buffers)
+                changes = changes_of(layout, model, after)
                 norm = math.hypot(frame.decoded_norm, float(moved), *float_changes(layout, changes))
             if reasons := limit.refused({0: norm}, median=math.inf):
                 raise FrameError(reasons[0])
         except FrameError as error:
-            raise Refused(_refusal(client, str(error))) from error
+            reason = str(error)
+            words = reason if reason.startswith("its ") else f"the reply of client {client} was refused. {reason}"
+            raise Refused(words) from error
         if limit.is_set:
             self.norms[client], self.changes[client] = norm, changes
-        return Heard.of(data, secret is not None, order, reply, parts)
+        exact = [] if parts.buffers is None else [parts.buffers]
+        payload = sum(len(one.frame.body) for one in (frame, *exact)) + len(reply.others)
+        largest = frame.largest, sum(one.largest for one in exact)
+        signs = secret is not None
+        return Heard(
+            data, signs, order, largest, reply.loss, reply.examples, frame.s, frame.frame.size, payload
+        )  # fmt: skip
+
+    def _check_said(self, reply: Reply, order: Order, stages: Stages) -> None:
+        """FrameError where a reply answers something else, or says what cannot be."""
+        if reply.round != order.round:
+            raise FrameError(f"It answers round {reply.round}, but this is round {order.round}.")
+        if reply.order != order.token(self.digest):
+            raise FrameError("It answers an order that another client was sent, or another run, or another model.")
+        if reply.diverged:
+            self.diverged += 1
+            raise FrameError("Its training has diverged: lower the learning rate, or take more levels.")
+        if not 1 <= reply.examples < 2**32:
+            raise FrameError(f"It says it has {reply.examples:,} examples; expected 1 to 2^32 - 1.")
+        if reply.loss < 0 and not stages.negative_loss:
+            raise FrameError(f"Its loss is {reply.loss:g}; {stages.rule.name or 'the rule'} takes losses from 0.")
 
     def refuse(self, client: int, data: bytes, reason: str) -> None:
         """Note a reply that was refused: it was sent all the same."""
@@ -220,9 +217,7 @@ class OpenRound:
 
     def apply_limit(self, limit: NormLimit, layout: Layout) -> None:
         """Refuse what is too large compared with the round's median; for that every norm must be known."""
-        if not self.norms:
-            return
-        reasons = limit.refused(self.norms, median(self.norms.values())) if limit.needs_all else {}
+        reasons = limit.refused(self.norms, self._median) if limit.needs_all else {}
         for client, reason in {**far_off(layout, self.changes), **reasons}.items():
             if client in self.heard:
                 self.refused_bytes += len(self.heard.pop(client).data)
@@ -230,59 +225,22 @@ class OpenRound:
 
     def clip_factors(self, limit: NormLimit) -> dict[int, float]:
         """What the updates that are too large are multiplied by, where the limit clips."""
-        middle = median(self.norms.values()) if self.norms else 0.0
-        return {client: factor for client, factor in limit.factors(self.norms, middle).items() if client in self.heard}
+        factors = limit.factors(self.norms, self._median)
+        return {client: factor for client, factor in factors.items() if client in self.heard}
+
+    @property
+    def _median(self) -> float:
+        return median(self.norms.values()) if self.norms else 0.0
 
     def updates(self, shares: Shares, layout: Layout, model: Model, limit: NormLimit) -> Updates:
         """The updates that count, in client order, whatever the order of arrival. model: the round's."""
-        factors = self.clip_factors(limit)
+        factors, error = self.clip_factors(limit), self.plan.max_error or 0.0
         each = tuple(
-            Update(
-                client,
-                shares.weights[client],
-                factors.get(client, 1.0),
-                partial(one.parts, layout),
-                one.frame_bytes,
-                self.plan.max_error or 0.0,
-            )
+            Update(client, shares.weights[client], factors.get(client, 1.0), partial(one.parts, layout),
+                   one.frame_bytes, error)
             for client, one in sorted(self.heard.items())
-        )
-        scaled = not (shares.complete and not self.missing_clients)
-        return Updates(each, layout, model, shares.total, scaled)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a round's clients said next to their updates.
-
-    Attributes:
-        loss: their mean loss, weighted as they are.
-        rule_loss: the same with losses within `limits.bounded`, for rules.
-        bounded: the clients with a loss beyond the bounds.
-    """
-
-    loss: float
-    rule_loss: float
-    bounded: tuple[int, ...] = ()
-
-
-def what_was_said(opened: OpenRound, shares: Shares, signed: bool) -> Said:
-    """In client order, over those who answered, p renormalised. signed: whether a loss below 0 makes sense."""
-    p, clients = shares.weights, sorted(opened.heard)
-    told = {client: opened.heard[client].loss for client in clients}
-    counted = bounded(told, p, signed)
-    whole = not clients or (shares.complete and not opened.missing_clients)
-    loss, rule_loss = (_mean(losses, p, whole) for losses in (told, counted))
-    return Said(loss, rule_loss, tuple(client for client in clients if counted[client] != told[client]))
-
-
-def _mean(losses: Mapping[int, float], p: Mapping[int, float], whole: bool) -> float:
-    """The weighted mean in client order. whole: the weights add up to 1 already."""
-    weight = total = 0.0
-    for client, loss in losses.items():
-        weight += p[client]
-        total += p[client] * loss
-    return total if whole else total / weight
+        )  # fmt: skip
+        return Updates(each, layout, model, shares.total, scaled=not (shares.complete and not self.missing_clients))
 
 
 def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:
@@ -293,7 +251,8 @@ def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:
         raise FrameError(
             f"Its arrays that travel as they are have {len(reply.others):,} bytes, expected {layout.other_bytes:,}."
         )
-    if not layout.is_finite(Model(np.empty(0, np.float32), np.empty(0, np.float32), reply.others)):
+    nothing = np.empty(0, np.float32)
+    if not layout.is_finite(Model(nothing, nothing, reply.others)):
         raise FrameError("An array that is not quantized has a value that is NaN or infinite.")
     if not layout.buffers:
         return None
@@ -301,7 +260,3 @@ def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:
     if buffers.s is not None:
         raise FrameError("Its buffers are quantized; they travel in float32.")
     return buffers
-
-
-def _refusal(client: int, reason: str) -> str:
-    return reason if reason.startswith("its ") else f"the reply of client {client} was refused. {reason}"
