@@ -126,6 +126,6 @@ def test_a_server_restored_in_mid_round_clips_what_it_heard_before_also_with_a_n
 
 
 def test_a_norm_that_is_not_a_number_is_refused_by_a_limit_that_clips() -> None:
-    limit = NormLimit.of(1.0, "clip")
+    limit = NormLimit(absolute=1.0, clip=True)
     assert list(limit.refused({0: float("nan"), 1: 5.0}, median=1.0)) == [0]
     assert limit.factors({0: float("nan"), 1: 5.0}, median=1.0) == {1: 0.2}

@@ -107,7 +107,7 @@ def test_a_client_that_claims_too_much_counts_as_the_bound(limit: float | str) -
 
 
 def test_half_of_the_clients_cannot_move_the_median() -> None:
-    assert ExamplesLimit.of("3x").capped({0: 10, 1: 12, 2: MOST, 3: MOST}) == {0: 10, 1: 12, 2: 36, 3: 36}
+    assert ExamplesLimit(times_median=3).capped({0: 10, 1: 12, 2: MOST, 3: MOST}) == {0: 10, 1: 12, 2: 36, 3: 36}
 
 
 def test_where_sizes_are_known_claims_play_no_part() -> None:

@@ -115,7 +115,7 @@ class Received:
             for metrics in message.content.metric_records.values()
             if (weight := positive(metrics.get(weight_key))) is not None
         ]
-        bound = limit.bound([weight for *_, weight in told])
+        bound = limit.most([weight for *_, weight in told])
         for node, metrics, weight in told:
             if weight > bound:
                 self.capped[node] = weight

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..codecs.varints import read_varint, varint
+from ..codecs.varints import varint
 from ..core import crc32
 from ..errors import FrameError
+from ..protocol.messages import Reader
 
 MAGIC = b"AQM1"
 ORDER, ADVERTISE, KEYS, SHARES, MAILBOX, MASKED, SURVIVORS, REVEALED, DIVERGED = range(9)
@@ -50,19 +51,12 @@ class Packet:
             raise FrameError("This is no message of a private round of this version.")
         if _CRC.unpack(data[-_CRC.size :]) != (crc32(data[: -_CRC.size]),):
             raise FrameError("The message of a private round is damaged: its checksum does not match.")
-        body = memoryview(data)[: -_CRC.size]
-        _, kind, session = _HEAD.unpack_from(body)
-        count, place = read_varint(body, _HEAD.size)
-        parts = []
-        for _ in range(count):
-            size, place = read_varint(body, place)
-            if place + size > len(body):
-                raise FrameError("Truncated: a part of the message is longer than the rest of it.")
-            parts.append(bytes(body[place : place + size]))
-            place += size
-        if place != len(body):
+        read = Reader(memoryview(data)[: -_CRC.size])
+        _, kind, session = read.unpack(_HEAD)
+        parts = tuple(read.sized() for _ in range(read.varint()))
+        if not read.at_end:
             raise FrameError("The message does not end where its last part ends.")
-        return Packet(kind, session, tuple(parts))
+        return Packet(kind, session, parts)
 
     def of(self, kind: int, session: bytes, *sizes: int | None) -> tuple[bytes, ...]:
         """The parts, where the message is of this kind and session and its parts have these sizes. FrameError."""

@@ -10,50 +10,44 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
+from typing import Self
 
 import numpy as np
 
 from ..errors import ConfigError
-from ..names import unknown
 from .arrays import OTHER, QUANTIZED, Entry, Layout, Model
 from .bfloat16 import widened
 
-REFUSE, CLIP = ACTIONS = ("refuse", "clip")
+REFUSE, CLIP = "refuse", "clip"  # what is done with a norm above the limit
 LOSS_FACTOR = 10.0  # times the round's median that the loss of a client counts for, at most
 ARRAY_FACTOR = 100.0  # times the round's median: clients that train 100 times as long as others are still honest
 Changes = Sequence[float]  # the l2 norm of the change of each array that is not quantized, in the layout's order
 
 
 @dataclass(frozen=True)
-class NormLimit:
-    """A bound on an update's l2 norm: absolute, or a multiple of the median of the round's updates.
-
-    clip: an update above the bound is scaled down to it; otherwise it is refused.
-
-    The norm is that of what a frame decodes to, because that is what moves the model. It is larger than the norm of the
-    client's own update by the quantizer's noise: with few levels by up to sqrt(d) / s.
-
-    >>> NormLimit.of("10x").refused({0: 1.0, 1: 2.0, 2: 50.0}, median=2.0)
-    {2: 'its update has norm 50, above 10 times the median of the round, 2.'}
-    >>> NormLimit.of("10x", "clip").factors({0: 1.0, 1: 2.0, 2: 50.0}, median=2.0)
-    {2: 0.4}
-    """
+class Limit:
+    """A bound: absolute, or a multiple of the median of a round; both are infinite where there is none."""
 
     absolute: float = math.inf
     times_median: float = math.inf
-    clip: bool = False
 
-    @staticmethod
-    def of(value: float | str, action: str = REFUSE) -> NormLimit:
-        """From the settings `max_update_norm`, a number, "10x", or 0 for no limit, and `norm_action`."""
-        if action not in ACTIONS:
-            raise ConfigError(unknown("norm_action", action, ACTIONS))
-        clip = action == CLIP
-        return NormLimit(*_bounds("max_update_norm", value), clip)
+    @classmethod
+    def of(cls, name: str, value: float | str) -> Self:
+        """From a setting: a number, "10x", or 0 for no limit."""
+        if isinstance(value, str):
+            factor = re.fullmatch(r"(\d+(?:\.\d+)?)x", value)
+            if factor is None or float(factor[1]) < 1:
+                raise ConfigError(
+                    f"{name} = {value!r}: use a number, or a multiple of the round's median such as '10x'."
+                )
+            return cls(times_median=float(factor[1]))
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ConfigError(f"{name} = {value}: it must be above 0, or 0 for no limit.")
+        return cls(absolute=float(value) or math.inf)
 
     @property
     def needs_all(self) -> bool:
-        """Whether every norm of the round must be known before one is judged."""
+        """Whether all that is said in the round must be known before anything is judged."""
         return self.times_median < math.inf
 
     @property
@@ -61,61 +55,63 @@ class NormLimit:
         """Whether there is a limit."""
         return self.needs_all or self.absolute < math.inf
 
+    def bound(self, median: float) -> float:
+        """The most that counts in a round with this median."""
+        return self.times_median * median if self.needs_all else self.absolute
+
+
+@dataclass(frozen=True)
+class NormLimit(Limit):
+    """A bound on an update's l2 norm. clip: an update above it is scaled down to it; otherwise it is refused.
+
+    The norm is that of what a frame decodes to, because that is what moves the model. It is larger than the norm of the
+    client's own update by the quantizer's noise: with few levels by up to sqrt(d) / s.
+
+    >>> NormLimit.of("max_update_norm", "10x").refused({0: 1.0, 1: 2.0, 2: 50.0}, median=2.0)
+    {2: 'its update has norm 50, above 10 times the median of the round, 2.'}
+    >>> NormLimit(times_median=10, clip=True).factors({0: 1.0, 1: 2.0, 2: 50.0}, median=2.0)
+    {2: 0.4}
+    """
+
+    clip: bool = False
+
     def refused(self, norms: Mapping[int, float], median: float) -> dict[int, str]:
         """Who is refused, and why. median: of the round. A norm that is not a number is above every limit."""
-        reasons = {}
+        reasons, most = {}, math.inf if self.clip else self.bound(median)
         for who, norm in norms.items():
             if math.isnan(norm):
                 reasons[who] = "its update has norm NaN: it is not finite."
-            elif self.clip:
-                continue
-            elif not norm <= self.absolute:
-                reasons[who] = f"its update has norm {norm:g}, above max_update_norm = {self.absolute:g}."
-            elif not norm <= self.times_median * median:
-                reasons[who] = (
-                    f"its update has norm {norm:g}, above {self.times_median:g} times the median of the round, "
-                    f"{median:g}."
-                )
+            elif norm > most:
+                times = f"{self.times_median:g} times the median of the round, {median:g}."
+                what = times if self.needs_all else f"max_update_norm = {most:g}."
+                reasons[who] = f"its update has norm {norm:g}, above {what}"
         return reasons
 
     def factors(self, norms: Mapping[int, float], median: float) -> dict[int, float]:
         """Who is scaled down, and what its update is multiplied by."""
-        if not (self.clip and self.is_set):
-            return {}
-        bound = self.times_median * median if self.needs_all else self.absolute
+        bound = self.bound(median) if self.clip else math.inf
         return {who: bound / norm for who, norm in norms.items() if norm > bound}
 
 
 @dataclass(frozen=True)
-class ExamplesLimit:
-    """A bound on the number of examples that a client's weight is made from: absolute, or a multiple of the median.
+class ExamplesLimit(Limit):
+    """A bound on the number of examples that a client's weight is made from.
 
     A client that tells a larger number takes part with the bound instead. The median is the lower one of the two in the
     middle. So it is an honest client's where half of the clients are honest.
 
-    >>> ExamplesLimit.of("10x").capped({0: 600, 1: 550, 2: 2**32 - 1})
+    >>> ExamplesLimit(times_median=10).capped({0: 600, 1: 550, 2: 2**32 - 1})
     {0: 600, 1: 550, 2: 6000}
     """
 
-    absolute: float = math.inf
-    times_median: float = math.inf
-
-    @staticmethod
-    def of(value: float | str) -> ExamplesLimit:
-        """From the setting `max_examples`: a number, "10x", or 0 for no limit."""
-        limit = ExamplesLimit(*_bounds("max_examples", value))
-        if limit.absolute < 1:
-            raise ConfigError(f"max_examples = {value}: it is a number from 1, or 0 for no limit.")
-        return limit
-
-    def bound(self, told: Collection[float]) -> float:
+    def most(self, told: Collection[float]) -> float:
         """The most that counts in a round. told: the numbers of its clients, all above 0."""
-        return min(self.absolute, self.times_median * median_low(told)) if told else math.inf
+        return self.bound(median_low(told)) if told else math.inf
 
     def capped(self, told: Mapping[int, int]) -> dict[int, int]:
         """What counts instead of what each client told."""
-        bound = self.bound(told.values())
-        return {who: max(1, math.floor(bound)) if number > bound else number for who, number in told.items()}
+        most = self.most(told.values())
+        return {who: max(1, math.floor(most)) if number > most else number for who, number in told.items()}
 
 
 def bounded(losses: Mapping[int, float], weights: Mapping[int, float], signed: bool = False) -> dict[int, float]:
@@ -150,18 +146,6 @@ def _weighted_median(figures: Mapping[int, float], weights: Mapping[int, float])
         if below >= half:
             return figures[who]
     return math.nan
-
-
-def _bounds(name: str, value: float | str) -> tuple[float, float]:
-    """The absolute bound and the multiple of the round's median that a setting means; infinite: no bound."""
-    if isinstance(value, str):
-        factor = re.fullmatch(r"(\d+(?:\.\d+)?)x", value)
-        if factor is None or float(factor[1]) < 1:
-            raise ConfigError(f"{name} = {value!r}: use a number, or a multiple of the round's median such as '10x'.")
-        return math.inf, float(factor[1])
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ConfigError(f"{name} = {value}: it must be above 0, or 0 for no limit.")
-    return float(value) or math.inf, math.inf
 
 
 def entries_of(layout: Layout) -> list[Entry]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.frame import Known
+from ..codecs.frame import Bytes, Known
 from ..codecs.varints import read_varint, varint
 from ..core import crc32
 from ..errors import FrameError
@@ -123,10 +123,10 @@ class Order:
             raise FrameError("This is no order of this version: it is too short or begins otherwise.")
         _, flags, quantizer, codec, named, round, scope, s, eta, key, parcel = _ORDER.unpack_from(data)
         back, target, laid = _LENGTHS.unpack_from(data, _ORDER.size)
-        read = _Reader(data, _ORDER.size + _LENGTHS.size)
-        taken_back = read.array("<u4", back)
+        read = Reader(data, _ORDER.size + _LENGTHS.size)
+        taken_back = np.frombuffer(read.take(4 * back), "<u4")
         texts = [read.take(size) for size in (named, laid)]
-        (crc,) = _CRC.unpack(read.take(_CRC.size))
+        (crc,) = read.unpack(_CRC)
         if crc != crc32(data[: read.position - _CRC.size]) or len(data) - read.position != parcel:
             raise FrameError("The order is damaged: its checksum or its length does not match.")
         if codec != 255 and codec >= len(CODECS):
@@ -188,11 +188,11 @@ class Reply:
         body, (crc,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
         if crc32(body) != crc:
             raise FrameError("The reply is damaged: its checksum does not match.")
-        _, flags, order, loss = _REPLY.unpack_from(data)
-        read = _Reader(body, _REPLY.size)
+        read = Reader(body)
+        _, flags, order, loss = read.unpack(_REPLY)
         round, examples = read.varint(), read.varint()
-        frame, buffers, others = (read.take(read.varint()) if flags & flag else b"" for flag in _PARTS)
-        if read.position != len(body) or flags >= 2 * _DIVERGED:
+        frame, buffers, others = (read.sized() if flags & flag else b"" for flag in _PARTS)
+        if not read.at_end or flags >= 2 * _DIVERGED:
             raise FrameError("The reply does not end where its last part ends.")
         if bool(flags & _DIVERGED) == bool(np.isfinite(loss)):
             raise FrameError("The reply's loss and its flags do not agree.")
@@ -216,22 +216,29 @@ def _signature(reply: bytes, secret: bytes) -> bytes:
     return hmac.digest(secret, reply, "sha256")[:SIGNATURE_SIZE]
 
 
-class _Reader:
+class Reader:
     """Reads a message from front to back; FrameError where it ends too early."""
 
-    def __init__(self, data: bytes, position: int) -> None:
-        self.data, self.position = data, position
+    def __init__(self, data: Bytes, position: int = 0) -> None:
+        self.data, self.position = memoryview(data), position
 
     def take(self, size: int) -> bytes:
-        piece = self.data[self.position : self.position + size]
-        if len(piece) != size:
+        start, self.position = self.position, self.position + size
+        if self.position > len(self.data):
             raise FrameError("Truncated: a part of the message is longer than the rest of it.")
-        self.position += size
-        return piece
+        return bytes(self.data[start : self.position])
 
-    def array(self, dtype: str, count: int) -> npt.NDArray[Any]:
-        return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype=dtype)
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        return form.unpack(self.take(form.size))
 
     def varint(self) -> int:
-        number, self.position = read_varint(memoryview(self.data), self.position)
+        number, self.position = read_varint(self.data, self.position)
         return number
+
+    def sized(self) -> bytes:
+        """A part with its length before it."""
+        return self.take(self.varint())
+
+    @property
+    def at_end(self) -> bool:
+        return self.position == len(self.data)

@@ -12,7 +12,6 @@ import math
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,10 @@ from ..codecs.coding import encode, quantize_within
 from ..codecs.difference import apply_difference, encode_difference
 from ..codecs.frame import TILE, Bytes, Frame, Known, read_frame
 from ..codecs.raw import decode_float32, encode_float32, frame_size
-from ..codecs.varints import read_varint, varint
+from ..codecs.varints import varint
 from ..errors import FrameError, ModelNeeded
 from .arrays import Layout, Model, Vector
+from .messages import Reader
 
 _PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
 _MAGIC = b"AQP1"
@@ -204,8 +204,8 @@ def may_follow(steps: Sequence[bytes], model: Model) -> bool:
 
 
 def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
-    """The model after these steps. FrameError or struct.error on bytes that are none."""
-    read, frames = _Parts(body), 0
+    """The model after these steps. FrameError on bytes that are none."""
+    read, frames = Reader(body), 0
     if steps > MOST_STEPS or len(body) > whole_size(model) + SPARE_BYTES:
         raise FrameError(
             f"The parcel has {steps:,} steps in {len(body):,} bytes; expected {MOST_STEPS} steps at most, and not more "
@@ -215,20 +215,36 @@ def walk(model: Model, body: Bytes, steps: int, layout: Layout) -> Model:
         kind, factor, count = read.unpack(_STEP)
         if not 0 < factor < math.inf:
             raise FrameError(f"A step has the factor {factor}, which is not above 0 and finite.")
-        exact, _ = read.part()
+        exact = _part(read)
         if kind == _FRAMES:
             frames += count
             if frames > MOST_FRAMES:
                 raise FrameError(f"The parcel has {frames:,} frames; {MOST_FRAMES:,} is the most.")
-            weights = _added(model.weights, read.frames(count, len(model.weights)), factor)
+            weights = _added(model.weights, _frames(read, count, len(model.weights)), factor)
         elif kind == _DIFFERENCE and count == 1:
-            weights = apply_difference(model.weights, read.part()[0])
+            weights = apply_difference(model.weights, _part(read))
         else:
             raise FrameError(f"Unknown kind of step {kind}.")
         model = Model(weights, *read_untouched(exact, layout))
-    if read.position != len(body):
+    if not read.at_end:
         raise FrameError("The parcel has more bytes after its last step.")
     return model
+
+
+def _part(read: Reader) -> bytes:
+    """A part, which has a weight that means nothing and its length before it."""
+    _, size = read.unpack(_PART)
+    return read.take(size)
+
+
+def _frames(read: Reader, count: int, dimension: int) -> Iterator[tuple[Frame, float]]:
+    """Frames of this dimension and their weights, as `_frames_step` wrote them, one at a time."""
+    known: Known | None = None
+    for _ in range(count):
+        (weight,) = read.unpack(_WEIGHT)
+        frame = read_frame(read.sized(), dimension, known)
+        yield frame, weight
+        known = known or Known.like(frame.header)
 
 
 def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held:
@@ -241,22 +257,19 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
     if held is not None and held.digest == digest:
         return replace(held, round=target)
     body = parcel[_PARCEL.size :]
-    try:
-        if kind == _STEPS:
-            if held is None or held.round != start:
-                has = "no model" if held is None else f"the model of round {held.round}"
-                raise ModelNeeded(f"The order starts from the model of round {start}, but this client has {has}.")
-            layout, model = held.layout, walk(held.model, body, steps, held.layout)
-        elif layout is None:
-            raise ModelNeeded("The order has no layout, and this client does not know the model's.")
-        elif kind == _FROM_ZERO:
-            zeros, buffers = (np.zeros(size, dtype=np.float32) for size in (layout.dimension, layout.buffers))
-            model = walk(Model(zeros, buffers, bytes(layout.other_bytes)), body, steps, layout)
-        else:
-            split = frame_size(layout.dimension)
-            model = Model(decode_float32(body[:split], layout.dimension), *read_untouched(body[split:], layout))
-    except struct.error as error:
-        raise FrameError(f"The parcel is malformed: {error}") from None
+    if kind == _STEPS:
+        if held is None or held.round != start:
+            has = "no model" if held is None else f"the model of round {held.round}"
+            raise ModelNeeded(f"The order starts from the model of round {start}, but this client has {has}.")
+        layout, model = held.layout, walk(held.model, body, steps, held.layout)
+    elif layout is None:
+        raise ModelNeeded("The order has no layout, and this client does not know the model's.")
+    elif kind == _FROM_ZERO:
+        zeros, buffers = (np.zeros(size, dtype=np.float32) for size in (layout.dimension, layout.buffers))
+        model = walk(Model(zeros, buffers, bytes(layout.other_bytes)), body, steps, layout)
+    else:
+        split = frame_size(layout.dimension)
+        model = Model(decode_float32(body[:split], layout.dimension), *read_untouched(body[split:], layout))
     if digest_of(model) != digest:
         raise ModelNeeded(f"The model of round {target} has another digest here than at the server.")
     if not layout.is_finite(model):
@@ -270,36 +283,3 @@ def digest_of(model: Model) -> bytes:
     digest.update(np.ascontiguousarray(model.buffers, dtype="<f4").data)
     digest.update(model.others)
     return digest.digest()[:16]
-
-
-class _Parts:
-    """Reads the steps of a parcel from front to back."""
-
-    def __init__(self, body: Bytes) -> None:
-        self.body, self.position = memoryview(body), 0
-
-    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        values = form.unpack_from(self.body, self.position)
-        self.position += form.size
-        return values
-
-    def part(self) -> tuple[bytes, float]:
-        """A part and its weight."""
-        weight, size = self.unpack(_PART)
-        return self._take(size), weight
-
-    def frames(self, count: int, dimension: int) -> Iterator[tuple[Frame, float]]:
-        """Frames of this dimension and their weights, as `_frames_step` wrote them, one at a time."""
-        known: Known | None = None
-        for _ in range(count):
-            (weight,) = self.unpack(_WEIGHT)
-            size, self.position = read_varint(self.body, self.position)
-            frame = read_frame(self._take(size), dimension, known)
-            yield frame, weight
-            known = known or Known.like(frame.header)
-
-    def _take(self, size: int) -> bytes:
-        start, self.position = self.position, self.position + size
-        if self.position > len(self.body):
-            raise FrameError("A part is longer than the rest of the parcel.")
-        return bytes(self.body[start : self.position])

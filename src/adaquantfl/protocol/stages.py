@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import ConfigError
+from ..names import unknown
 from ..open_registry import Registry, describe, rebuild
 from ..quantizers import registry as quantizers
 from ..quantizers.base import Quantizer
@@ -16,7 +17,7 @@ from ..rules import registry as rules
 from ..rules.checks import planned, started, wrong
 from .cohort import Cohort
 from .downlink import DOWNLINKS, Whole
-from .limits import REFUSE, ExamplesLimit, NormLimit
+from .limits import CLIP, REFUSE, ExamplesLimit, NormLimit
 from .step import STEPS, ServerStep
 from .uplink import Uplink
 
@@ -60,8 +61,12 @@ class Stages:
         stream_key(seed, 0, 0)  # refuses what is no seed
         self.seed, self.undo, self.loss_smoothing = seed, undo, loss_smoothing
         self.max_update_norm, self.norm_action, self.max_examples = max_update_norm, norm_action, max_examples
-        self.limit = NormLimit.of(max_update_norm, norm_action)
-        self.examples_limit = ExamplesLimit.of(max_examples)
+        if norm_action not in (REFUSE, CLIP):
+            raise ConfigError(unknown("norm_action", norm_action, (REFUSE, CLIP)))
+        self.limit = replace(NormLimit.of("max_update_norm", max_update_norm), clip=norm_action == CLIP)
+        self.examples_limit = ExamplesLimit.of("max_examples", max_examples)
+        if self.examples_limit.absolute < 1:
+            raise ConfigError(f"max_examples = {max_examples}: it is a number from 1, or 0 for no limit.")
         self.cohort = cohort or Cohort(least=min_clients)
         self.rule: Rule = _made("rule", rules.make(rule) if isinstance(rule, str) else rule, Rule)
         self.step: ServerStep = _made("step", step, ServerStep)
