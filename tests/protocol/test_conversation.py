@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import deque
 from pathlib import Path
@@ -18,25 +17,14 @@ from support import quadratic
 RULES: dict[str, aq.Rule] = {
     "adaquant": aq.AdaQuant(s0=2, interval=4.0),
     "3bit": aq.Fixed(bits=3),
-    "fp32": aq.FullPrecision(),
     "dadaquant": DAdaQuant(s0=2, patience=2),
     "auto": aq.Auto(),
 }
-QUANTIZERS = ("uniform", "rotated", "lattice", "eden", "centroid", "natural", "stc", "nearest", "fitted")
-DOWNLINKS: dict[str, Any] = {"model": "model", "exact": "exact", "late": "late"}
-
-
-def fits(rule: str, quantizer: str) -> bool:
-    return not (rule == "auto" and quantizer == "stc")  # which has no levels that a rule could choose
-
-
-def combinations() -> list[Any]:
-    """Some of them, in which every pair of a quantizer and a downlink occurs, with the rules in turn."""
-    turn, found = itertools.cycle(RULES), []
-    for quantizer, downlink in itertools.product(QUANTIZERS, DOWNLINKS):
-        rule = next(name for name in turn if fits(name, quantizer))
-        found.append(pytest.param(rule, quantizer, downlink, id=f"{rule}-{quantizer}-{downlink}"))
-    return found
+COMBINATIONS = [  # every rule, quantizer and downlink, and most pairs of a kind of rule and a kind of downlink
+    ("adaquant", "uniform", "model"), ("adaquant", "rotated", "exact"), ("dadaquant", "lattice", "late"),
+    ("3bit", "eden", "exact"), ("auto", "centroid", "late"), ("dadaquant", "natural", "model"),
+    ("3bit", "stc", "exact"), ("3bit", "nearest", "late"), ("auto", "fitted", "exact"), ("auto", "uniform", "model"),
+]  # fmt: skip
 
 
 def new_server(rule: str, quantizer: str, downlink: str, **more: Any) -> aq.Server:
@@ -44,7 +32,7 @@ def new_server(rule: str, quantizer: str, downlink: str, **more: Any) -> aq.Serv
         quadratic.start(),
         rule=RULES[rule],
         quantizer=quantizer,
-        downlink=DOWNLINKS[downlink],
+        downlink=downlink,
         seed=5,
         sparsity=20,
         **{"min_clients": 1, **more},
@@ -111,7 +99,7 @@ def through_a_queue(server: aq.Server, rounds: int, seed: int) -> aq.Server:
     return server
 
 
-@pytest.mark.parametrize(("rule", "quantizer", "downlink"), combinations())
+@pytest.mark.parametrize(("rule", "quantizer", "downlink"), COMBINATIONS)
 def test_every_transport_ends_in_the_same_model(rule: str, quantizer: str, downlink: str, tmp_path: Path) -> None:
     plain = new_server(rule, quantizer, downlink)
     quadratic.play(plain, clients(), 4, lost=lost)
@@ -167,28 +155,3 @@ def test_a_strategy_of_somebody_else_can_add_up() -> None:
         closed: Any = by_them.close({name: np.asarray(a, quadratic.start()[name].dtype) for name, a in mean.items()})
     for name, array in by_us.weights.items():  # type: ignore[union-attr]
         np.testing.assert_allclose(closed.weights[name], array, rtol=2e-5, atol=2e-6)
-
-
-def test_a_model_that_somebody_changed_is_adopted_and_reaches_the_clients() -> None:
-    server = aq.Server(np.zeros(3, np.float32), downlink="exact")
-    client = aq.Client(0)
-    server.receive(0, client.reply(client.open(server.open([0])[0]) + np.float32(1), loss=1.0))
-    server.close()
-    state = server.current
-    server.adopt(server.weights)
-    assert server.current is state, "its own model changes nothing"
-    server.adopt(np.full(3, 7, np.float32))
-    np.testing.assert_array_equal(client.open(server.open([0])[0]), np.full(3, 7, np.float32))
-    with pytest.raises(aq.ConfigError, match="expected"):
-        server.adopt(np.zeros(4, np.float32))
-
-
-def test_an_open_round_tells_the_norms_it_has_heard_and_who_is_missing() -> None:
-    server = aq.Server(np.zeros(4, np.float32), rule=aq.FullPrecision(), max_update_norm=100.0)
-    orders, client = server.open([0, 1, 2]), aq.Client(0)
-    server.receive(0, client.reply(client.open(orders[0]) + np.float32(1), loss=1.0))
-    with pytest.raises(aq.Refused):
-        server.receive(1, b"nothing")
-    assert server.norms == {0: pytest.approx(2.0)}
-    assert list(server.missing) == [1, 2]
-    assert "too short" in server.missing[1]

@@ -63,8 +63,7 @@ def sealed(data: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------------ replies
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("limit", [0, "10x"])
+@pytest.mark.parametrize(("rule", "limit"), [("2 levels", 0), ("most levels", "10x")])
 def test_a_reply_of_a_large_model(rule: str, limit: float | str) -> None:
     server = server_of(rule=rule, max_update_norm=limit)
     reply = trained(aq.Client(0), server.open([0, 1])[0])
@@ -91,18 +90,6 @@ def test_a_hostile_reply(case: str) -> None:
     expect("a reply", len(data), TINY, lambda: server.receive(0, data))
 
 
-def test_replies_are_kept_as_their_bytes_until_the_round_closes() -> None:
-    server = server_of(rule="2 levels")
-    replies = {number: trained(aq.Client(number), order) for number, order in server.open(range(4)).items()}
-
-    def receive() -> list[bytes]:
-        for number, reply in replies.items():
-            server.receive(number, reply)
-        return list(replies.values())
-
-    expect("a reply", sum(map(len, replies.values())), ALL, receive)
-
-
 # ------------------------------------------------------------------------------------------------- orders
 
 
@@ -115,26 +102,6 @@ def test_an_order_of_a_large_model_and_the_next_one(rule: str) -> None:
         expect("an order", len(order), ALL, lambda order=order: client.open(order))  # type: ignore[misc]
         server.receive(0, trained(client, server.order(0)))
         server.close()
-
-
-@pytest.mark.parametrize("text", ["[],", "{},", '{"":0},', '"a",', "0,", "[" * 2000, "[" * 3 + "9" * 11])
-def test_an_order_with_a_layout_of_anything(text: str) -> None:
-    order = Order.unpack(server_of(TINY).open([0])[0])
-    data = replace(order, layout="[" + text * (2**22 // len(text) - 2) + "0]").pack()
-    with pytest.raises(aq.Refused, match="layout"):
-        aq.Client(0).open(data)
-    expect("an order", len(data), TINY, lambda: aq.Client(0).open(data))
-
-
-@pytest.mark.parametrize("shape", [[2**31], [2**32], [2**16, 2**16], [1] * 33, [2**63]])
-@pytest.mark.parametrize("kind", ["q", "e", "o"])
-def test_an_order_for_more_than_it_brings(shape: list[int], kind: str) -> None:
-    order = Order.unpack(server_of(TINY).open([0])[0])
-    rows = [["w", "float32", [1], "q"], ["x", "float32", shape, kind]]
-    data = replace(order, layout=json.dumps([False, rows])).pack()
-    with pytest.raises(aq.Refused):
-        aq.Client(0).open(data)
-    expect("an order", len(data), TINY, lambda: aq.Client(0).open(data))
 
 
 @cache
@@ -161,7 +128,7 @@ def hostile_parcels() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("case", hostile_parcels())
-@pytest.mark.parametrize("steps", [1, 256, 2**32 - 1])
+@pytest.mark.parametrize("steps", [1, 2**32 - 1])
 def test_an_order_with_a_hostile_parcel(case: str, steps: int) -> None:
     state, order = second_order()
     magic, kind, start, target, _, digest = _PARCEL.unpack_from(order.parcel)
@@ -243,15 +210,14 @@ def test_the_state_of_a_large_model() -> None:
         assert checkpoint.pack(restore(checkpoint.unpack(data)).state()) == data, "it writes the bytes that it read"
 
 
-@pytest.mark.parametrize("number", HUGE)
 @pytest.mark.parametrize("path", ["held.model.others", "held.digest", "held.layout", "order", "remainder.value"])
-def test_a_number_in_place_of_bytes_or_arrays_takes_nothing(path: str, number: int) -> None:
+def test_a_number_in_place_of_bytes_or_arrays_takes_nothing(path: str) -> None:
     tree = json.loads(json.dumps(second_order()[0], default=lambda value: np.asarray(bytearray(value)).tolist()))
     *above, last = path.split(".")
     holder = tree
     for name in above:
         holder = holder[name]
-    holder[last] = number
+    holder[last] = HUGE[1]
     with pytest.raises(aq.AdaQuantError):
         aq.Client.restore(tree)
     expect("a state", 0, TINY, lambda: aq.Client.restore(tree))

@@ -140,14 +140,6 @@ def test_who_was_away_for_some_rounds_trains_from_the_same_model(way: str) -> No
     assert (sizes[0] > sizes[2]) == (way != "model")  # client 2 has missed nothing, client 0 two rounds
 
 
-def test_who_was_missing_is_sent_the_whole_model_next_time() -> None:
-    run = federation(D, lambda round, client, reply: "gone." if client == 1 else reply, min_clients=2)
-    run.play()
-    run.change = None
-    sizes = {client: len(Order.unpack(order).parcel) for client, order in run.server.open().items()}
-    assert sizes[0] == sizes[2] < sizes[1]
-
-
 def test_the_lossy_downlink_owes_what_it_did_not_send() -> None:
     """v_k + remainder is the model that lossless rounds from the same v's would have: nothing is lost for good."""
     run, owed = federation(D, downlink=Late(private=True)), np.zeros(D)
@@ -217,21 +209,6 @@ def play_constant(server: aq.Server, rounds: int, wanted: np.ndarray, clients: i
             server.receive(client, ends[client].reply(weights + wanted, loss=1.0))
         facts.append(server.close().facts)
     return facts
-
-
-def test_it_costs_one_frame_and_delivers_all_in_the_end() -> None:
-    rng = np.random.default_rng(3)
-    wanted = rng.standard_t(3, D).astype(np.float32)
-    late, exact = (
-        aq.Server(np.zeros(D, dtype=np.float32), rule=aq.FullPrecision(), downlink=name) for name in ("late", "exact")
-    )
-    facts = play_constant(late, 40, wanted)
-    play_constant(exact, 40, wanted)
-    error = np.linalg.norm(late.weights - exact.weights) / np.linalg.norm(exact.weights)
-    assert error < 0.06  # it lags behind by about two rounds of 40
-    down = np.diff([one["wire_bytes_down"] for one in facts])
-    assert down[-1] < 3 * 4 * D / 20
-    assert down[1] > down[-1]  # the first rounds are sent almost whole
 
 
 def test_frames_of_clients_are_passed_on_once_noise_is_measured_and_not_in_every_round() -> None:

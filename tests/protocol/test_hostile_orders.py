@@ -27,8 +27,9 @@ from adaquantfl.protocol.parcels import (
     digest_of,
     open_parcel,
 )
+from support.costs import allowed, most_taken
 
-MUTANTS = 8000
+MUTANTS = 4500
 NUMBERS = (0, 1, -1, 2, 7, 2**31, 2**32, 2**40, 2**63, 10**30, 1e300, -0.5, True, None, "x", [], {}, [[]], "float32")
 HOSTILE_LAYOUTS = {
     "long numbers": f'[true,[["","float32",[{"9" * 4300}],"q"]]]',
@@ -51,6 +52,9 @@ HOSTILE_LAYOUTS = {
     "half a character": '[false,[["\\ud800","float32",[4],"q"]]]',
     "many arrays": json.dumps([False, [[str(i), "float32", [1], "q"] for i in range(MOST_ARRAYS + 1)]]),
     "many bytes": '[false,[["' + "w" * MOST_LAYOUT_BYTES + '","float32",[4],"q"]]]',
+    "lists": "[" + "[]," * 1_300_000 + "0]",
+    "dictionaries": "[" + '{"":0},' * 500_000 + "0]",
+    "more than it brings": '[false,[["w","float32",[1],"q"],["x","float32",[2147483648],"e"]]]',
     "no array": "[false,[]]",
     "no list": "7",
 }
@@ -97,19 +101,13 @@ def test_a_hostile_layout_is_refused_at_once_and_the_held_model_stays(name: str)
     held, (_, whole) = orders()
     client = aq.Client(0)
     client._models.last = replace(held, digest=bytes(16))
-    begun = time.process_time()
-    assert refused(client, replace(whole, layout=HOSTILE_LAYOUTS[name]).pack())
+    begun, data = time.process_time(), replace(whole, layout=HOSTILE_LAYOUTS[name]).pack()
+    assert refused(client, data)
     assert time.process_time() - begun < 2
-    with pytest.raises(FrameError, match="layout of the model cannot be read"):
-        Layout.from_json(HOSTILE_LAYOUTS[name])
-
-
-def test_a_layout_whose_model_cannot_be_joined_replaces_nothing() -> None:
-    """The parcel fits, and its digest is right: only the names do not go with a flat vector."""
-    server, client = aq.Server(np.zeros(4, np.float32)), aq.Client(0)
-    whole = Order.unpack(server.open([0])[0])
-    assert refused(client, replace(whole, layout='[true,[["","float32",[2],"q"],["b","float32",[2],"q"]]]').pack())
-    assert client.holds == b""
+    assert most_taken(lambda: client.open(data)) <= allowed("an order", len(data), 100)
+    if name != "more than it brings":
+        with pytest.raises(FrameError, match="layout of the model cannot be read"):
+            Layout.from_json(HOSTILE_LAYOUTS[name])
 
 
 def test_a_server_refuses_a_model_that_no_client_would_take() -> None:

@@ -17,7 +17,6 @@ def train(
     rule: aq.Rule,
     noise: float = 0.0,
     away: tuple[int, ...] = (),
-    idle: range = range(0),
     downlink: str = "late",
 ) -> tuple:
     """Each round moves every client this share of the way to its own optimum: (distance to the mean one, server)."""
@@ -31,7 +30,7 @@ def train(
         for i, order in server.open(here).items():
             weights = ends[i].open(order)
             target = optima[i] + noise * rng.standard_normal(SIZE)
-            moved = weights + (1e-8 if number in idle else share) * (target - weights)
+            moved = weights + share * (target - weights)
             server.receive(i, ends[i].reply(moved.astype(np.float32), loss=1.0))
         server.close()
     best = np.mean(optima, axis=0)
@@ -64,12 +63,6 @@ def test_the_measured_gain_is_near_the_true_one(share: float, noise: float) -> N
 
 def test_where_nobody_measures_the_gain_the_delay_is_short_enough() -> None:
     assert train(1.5, 60, aq.Auto(), downlink="exact")[0] < 0.15
-
-
-def test_rounds_without_training_are_forgotten() -> None:
-    distance, server = train(1.5, 40, aq.Auto(), idle=range(15, 22))
-    assert distance < 0.01
-    assert measured(server).gain > 1.0
 
 
 def test_clients_that_miss_rounds_follow_the_late_downlink() -> None:
