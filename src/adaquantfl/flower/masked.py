@@ -20,7 +20,6 @@ from ..private.packet import kind_of
 from ..private.settings import Private
 from ..protocol.arrays import Weights
 from ..protocol.client import ModelCache
-from ..protocol.stages import Stages
 from .losses import loss_in, numbers_in
 from .receive import Received
 from .records import (
@@ -121,13 +120,6 @@ def refuse_unmasked(strategy: Strategy, private: Private) -> None:
             f"{name} compares the clients' models with each other, or is no mean of them, and with private = "
             f"{private.name!r} nobody sees one: wrap FedAvg, or a strategy made from it such as FedAdam."
         )
-
-
-def refuse_settings(private: Private, stages: Stages) -> None:
-    """ConfigError where a setting needs single updates."""
-    from ..private.server import check  # it needs the extra
-
-    check(private, stages)
 
 
 def collect(

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from ..errors import CheckpointError, ConfigError
-from ..private.settings import Private, mode
+from ..private.settings import Private, check, mode
 from ..protocol.arrays import EXACT_NAMES
 from ..protocol.downlink import Whole
 from ..protocol.limits import REFUSE
@@ -22,7 +22,7 @@ from ..quantizers.streams import stream_key
 from ..rules import FullPrecision, Rule
 from .fleet import log
 from .losses import USUAL_KEYS
-from .masked import refuse_settings, refuse_unmasked
+from .masked import refuse_unmasked
 from .records import arrays_in
 from .rounds import Rounds
 from .sending import TIMEOUT
@@ -127,7 +127,7 @@ class AdaQuantStrategy(Strategy):
         )  # fmt: skip
         stream_key(seed, 0, 0)  # refuses a seed that is none
         if self._private.masks:
-            refuse_settings(self._private, self._stages)
+            check(self._private, self._stages)
         self._rounds = Rounds(
             self._stages,
             patterns,

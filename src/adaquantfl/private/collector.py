@@ -62,11 +62,6 @@ class Collector:
     def __post_init__(self) -> None:
         self._total = self.words.zeros()
 
-    @property
-    def finished(self) -> bool:
-        """Whether the sum is known."""
-        return self.sum is not None
-
     def receive(self, client: int, data: bytes) -> None:
         """Take a client's message of the present step. FrameError where it cannot be used."""
         if client in self.heard or (self.asked is not None and client not in self.asked):

@@ -25,7 +25,6 @@ from ..protocol.messages import Reader
 
 MAGIC = b"AQM1"
 ORDER, ADVERTISE, KEYS, SHARES, MAILBOX, MASKED, SURVIVORS, REVEALED, DIVERGED = range(9)
-SESSION_BYTES = 16
 _HEAD = struct.Struct("<4sB16s")
 _CRC = struct.Struct("<I")
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ConfigError
 from ..open_registry import Registry, named_class
+from ..rules import FullPrecision
+
+if TYPE_CHECKING:
+    from ..protocol.stages import Stages
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,6 @@ class Private:
     """A mode. name: by which a configuration finds it. masks: whether the server sees sums only."""
 
     name: ClassVar[str] = ""
-    about: ClassVar[str] = ""
     masks: ClassVar[bool] = True
 
 
@@ -24,7 +27,6 @@ class Off(Private):
     """The server sees every update."""
 
     name: ClassVar[str] = "off"
-    about: ClassVar[str] = "the server sees every client's update"
     masks: ClassVar[bool] = False
 
 
@@ -68,7 +70,6 @@ class Masked(Masks):
 
     levels: int = 1
     name: ClassVar[str] = "masked"
-    about: ClassVar[str] = "secure aggregation: the server sees only the sum"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +111,6 @@ class Central(Noisy):
     """
 
     name: ClassVar[str] = "central"
-    about: ClassVar[str] = "masks, and the server adds Gaussian noise to the sum"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,6 @@ class Distributed(Noisy):
     """
 
     name: ClassVar[str] = "distributed"
-    about: ClassVar[str] = "masks, and each client adds a part of the noise to its update"
 
 
 def _number(one: Any, key: str, least: float, most: float) -> None:
@@ -158,3 +157,26 @@ def mode(given: Any) -> Private:
         names: Iterable[str] = MODES.names()
         raise ConfigError(f"private = {given!r}: expected one of {', '.join(names)}, or an object such as Masked().")
     return given
+
+
+def check(private: Private, stages: Stages) -> Masks:
+    """Refuse what needs single updates: ConfigError says why. Return the mode."""
+    if not isinstance(private, Masks):
+        raise ConfigError("private = 'off': use aq.Server, which sees every update.")
+    if not isinstance(stages.rule, FullPrecision):
+        raise ConfigError(
+            f"rule = {stages.rule.name!r} does not go with private = {private.name!r}, whose own rule sees sums only: "
+            "leave the rule out."
+        )
+    if not stages.step.averages:
+        raise ConfigError(
+            f"step = {stages.step.name!r} compares the clients' updates with each other, and with private = "
+            f"{private.name!r} nobody sees one: use 'sum', or a server optimizer such as 'adam'."
+        )
+    if stages.max_update_norm or stages.max_examples:
+        raise ConfigError(f"With private = {private.name!r}, max_update_norm and max_examples have nothing to look at.")
+    if stages.undo and isinstance(private, Noisy):
+        raise ConfigError(
+            f"undo looks at the clients' losses, which private = {private.name!r} does not let them tell."
+        )
+    return private
