@@ -15,7 +15,8 @@ from adaquantfl.errors import ConfigError
 from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.privacy import clipped
 from adaquantfl.flower.wrapped import clipping_norm
-from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
+from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
+from support.fake_flower import run as play
 from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"a": np.linspace(-1, 1, 3000, dtype="f4").reshape(60, 50), "b": np.linspace(-1, 1, 50)}
@@ -71,7 +72,7 @@ def clients(*mods: Any) -> list[Client]:
 
 
 def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MODEL) -> Result:
-    return strategy.start(grid=grid, initial_arrays=record(model), num_rounds=rounds)
+    return play(strategy, grid, rounds, model)
 
 
 @pytest.mark.parametrize("rule", [aq.AdaQuant(s0=2), aq.Fixed(bits=1), aq.Fixed(bits=16)])
