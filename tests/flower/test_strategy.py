@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
-from adaquantfl.errors import CheckpointError, ConfigError, EngineError, QuantizeError
+from adaquantfl.errors import CheckpointError, ConfigError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.records import REPLY
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, final, record, same
@@ -106,24 +106,27 @@ def test_with_many_levels_every_strategy_does_what_it_does_without(name: str) ->
     assert wrapped.train_metrics_clientapp[2]["train_loss"] == pytest.approx(1.0)
 
 
-def test_arrays_of_all_types_reach_the_wrapped_strategy_unharmed() -> None:
-    class Watching(FedAvg):
-        def aggregate_train(self, server_round: int, replies: Any) -> Any:
-            replies = list(replies)
-            seen.extend(arrays_of(reply) for reply in replies)
-            return super().aggregate_train(server_round, replies)
+@pytest.mark.parametrize("name", ["FedMedian", "FedAdam", "Krum", "DifferentialPrivacy"])
+def test_with_the_default_settings_a_strategy_gets_what_the_protocol_decodes(name: str) -> None:
+    """What the wrapped strategy makes of the decoded arrays is the model, to the bit."""
+    seen: list[list[Arrays]] = []
+    inner, again = STRATEGIES[name](), STRATEGIES[name]()
+    aggregate = inner.aggregate_train
 
-    seen: list[Arrays] = []
-    run(paper_strategy(Watching(), rule=FINE), FakeGrid(clients()))
-    for number, arrays in enumerate(seen):
-        assert list(arrays) == list(MODEL)
-        for name, array in arrays.items():
-            expected = np.asarray(step(number)(name, MODEL[name]))
-            assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
-            if name in ("running_var", "num_batches_tracked"):
-                np.testing.assert_array_equal(array, expected)
-            else:
-                np.testing.assert_allclose(array, expected, atol=1e-3 if name == "half" else 2e-5)
+    def watch(server_round: int, replies: Any) -> Any:
+        replies = list(replies)
+        seen.append([arrays_of(reply) for reply in replies])
+        return aggregate(server_round, replies)
+
+    inner.aggregate_train = watch  # type: ignore[method-assign]
+    result = run(paper_strategy(inner), FakeGrid(clients()), model=FLOATS)
+    (decoded,) = seen
+    told = [
+        Client(lambda key, _, arrays=arrays: arrays[key], examples=10 + n, mods=()) for n, arrays in enumerate(decoded)
+    ]
+    expected = final(run(again, FakeGrid(told), model=FLOATS))
+    for key, array in final(result).items():
+        assert np.array_equal(array, expected[key].astype("f4")), key  # float64 is kept in float32
 
 
 def test_evaluation_and_the_round_number_are_the_wrapped_strategys() -> None:
@@ -139,6 +142,22 @@ def test_the_result_does_not_depend_on_who_is_first() -> None:
     other.order = [2, 0, 3, 1]
     a, b = (final(run(paper_strategy(FedAvg()), grid, 2)) for grid in (one, other))
     assert all(np.array_equal(a[name], b[name]) for name in MODEL)
+
+
+def test_a_strategy_with_a_loop_of_its_own_keeps_it() -> None:
+    class Own(FedAvg):
+        best = 0
+
+        def start(self, grid: Any, initial_arrays: ArrayRecord, num_rounds: int = 3, **options: Any) -> Result:
+            self.best += 1
+            self.marked = options.pop("mark")
+            return super().start(grid, initial_arrays, num_rounds, **options)
+
+    inner = Own()
+    result = run(paper_strategy(inner), FakeGrid(clients()), mark="x")
+    assert (inner.best, inner.marked) == (1, "x")
+    assert result.train_metrics_clientapp[1]["aq_quantized"] == 4
+    assert "configure_train" not in vars(inner)  # as it was
 
 
 def test_a_handler_does_not_see_the_order() -> None:
@@ -314,28 +333,22 @@ def levels_by_hand(rule: aq.AdaQuant, d: int, scales: int, eta: Callable[[int], 
     return chosen
 
 
-def test_s_follows_the_papers_rule() -> None:
-    strategy, d = paper_strategy(FedAvg()), 600 + 40 + 40 + 1
+def test_s_follows_the_papers_rule_and_a_falling_learning_rate_lowers_it() -> None:
+    class Decaying(FedAvg):
+        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+            config["lr"] = 0.1 * 0.98**server_round
+            return super().configure_train(server_round, arrays, config, grid)
+
+    strategy, d = paper_strategy(Decaying()), 600 + 40 + 40 + 1
     result = run(strategy, Learning(LOSSES), len(LOSSES))
     metrics = [result.train_metrics_clientapp[number] for number in range(1, len(LOSSES) + 1)]
-    expected = levels_by_hand(aq.AdaQuant(s0=2), d, 4, lambda _: 1.0)
+    expected = levels_by_hand(aq.AdaQuant(s0=2), d, 4, lambda number: 0.1 * 0.98 ** (number + 1))
     assert [m["aq_s"] for m in metrics] == expected
     assert len(set(expected)) > 2
     assert [m["aq_paper_bits"] for m in metrics] == [aq.paper_bits(d, s, 4) for s in expected]
     assert [m["aq_bits_per_element"] for m in metrics] == [s.bit_length() for s in expected]
     assert strategy.server is not None
     assert strategy.server.current.ledger.paper_bits == sum(m["aq_paper_bits"] for m in metrics)
-
-
-def test_a_falling_learning_rate_lowers_s_as_in_the_paper() -> None:
-    class Decaying(FedAvg):
-        def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
-            config["lr"] = 0.1 * 0.5**server_round
-            return super().configure_train(server_round, arrays, config, grid)
-
-    result = run(paper_strategy(Decaying()), Learning(LOSSES), len(LOSSES))
-    chosen = [result.train_metrics_clientapp[number + 1]["aq_s"] for number in range(len(LOSSES))]
-    assert chosen == levels_by_hand(aq.AdaQuant(s0=2), 681, 4, lambda number: 0.05 * 0.5**number)
 
 
 def test_losses_are_weighted_like_the_model_and_useless_ones_left_out() -> None:
@@ -363,7 +376,6 @@ def test_without_a_loss_s_stays_and_the_log_says_why(log: pytest.LogCaptureFixtu
         ({"loss": 3.0, "val_loss": 9.0}, 3.0),
         ({"avg_trainLoss": 4.0, "accuracy": 0.5}, 4.0),
         ({"loss_a": 4.0, "loss_b": 0.5}, None),
-        ({"accuracy": 0.5}, None),
     ],
 )
 def test_the_loss_is_found_under_the_names_that_apps_use(metrics: dict[str, float], expected: float | None) -> None:
@@ -379,17 +391,6 @@ def test_rules_that_need_no_loss_do_not_ask_for_one(log: pytest.LogCaptureFixtur
     result = run(paper_strategy(FedAvg(), rule="auto"), FakeGrid(clients(loss=None)), 2)
     assert "training loss" not in log.text
     assert result.train_metrics_clientapp[2]["aq_quantized"] == 4
-
-
-def test_full_precision_counts_what_it_costs_and_is_float32() -> None:
-    strategy = paper_strategy(FedAvg(), rule=aq.FullPrecision())
-    result, plain = run(strategy, FakeGrid(clients())), run(FedAvg(), FakeGrid(clients(mods=())))
-    for name, array in final(result).items():
-        np.testing.assert_allclose(array, final(plain)[name], atol=1e-3 if name == "half" else 1e-6)
-    metrics = result.train_metrics_clientapp[1]
-    assert metrics["aq_paper_bits"] == 32 * 681
-    assert metrics["aq_message_bytes_up"] > 4 * 4 * 681
-    assert "aq_s" not in metrics
 
 
 def test_a_rejected_round_leaves_the_model() -> None:
@@ -572,16 +573,6 @@ def test_an_update_that_does_not_fit_its_type_is_refused() -> None:
     strategy = paper_strategy(FedAvg(), rule=aq.Fixed(bits=1))
     run(strategy, FakeGrid(group), model=model)
     assert "beyond the range of float16" in strategy.refusals[1000]
-
-
-def test_a_round_without_a_usable_reply_ends_the_run_with_the_reasons() -> None:
-    grid, strategy = FakeGrid(clients()), paper_strategy(FedAvg())
-    grid.tamper = dict.fromkeys(range(4), altered(lambda data: data[:-1]))
-    with pytest.raises(EngineError, match=r"Round 1: none of the 4 clients can be used\. By node: .*checksum"):
-        run(strategy, grid)
-    assert strategy.server is not None
-    assert strategy.server.current.round == 0
-    assert len(strategy.refusals) == 4
 
 
 @pytest.mark.parametrize(("limit", "mods"), [(1.0, ()), ("10x", (quantize_mod,))])
