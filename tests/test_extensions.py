@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +19,9 @@ from adaquantfl.rules.registry import RULES
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.loop import Request
 from support import quadratic
+from support.recipes import put as put_metadata
+from support.recipes import recipe
 
-PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 SMALL = {"model": "mlp", "clients": 3, "rounds": 2, "tau": 1, "workers": 1, "loss_samples": 32, "evaluate_every": 2}
 
 TASK = """
@@ -50,10 +50,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     def put(group: str, name: str, attribute: str, source: str) -> None:
         module = f"outside_{group}"
         (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
-        info = tmp_path / f"{module}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[adaquantfl.{group}]\n{name} = {module}:{attribute}\n")
+        put_metadata(tmp_path, module, {f"adaquantfl.{group}": {name: f"{module}:{attribute}"}})
         monkeypatch.syspath_prepend(str(tmp_path))
         forget()
 
@@ -63,15 +60,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         del sys.modules[module]
 
 
-def source(name: str) -> str:
-    """The block under this recipe's mark."""
-    (block,) = re.findall(rf"<!-- recipe: {name} -->\n\n```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(block.splitlines()) <= 35
-    return str(block)
-
-
 def test_a_rule_drives_a_server_as_an_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_rule.py").write_text(source("rule"), encoding="utf-8")
+    (tmp_path / "my_rule.py").write_text(recipe("rule"), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     server = aq.Server(quadratic.start(), rule=importlib.import_module("my_rule").Halving(s0=1), seed=1)
     client, levels = aq.Client(0), []
@@ -82,7 +72,7 @@ def test_a_rule_drives_a_server_as_an_object(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_rule_of_another_package_is_a_method(install: Install, tmp_path: Path) -> None:
-    install("rules", "halving", "Halving", source("rule"))
+    install("rules", "halving", "Halving", recipe("rule"))
     assert load_config("demo", {"rule": "halving"}).make_rule().name == "halving"
     record = aq.run("demo", tmp_path / "run", rule="halving", settings=SMALL)
     assert [line["s"] for line in record.history] == [1, 1]
@@ -91,7 +81,7 @@ def test_a_rule_of_another_package_is_a_method(install: Install, tmp_path: Path)
 
 
 def test_a_server_step_with_a_state_is_applied_kept_and_restored(install: Install) -> None:
-    install("steps", "heavy-ball", "HeavyBall", source("step"))
+    install("steps", "heavy-ball", "HeavyBall", recipe("step"))
     server = aq.Server(quadratic.start(), rule=aq.FullPrecision(), step="heavy-ball", downlink="exact")
     plain = aq.Server(quadratic.start(), rule=aq.FullPrecision(), downlink="exact")
     clients, others = ({n: aq.Client(n) for n in range(3)} for _ in range(2))
@@ -111,7 +101,7 @@ def test_a_server_step_with_a_state_is_applied_kept_and_restored(install: Instal
 
 
 def test_a_downlink_of_another_package_brings_every_client_to_the_servers_model(install: Install) -> None:
-    install("downlinks", "rounded", "Rounded", source("downlink"))
+    install("downlinks", "rounded", "Rounded", recipe("downlink"))
     server, clients = aq.Server(quadratic.start(), downlink="rounded"), {n: aq.Client(n) for n in range(3)}
     quadratic.play(server, clients, 3)
     for number in clients:
@@ -122,7 +112,7 @@ def test_a_downlink_of_another_package_brings_every_client_to_the_servers_model(
 
 
 def test_an_engine_of_another_package_ends_in_the_same_model(install: Install, tmp_path: Path) -> None:
-    install("engines", "two-players", "LAUNCHER", source("engine"))
+    install("engines", "two-players", "LAUNCHER", recipe("engine"))
     config = load_config("demo", {**SMALL, "downlink": "exact"})
     found = launch("two-players", Request(tmp_path / "theirs", config))
     assert found is not None
@@ -136,26 +126,3 @@ def test_a_task_of_another_package_runs_by_its_name(install: Install, tmp_path: 
     record = aq.run("sums", tmp_path / "run", settings=keys)
     assert record.summary is not None
     assert record.summary["rounds"] == 2
-
-
-def test_a_name_that_is_taken_names_both_owners(install: Install) -> None:
-    install("rules", "adaquant", "Mine", source("rule").replace("Halving", "Mine").replace('"halving"', '"adaquant"'))
-    with pytest.raises(aq.RuleError, match=r"'adaquant' is taken: adaquantfl has it, and the package outside_rules"):
-        RULES.find("nobody")
-
-
-def test_a_package_whose_rule_cannot_be_loaded_is_named(install: Install) -> None:
-    install("rules", "nine", "Nine", source("rule"))
-    with pytest.raises(aq.RuleError, match="The rule 'nine' of the package outside_rules cannot be used"):
-        RULES.find("nine")
-
-
-def test_a_built_in_thing_that_is_registered_first_stays_this_packages() -> None:
-    RULES.forget()  # as in a process that has not asked for a rule yet
-    RULES.register(aq.AdaQuant)
-
-    class Other(aq.AdaQuant):
-        name = "adaquant"
-
-    with pytest.raises(aq.RuleError, match="'adaquant' is taken: adaquantfl has it, and"):
-        RULES.register(Other)

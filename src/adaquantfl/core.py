@@ -148,9 +148,6 @@ _rotate = _function("rotate", None, _P, _P, _N, c_uint64, _I, _P, _P)
 _checksum = _function("checksum", c_uint32, c_uint32, _P, c_uint64)
 use = _function("use", _I, _I)  # vectors of the processor: 0 portable, 1 AVX2, 2 AVX-512; -1 the best. For tests
 
-_new_bytes: Any = ctypes.pythonapi.PyBytes_FromStringAndSize
-_new_bytes.argtypes, _new_bytes.restype = [c_void_p, ctypes.c_ssize_t], ctypes.py_object
-
 
 class Scratch:
     """Memory that the core works in, which grows with what is asked for.
@@ -329,19 +326,12 @@ def _written(
     """
     d, (scratch, out) = int(plan.dimension), memory or (None, None)
     most = int(_fixed_frame(_here.plan_at))
-    exact = plan.codec == FIXED and most > _KEPT and out is None
-    size, room = _CHUNKS + 64 * int(plan.segments) + min(int(each * d), _MOST_ASKED), most
-    if not exact:
-        room += most // 16 + 1024
+    size = _CHUNKS + 64 * int(plan.segments) + min(int(each * d), _MOST_ASKED)
+    room = most + most // 16 + 1024
     while True:
         plan.memory, kept = _memory(size, scratch)
-        plan.room = room
-        if exact:
-            whole = _new_bytes(None, room)
-            plan.out = ctypes.cast(whole, c_void_p).value
-        else:
-            target = out or (_here.out if room <= _KEPT else Scratch())
-            plan.out = target.take(room).data
+        target = out or (_here.out if room <= _KEPT else Scratch())
+        plan.room, plan.out = room, target.take(room).data
         found = call()
         del kept  # before the frame is copied
         _raise()
@@ -350,11 +340,9 @@ def _written(
         if -found == _MEMORY:
             size = max(int(_here.error.numbers[0]) + 64, size + size // 4)
         elif -found == _ROOM:
-            room, exact = max(int(_here.error.numbers[0]), 2 * room), False
+            room = max(int(_here.error.numbers[0]), 2 * room)
         else:
             raise _refused(_here.error, data)
-    if exact:
-        return bytes(whole[:found])  # the whole of it, except where a receiver knows much
     return ctypes.string_at(plan.out, found) if out is None else target.view(found)
 
 
@@ -415,12 +403,12 @@ def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
     plan = _planned_levels(codec=codec, dimension=dimension, **facts)
     address, size = _span(body)
     plan.room = int(size) + 64 + 24 * int(plan.segments)
-    whole = _new_bytes(None, int(plan.room))
-    plan.out = ctypes.cast(whole, c_void_p).value
+    whole = ctypes.create_string_buffer(plan.room)
+    plan.out = ctypes.addressof(whole)
     found = _frame(_here.plan_at, address, size, _here.error_at)
     if found < 0:
         raise _refused(_here.error)
-    return bytes(whole[:found])
+    return whole.raw[:found]
 
 
 # -- reading

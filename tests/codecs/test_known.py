@@ -130,13 +130,6 @@ def test_many_short_segments_are_read_at_once() -> None:
     np.testing.assert_array_equal(read_frame(frame).header.segments, lengths)
 
 
-def test_a_large_fixed_frame_for_a_receiver_who_knows_is_no_longer_than_it_is() -> None:
-    d, x = 300_000, np.ones(300_000, dtype=np.float32)
-    known = Known(0, d, np.ones(d, dtype=np.int64))
-    frame = aq.compress(x, 1, 1, "fixed", known.segments, known=known)
-    assert read_frame(frame, d, known).written() == aq.compress(x, 1, 1, "fixed", known.segments)
-
-
 def test_a_short_frame_is_nothing_to_a_reader_who_does_not_know() -> None:
     with pytest.raises(aq.FrameError, match=r"Not a frame|Truncated"):
         aq.decode(frames_of("uniform", known_of("uniform"))[1])

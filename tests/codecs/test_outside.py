@@ -14,6 +14,7 @@ from adaquantfl.codecs import registry
 from adaquantfl.codecs.frame import TILE, framed, read_frame
 from adaquantfl.codecs.inspection import describe
 from adaquantfl.codecs.registry import Codec, find, names, register
+from adaquantfl.quantizers import registry as quantizers
 from adaquantfl.runs.config import Config
 from support import recipes
 
@@ -92,13 +93,18 @@ def test_what_is_not_a_codec_is_refused() -> None:
         register(tagless())
 
 
-def test_an_installed_package_brings_its_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deflate: Codec) -> None:
+def test_an_installed_package_brings_its_codec_and_its_quantizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deflate: Codec
+) -> None:
     x = np.linspace(-1, 1, 500, dtype=np.float32)
-    frame = aq.compress(x, 3, 1, deflate)
-    monkeypatch.setattr(registry, "_TABLE", registry._table())
-    with pytest.raises(aq.FrameError, match=r"tag 128 is unknown. Install or register"):
-        aq.decode(frame)
+    frames = [aq.compress(x, 1, 1, deflate), aq.compress(x, 1, 1, quantizer=recipes.made("quantizer")["QUANTIZER"])]
+    for table in (registry, quantizers):
+        monkeypatch.setattr(table, "_TABLE", table._table())
+    for frame in frames:
+        with pytest.raises(aq.FrameError, match=r"tag 128 is unknown. Install or register"):
+            aq.decode(frame)
     monkeypatch.syspath_prepend(recipes.install(tmp_path))
-    monkeypatch.setattr(registry, "_TABLE", registry._table())
-    assert aq.decode(frame) == aq.quantize(x, 3, 1)
-    assert aq.compress(x, 3, 1, "deflate") == frame
+    for table in (registry, quantizers):
+        monkeypatch.setattr(table, "_TABLE", table._table())
+    assert aq.decode(frames[0]) == aq.quantize(x, 1, 1)
+    assert aq.decode(frames[1]) == aq.quantize(x, 1, 1, quantizer="sign")

@@ -13,7 +13,7 @@ import adaquantfl as aq
 from adaquantfl.flower.records import array_record
 from adaquantfl.flower.served import statistics_by_place
 from adaquantfl.protocol.bfloat16 import narrowed, widened
-from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
+from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, final
 from support.paper_strategy import paper_strategy
 
 RNG = np.random.default_rng(4)
@@ -49,10 +49,6 @@ class Training(Client):
 def run(strategy: Strategy, group: list[Any], model: Arrays | ArrayRecord, rounds: int = 3) -> Result:
     first = model if isinstance(model, ArrayRecord) else array_record(model)
     return strategy.start(grid=FakeGrid(group), initial_arrays=first, num_rounds=rounds)
-
-
-def final(result: Result) -> Arrays:
-    return {name: array.numpy() for name, array in result.arrays.items()}
 
 
 # ---------------------------------------------------------------------------------------- bfloat16

@@ -15,7 +15,8 @@ from adaquantfl.errors import ConfigError
 from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.privacy import clipped
 from adaquantfl.flower.wrapped import clipping_norm
-from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
+from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
+from support.fake_flower import run as play
 from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"a": np.linspace(-1, 1, 3000, dtype="f4").reshape(60, 50), "b": np.linspace(-1, 1, 50)}
@@ -71,11 +72,13 @@ def clients(*mods: Any) -> list[Client]:
 
 
 def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MODEL) -> Result:
-    return strategy.start(grid=grid, initial_arrays=record(model), num_rounds=rounds)
+    return play(strategy, grid, rounds, model)
 
 
-@pytest.mark.parametrize("rule", [aq.AdaQuant(s0=2), aq.Fixed(bits=1), aq.Fixed(bits=16)])
-@pytest.mark.parametrize(("wrapper", "mod"), [(fixed, fixedclipping_mod), (adaptive, adaptiveclipping_mod)])
+@pytest.mark.parametrize(
+    ("wrapper", "mod", "rule"),
+    [(fixed, fixedclipping_mod, aq.AdaQuant(s0=2)), (adaptive, adaptiveclipping_mod, aq.Fixed(bits=16))],
+)
 def test_an_update_clipped_on_the_client_is_not_longer_when_it_is_averaged(wrapper: Any, mod: Any, rule: Any) -> None:
     inner = Watching(MODEL)
     strategy = paper_strategy(wrapper(inner), rule=rule)
@@ -130,7 +133,7 @@ def test_a_round_in_which_every_client_is_clipped_warns(log: pytest.LogCaptureFi
     assert "the updates of all 4 clients were longer" in log.text
 
 
-@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "u1", "?"])
+@pytest.mark.parametrize("kind", ["f2", "f4", "i4", "?"])
 def test_clipping_ends_at_or_below_the_bound_in_every_type(kind: str) -> None:
     rng = np.random.default_rng(3)
     model, arrays = (
@@ -160,7 +163,7 @@ def test_clipping_on_the_server_sees_decoded_updates(wrapper: Any) -> None:
     assert max(inner.norms) <= BOUND * (1 + 1e-5)  # in float32, as without us
 
 
-@pytest.mark.parametrize("wrapper", [fixed, adaptive, server_fixed, server_adaptive])
+@pytest.mark.parametrize("wrapper", [adaptive, server_fixed])
 def test_a_wrapper_around_ours_is_refused_with_what_to_do(wrapper: Any) -> None:
     strategy = wrapper(paper_strategy(FedAvg()))
     with pytest.raises(ConfigError, match=r"Put it inside: AdaQuantStrategy\(DifferentialPrivacy"):

@@ -147,17 +147,6 @@ def test_by_a_rule_centroid_has_as_many_nonzeros_as_the_papers_quantizer(s: floa
     assert error(x, whole, "centroid", stretch) < error(x, theirs, "uniform", factor)
 
 
-def test_balanced_levels_give_small_segments_a_larger_share(rng: np.random.Generator) -> None:
-    lengths = np.array([1 << 16, 1 << 10])
-    x = rng.standard_normal(lengths.sum()).astype(np.float32)
-    share = {}
-    for balanced in (False, True):
-        s, stretch = find("centroid").levels_for(Count(2.0), lengths, balanced=balanced)
-        sent = aq.quantize(x, s, 1, lengths, stretch, "centroid").values != 0
-        share[balanced] = sent[lengths[0] :].sum() / sent.sum()
-    assert share[True] > 3 * share[False]
-
-
 def test_segments_with_stretches_of_their_own_come_back_unbiased(rng: np.random.Generator) -> None:
     x = rng.standard_normal(96).astype(np.float32)
     stretch = np.array([1.0, 3.0, 8.0])
@@ -166,16 +155,3 @@ def test_segments_with_stretches_of_their_own_come_back_unbiased(rng: np.random.
     assert back == pytest.approx([1, 1, 1], abs=1e-3)  # in x's direction it is exact for every key ...
     noise = np.linalg.norm(mean - x) / np.linalg.norm(x)
     assert noise < 0.22  # ... and what is at right angles averages out: sqrt(8 / 300) and a small bias
-
-
-def test_coarse_steps_rotate_larger_blocks_for_fewer_scales() -> None:
-    x = np.ones(1 << 18, dtype=np.float32)
-    fine, coarse = (aq.quantize(x, 1, 0, stretch=step, quantizer="centroid") for step in (1.0, 7.0))
-    assert (fine.scales.size, coarse.scales.size) == (4, 1)
-    np.testing.assert_array_equal(aq.decode(aq.encode(coarse)).dequantize(), coarse.dequantize())
-
-
-@pytest.mark.parametrize("stretch", [np.array([1.0, 0.5]), np.array([1.0]), np.array([1.0, np.inf])])
-def test_stretches_that_do_not_fit_the_segments_are_refused(stretch: np.ndarray) -> None:
-    with pytest.raises(aq.QuantizeError, match="for each segment"):
-        aq.quantize(np.ones(8, dtype=np.float32), 1, 0, [4, 4], stretch, "centroid")

@@ -100,12 +100,6 @@ def test_levels_stay_within_s_and_next_to_the_value(x: np.ndarray, s: int, key: 
     assert levels.scale == np.float32(norm)
 
 
-@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-20, 1e20, 1e37])
-def test_one_element_is_exact_at_any_magnitude(size: float) -> None:
-    x = np.array([0.0, -size, 0.0], dtype=np.float32)
-    np.testing.assert_array_equal(aq.quantize(x, s=3, key=9).dequantize(), x)
-
-
 def test_each_segment_has_its_own_norm(rng: np.random.Generator) -> None:
     x = rng.standard_normal(1000).astype(np.float32)
     x[300:] *= 1e-3
@@ -187,6 +181,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     *(({"segments": bad}, "egment") for bad in ([1, 2], [3, 0, 1], [], [1.5, 2.5], [5, -1])),
     *(({"key": bad}, "stream_key") for bad in (-1, 2**64, 1.5, "key")),
     *(({"stretch": bad}, "stretch") for bad in (0.5, math.inf, math.nan)),
+    *(
+        ({"stretch": np.array(bad), "segments": [2, 2]}, "for each segment")
+        for bad in ([1.0, 0.5], [1.0], [1.0, np.inf])
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -115,3 +116,18 @@ class FakeGrid(Grid):
     @property
     def run(self) -> Any:
         raise NotImplementedError
+
+
+def run(
+    strategy: Strategy, grid: FakeGrid, rounds: int, model: Mapping[str, npt.NDArray[Any]], **options: Any
+) -> Result:
+    return strategy.start(grid=grid, initial_arrays=record(model), num_rounds=rounds, **options)
+
+
+def final(result: Result) -> Arrays:
+    return {name: array.numpy() for name, array in result.arrays.items()}
+
+
+def same(a: Result, b: Result) -> bool:
+    """Whether two runs have ended in one model, to the bit."""
+    return all(np.array_equal(array, final(b)[name]) for name, array in final(a).items())

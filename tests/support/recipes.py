@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,23 @@ def made(name: str) -> dict[str, Any]:
     return names
 
 
-def install(folder: Path, package: str = "my-package") -> Path:
+def put(folder: Path, package: str, groups: Mapping[str, Mapping[str, str]]) -> None:
+    """The metadata of an installed package with entry points, in a folder of sys.path."""
+    facts = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = (line for group, points in groups.items() for line in (f"[{group}]", *map(" = ".join, points.items())))
+    (facts / "entry_points.txt").write_text("\n".join(lines))
+
+
+def install(folder: Path) -> Path:
     """The package as an installer leaves it in a folder of sys.path: modules, and metadata with entry points."""
-    home, facts = folder / "my_package", folder / f"{package.replace('-', '_')}-1.0.dist-info"
-    home.mkdir(parents=True, exist_ok=True)
+    home = folder / "my_package"
+    home.mkdir()
     (home / "__init__.py").touch()
     (home / "sign.py").write_text(recipe("quantizer"))
     (home / "deflate.py").write_text(recipe("codec"))
-    facts.mkdir()
-    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    groups = tomllib.loads(recipe("entry points"))["project"]["entry-points"]
-    lines = {group: [f"{name} = {value}" for name, value in points.items()] for group, points in groups.items()}
-    text = "\n".join("\n".join([f"[{group}]", *points]) for group, points in lines.items())
-    (facts / "entry_points.txt").write_text(text)
+    put(folder, "my-package", tomllib.loads(recipe("entry points"))["project"]["entry-points"])
     return folder
 
 

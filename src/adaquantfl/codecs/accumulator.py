@@ -33,8 +33,7 @@ class Accumulator:
 
     Floating-point sums depend on the order: add frames in the order of their clients, from one thread at a time.
 
-    The memory for decoding is kept. With `reset` instead of a new object for each round, and `result(out=...)`,
-    nothing large is allocated from the second round on.
+    The memory for decoding is kept from frame to frame.
 
     >>> import adaquantfl as aq
     >>> total = Accumulator(2)
@@ -51,19 +50,6 @@ class Accumulator:
         self._total = np.zeros(dimension, dtype=np.float32)
         self._bound = 0.0  # what no element of the sum can exceed in size
         self._scratch = Scratch()
-
-    def reset(self) -> None:
-        """Set the sum to zero, in the same memory.
-
-        >>> import adaquantfl as aq
-        >>> total = Accumulator(2)
-        >>> total.add(aq.compress(np.array([3.0, -4.0]), s=5, key=0))
-        >>> total.reset()
-        >>> total.result(), total.frames
-        (array([0., 0.], dtype=float32), 0)
-        """
-        self.frames, self._bound = 0, 0.0
-        self._total[:] = 0
 
     def add(self, frame: Bytes | Checked, weight: float = 1.0) -> None:
         """Add weight x the frame's vector. A refused frame (FrameError) leaves the sum as it was.
@@ -100,16 +86,13 @@ class Accumulator:
         ready.add_to(self._total, self._scratch)
         self._bound += ready.bound
 
-    def result(self, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
-        """Return a copy of the sum so far: a new array, or `out`.
+    def result(self) -> npt.NDArray[np.float32]:
+        """Return a copy of the sum so far.
 
         >>> Accumulator(3).result()
         array([0., 0., 0.], dtype=float32)
         """
-        if out is None:
-            return self._total.copy()
-        out[:] = self._total
-        return out
+        return self._total.copy()
 
     def take(self) -> npt.NDArray[np.float32]:
         """Return the sum itself, without a copy, if you do not use this object afterwards.

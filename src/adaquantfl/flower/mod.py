@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from ..errors import AdaQuantError, ConfigError, ModelNeeded
@@ -44,8 +44,6 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     if not plan:  # a question of the strategy, not for the app
         ours = ConfigRecord({} if partition is None else {records.PARTITION: partition})
         return Message(RecordDict({records.KEY: ours}), reply_to=message)
-    if kind == MessageType.EVALUATE and records.ORDER not in plan:
-        return _evaluate(message, context, call_next, plan, None)
     order = plan.get(records.ORDER)
     if isinstance(order, bytes) and kind_of(order) >= 0:
         models, key = _models(message, plan, context)[0], _key(plan, partition)
@@ -55,7 +53,7 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     except (AdaQuantError, KeyError, TypeError, ValueError, IndexError) as error:
         return _unopened(message, context, call_next, error)
     if kind == MessageType.EVALUATE:
-        return _evaluate(message, context, call_next, plan, client)
+        return _evaluate(message, context, call_next, client)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
@@ -125,29 +123,13 @@ def _plain(reply: Message, reason: str) -> Message:
     return reply
 
 
-def _evaluate(
-    message: Message, context: Context, call_next: ClientAppCallable, plan: ConfigRecord, client: Client | None
-) -> Message:
-    """Evaluate the model, keep it for the next round, and do not send it back. client: None where it keeps nothing."""
-    if client is not None:
-        remember(client, context.state, with_model=True)
-    given: dict[str, Array] = dict(message.content.array_records.get(str(plan.get("arrays")), {}))
+def _evaluate(message: Message, context: Context, call_next: ClientAppCallable, client: Client) -> Message:
+    """Evaluate the model, and keep it for the next round."""
+    remember(client, context.state, with_model=True)
     reply = call_next(message, context)
-    if reply.has_error():
-        return reply
-    reply.content = RecordDict({name: one for name, one in reply.content.items() if not _same(one, given)})
-    if client is not None:
+    if not reply.has_error():
         put(reply, records.KEY, ConfigRecord({records.HOLDS: client.holds}))
     return reply
-
-
-def _same(record: object, given: dict[str, Array]) -> bool:
-    """Whether a record has the very arrays that the client was given."""
-    return (
-        isinstance(record, ArrayRecord)
-        and list(record) == list(given)
-        and all(array.dtype == given[name].dtype and array.data == given[name].data for name, array in record.items())
-    )
 
 
 def _measured(content: RecordDict, plan: ConfigRecord) -> tuple[float, int]:

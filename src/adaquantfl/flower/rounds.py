@@ -22,7 +22,7 @@ from .fleet import Fleet, check_usable, log
 from .losses import advice, needs_loss
 from .receive import positive, receive
 from .records import HOLDS, arrays_in, why_failed, without_ours
-from .sending import Orders, Sent, bytes_of, float32_bytes, model_in, partitions, with_settings
+from .sending import Orders, Sent, bytes_of, float32_bytes, model_in, partitions
 from .served import ServedModel
 
 Aggregate = Callable[[int, list[Message]], tuple[ArrayRecord | None, MetricRecord | None]]
@@ -150,12 +150,9 @@ class Rounds:
         return arrays, MetricRecord({**(metrics or {}), **received.metrics, **traffic, **facts})
 
     def show(self, messages: list[Message], grid: Grid, timeout: float) -> None:
-        """Write the present model into evaluate messages. A model that is not the server's stays as it is.
-
-        Where clients keep no model, they are only told not to send it back.
-        """
+        """Write orders into evaluate messages, unless clients keep no model or the messages have another one."""
         self._viewing = Sent.of(messages, grid, timeout)
-        if self.served.server is not None and messages:
+        if self.served.server is not None and messages and self._stages.downlink.name != "model":
             self._show(self.served.server, messages, self._viewing)
         self._viewing.count()
 
@@ -216,13 +213,9 @@ class Rounds:
             digest = digest_of(server.current.layout.split(arrays_in(record)))
         except ConfigError:
             return
-        settings: dict[str, Any] = {"arrays": name}
-        if self._stages.downlink.name == "model" or not server.has(digest):
-            for message in messages:
-                message.content = with_settings(message.content, settings)
-            return
-        clients = self.fleet.clients([message.metadata.dst_node_id for message in messages], {})
-        sent.write(Orders(server, clients, name, digest == server.digest, True, settings))
+        if server.has(digest):
+            clients = self.fleet.clients([message.metadata.dst_node_id for message in messages], {})
+            sent.write(Orders(server, clients, name, digest == server.digest, True, {"arrays": name}))
 
     def _learning_rate(self, message: Message) -> float:
         """eta_k from the train config; it matters only where it changes."""

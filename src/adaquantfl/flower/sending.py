@@ -58,7 +58,7 @@ class Orders:
             ours[LAYOUT] = server.current.layout.to_json()
         else:
             ours[ORDER] = server.order(client, None, evaluate=self.evaluate)
-        return with_settings(others, ours)
+        return RecordDict({**others, KEY: ConfigRecord(ours)})
 
 
 @dataclass
@@ -129,11 +129,6 @@ class Sent:
         replies = list(self.grid.send_and_receive(messages, timeout=self.timeout))
         self.waited += perf_counter() - began
         return replies
-
-
-def with_settings(content: Mapping[str, Any], settings: dict[str, Any]) -> RecordDict:
-    """A message's content with our record."""
-    return RecordDict({**content, KEY: ConfigRecord(settings)})
 
 
 def model_in(messages: Sequence[Message]) -> tuple[str, ArrayRecord]:

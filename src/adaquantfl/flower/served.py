@@ -96,21 +96,20 @@ class ServedModel:
             server.return_to(before)
             return None, {}
         after = server.current
+        bits = after.ledger.paper_bits - before.ledger.paper_bits
         if made is not None and "undone" not in facts:
             known = before.loss if loss is None else smoothed(before.loss, loss, self._stages.loss_smoothing)
             server.return_to(replace(after, loss=known))
         return self.arrays, {
             **({} if facts["s"] is None else {"aq_s": facts["s"]}),
-            **self._by_formula(facts, after.ledger.paper_bits - before.ledger.paper_bits),
+            **(
+                {"aq_bits_per_element": facts["bits_per_element"], "aq_paper_bits": bits}
+                if "paper_bits" in facts
+                else {}
+            ),
             **{f"aq_{name}": facts[name] for name in ("masked_bits", "epsilon") if name in facts},
             "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
         }
-
-    @staticmethod
-    def _by_formula(facts: Mapping[str, Any], bits: int) -> dict[str, Any]:
-        """What the paper's formula says of the round, where it describes the quantizer."""
-        described = "paper_bits" in facts
-        return {"aq_bits_per_element": facts["bits_per_element"], "aq_paper_bits": bits} if described else {}
 
     def _begin(self, weights: Mapping[str, AnyArray], fresh: bool = False) -> Server:
         exact = (*self._exact, *self._statistics(weights))
