@@ -248,13 +248,6 @@ def test_a_client_that_never_comes_is_not_waited_for(federate: Federate) -> None
     assert federation.all_answer()
 
 
-def test_without_any_client_there_is_an_answer_too(federate: Federate) -> None:
-    federation = federate(small(), [])
-    federation.engine._join_deadline = time.monotonic()
-    answers = dict(federation.engine.carry(federation.server, [Call("loss", 0)]))
-    assert answers == {0: Failure("it did not join within 300 s.")}
-
-
 def test_who_is_started_anew_takes_the_place_of_the_former(federate: Federate) -> None:
     federation = federate(small(), [0])
     former = federation.join_by_hand(1)
@@ -472,7 +465,7 @@ def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
     third = federate(config)
     third.engine.restore_clients(states)
     np.testing.assert_equal(third.engine.client_states(), states)
-    fourth = LocalEngine(config)
+    fourth = LocalEngine(replace(config, workers=1))
     fourth.restore_clients(states)
     third.server = second.server
     assert third.replies() == replies(fourth, second.server)

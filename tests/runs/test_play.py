@@ -10,6 +10,7 @@ import mypy.api
 import pytest
 
 import adaquantfl as aq
+from adaquantfl.report import figures
 
 TINY: dict[str, Any] = {"model": "mlp", "clients": 2, "rounds": 2, "tau": 1, "workers": 1}
 
@@ -22,9 +23,10 @@ def test_a_rule_may_be_a_name_a_table_or_an_object(tmp_path: Path) -> None:
     assert repr(runs[0]) == f"RunRecord(AdaQuantFL, seed 0, round 2, {tmp_path / '0'})"
 
 
-def test_a_comparison_is_a_list_of_records_and_a_report_a_page(tmp_path: Path) -> None:
+def test_a_comparison_is_a_list_of_records_and_a_report_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import adaquantfl.report.page  # the package and the function share a name
 
+    monkeypatch.setattr(figures, "draw", lambda *_: [])  # it takes longer than the runs
     runs = aq.compare("demo", "2bit,4bit[eta=0.05]", tmp_path, settings=TINY)
     assert [run.label for run in runs] == ["2-bit", "4-bit"]
     assert aq.report(runs, tmp_path / "page") == tmp_path / "page" / "report.html"
