@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from adaquantfl import checkpoint
 from adaquantfl.engines.calls import Call, Failure, Trained
 from adaquantfl.engines.gloo.engine import GlooEngine
 from adaquantfl.engines.gloo.launch import start_here
@@ -26,10 +25,9 @@ from adaquantfl.errors import EngineError
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.loop import resume, run
+from adaquantfl.runs.loop import run
 from adaquantfl.runs.state import RunState
 from support.processes import children, in_session, wait_until
-from support.small_runs import interrupt_after
 from support.unruly_client import WAIT
 
 SECONDS = 250.0  # for what must happen; a busy machine may need many of them
@@ -147,24 +145,6 @@ def test_a_client_that_cannot_start_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"clients 0, 1, 2: its process ended before it joined \(exit code 3\)"):
         run(config, tmp_path / "run", connect=partial(start_here, command=command))
     assert set(children(os.getpid())) <= set(others)  # a process of an earlier test may end meanwhile
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_run_with_error_feedback_is_resumed_to_the_same_model(tmp_path: Path) -> None:
-    changes = {"quantizer": "stc", "rule": "1bit", "quantizer.sparsity": 20, "rounds": 7, "checkpoint_every": 2}
-    config = load_config("demo", {**SETTINGS, **changes, "workers": 0, "step": "adam"})  # the server keeps moments
-    whole = run(replace(config, workers=1), tmp_path / "whole")
-    for name, connect in (("gloo", start_here), ("local", None)):
-        out = tmp_path / name
-        with pytest.raises(KeyboardInterrupt):
-            run(config, out, interrupt_after(5), start_here)
-        saved = checkpoint.load(out / "checkpoint")
-        assert saved is not None
-        assert saved["run"]["round"] == 4
-        assert list(saved["clients"]) == ["0", "1", "2"]
-        assert resume(out, connect=connect)["model_sha256"] == whole["model_sha256"]
-        assert [line["round"] for line in lines_of(out)] == list(range(1, 8))
 
 
 class Command:
@@ -304,31 +284,6 @@ def test_two_launchers_make_one_run(tmp_path: Path, launched: Launched) -> None:
             assert re.search(rf"Client {client}: round {round}, [\d,]+ B received, [\d,]+ B sent", "".join(said))
     local = run(load_config("demo", changes), tmp_path / "local")
     assert json.loads((tmp_path / "gloo" / "summary.json").read_text())["model_sha256"] == local["model_sha256"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_processes_started_by_hand_go_on_without_one_and_take_it_back(tmp_path: Path, launched: Launched) -> None:
-    out = tmp_path / "run"
-    changes = {**SETTINGS, "clients": 2, "rounds": NEVER, "tau": 30, "min_clients": 1, "evaluate_every": NEVER}
-    settings = [f"--set={key}={value}" for key, value in changes.items()]
-    command = (sys.executable, "-m", "adaquantfl", "run", "demo", *settings, "--engine", "gloo", "--out", str(out))
-    environment = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    server, first, second = (launched.start(*command, RANK=str(rank), **environment) for rank in range(3))
-
-    def missing() -> list[bool]:
-        return ["missing" in line for line in lines_of(out)]
-
-    wait_until(lambda: len(missing()) > 2, SECONDS, "rounds are played")
-    second.kill()
-    wait_until(lambda: any(missing()), SECONDS, "a round went on without client 1")
-    again = launched.start(*command, RANK="2", **environment)
-    wait_until(lambda: not missing()[-1], SECONDS, "client 1 takes part again")
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(SECONDS) == 130
-    for client in (first, again):
-        client.wait(SECONDS)
-    assert "its connection is lost" in next(line["missing"]["1"] for line in lines_of(out) if "missing" in line)
 
 
 ENDLESS = """

@@ -210,11 +210,6 @@ def test_a_run_cannot_be_made_shorter(finished: Path) -> None:
     assert load_config(finished / "config.toml").rounds == 6
 
 
-def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
-    with pytest.raises(aq.ConfigError, match="eta would change rounds that are done"):
-        runner.resume(finished, {"eta": 0.2})
-
-
 # Folders that are something else.
 
 
@@ -240,11 +235,6 @@ def test_a_damaged_file_is_named(finished: Path, name: str, content: bytes, word
 def test_a_folder_with_a_run_is_not_written_over(small: Config, finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="--resume"):
         runner.run(small, finished)
-
-
-def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(aq.CheckpointError, match="no run"):
-        runner.resume(tmp_path)
 
 
 def test_two_processes_cannot_work_on_one_run(finished: Path) -> None:
