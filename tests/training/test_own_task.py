@@ -113,6 +113,8 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
         r"seed=0\): ZeroDivisionError.*line 10: 1 / 0",
     ),
     "returns nothing": ("    return OwnTask(", "    OwnTask(", "returned nothing, expected an adaquantfl.OwnTask"),
+    "too few clients": ("range(clients)", "range(2)", "data of 2 clients, but clients = 3.*--set clients=2"),
+    "lengths differ": ("torch.randn(rows, 1)", "torch.randn(rows + 1, 1)", r"\(8, 3\).*\(9, 1\).*as many rows"),
     "empty client": ("part() for _ in", "part(8 * (_ != 1)) for _ in", "The data of client 1 is empty"),
     "a loader": ("part() for", "torch.utils.data.DataLoader([part()]) for", "is a DataLoader.*loader.dataset"),
     "items are no pairs": ("part() for", "part()[0] for", "Item 0 of the data of client 0 is a Tensor"),
