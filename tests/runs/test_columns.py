@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from adaquantfl.report import page_data
-from adaquantfl.report.export import history_csv
 from adaquantfl.report.page import write_report
+from adaquantfl.report.write import history_csv
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs.columns import COLUMNS, Column, flat, summary_of
 from adaquantfl.runs.config import load_config

@@ -131,7 +131,7 @@ def test_fashion_mnist_comes_from_debians_package(
     files = {f"{name}.gz": gzip.compress(content) for name, content in fashion[2].items()}
     content = tar_of(tmp_path / "data", files).read_bytes()
     package = b"!<arch>\n" + b"data.tar.gz/".ljust(60) + content
-    served("fashion-mnist", 2, {download.FASHION_DEB: package}, site, monkeypatch)
+    served("fashion-mnist", 1, {download.FASHION_DEB: package}, site, monkeypatch)
     get("fashion-mnist")
     np.testing.assert_array_equal(load("fashion-mnist").test_x, fashion[1].test_x)
 
