@@ -64,16 +64,12 @@ class Without(LocalEngine):
 # What client 1 does in each round, and the words that the history has for it.
 FAULTS = {
     2: ("raise", "it raised RuntimeError: no room on the device (unruly_client.py, line"),
-    3: ("corrupt", "refused. The checksum does not match"),
-    4: ("truncated", "refused. The checksum does not match: the frame was truncated"),
-    5: ("dimension", "refused. The frame has dimension 7, expected 25,450"),
-    6: ("NaN scale", "refused. A scale is negative, NaN"),
-    7: ("enormous", "above 20 times the median of the round"),
-    8: (WAIT, "no answer within round_timeout = 600 s."),
-    9: ("", "still busy with round 8"),
-    11: ("die", "its process has ended (killed by signal 9)."),
-    12: ("", "its process has ended (killed by signal 9)."),
-    14: ("damaged reply", "refused. The reply is damaged"),
+    3: ("dimension", "refused. The frame has dimension 7, expected 25,450"),
+    4: ("damaged reply", "refused. The reply is damaged"),
+    5: (WAIT, "no answer within round_timeout = 600 s."),
+    6: ("", "still busy with round 5"),
+    8: ("die", "its process has ended (killed by signal 9)."),
+    9: ("", "its process has ended (killed by signal 9)."),
 }
 
 
@@ -82,10 +78,7 @@ FAULTS = {
 def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load_config(
-        "demo",
-        {**SETTINGS, "rounds": 15, "evaluate_every": 100, "rule": "2bit", "min_clients": 2, "max_update_norm": "20x"},
-    )
+    config = load_config("demo", {**SETTINGS, "rounds": 11, "evaluate_every": 100, "rule": "2bit", "min_clients": 2})
     gate = tmp_path / "gate"
     faults = {number: fault + str(gate) if fault == WAIT else fault for number, (fault, _) in FAULTS.items() if fault}
     command = (sys.executable, str(UNRULY), json.dumps({1: faults}))
@@ -96,7 +89,7 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
 
     def deadline(engine: GlooEngine, call: Call) -> float:
         """The time is up at once for the call that is not answered before the gate opens, and for no other."""
-        slow = call.name == "train" and call.client == 1 and played + 1 == 8
+        slow = call.name == "train" and call.client == 1 and played + 1 == 5
         return patient(engine, call) - (engine.config.round_timeout if slow else 0)
 
     monkeypatch.setattr(GlooEngine, "_deadline", deadline)
@@ -110,10 +103,10 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
         nonlocal again, played
         played = state.round
         assert engine is not None
-        if state.round == 9:
+        if state.round == 6:
             gate.touch()
             wait_until(lambda: not engine._events.empty(), SECONDS, "the late answer has come")
-        if state.round == 12:  # client 1 is started again
+        if state.round == 9:  # client 1 is started again
             again = subprocess.Popen([*command, str(engine.store.port), "1"])
             wait_until(lambda: not engine._events.empty(), SECONDS, "client 1 has joined again")
 

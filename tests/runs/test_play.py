@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import mypy.api
 import pytest
 
 import adaquantfl as aq
@@ -62,26 +60,3 @@ def test_a_configuration_that_was_edited_by_hand_is_not_resumed(tmp_path: Path) 
     file.write_text(file.read_text().replace("eta = 0.2", "eta = 0.1").replace("s0 = 2", "s0 = 4"))
     with pytest.raises(aq.CheckpointError, match="has rule = "):
         loop.resume(tmp_path, {"rounds": 5})
-
-
-@dataclass(frozen=True)
-class Twice(aq.Adam):
-    """A step of this file."""
-
-    name: ClassVar[str] = "twice"
-    times: float = 2.0
-
-
-def test_a_step_of_ones_own_has_its_fields_as_settings(tmp_path: Path) -> None:
-    record = aq.run("demo", tmp_path, step=Twice(eta=0.01, times=3.0), **TINY)
-    assert record.config["step"]["times"] == 3.0
-
-
-@pytest.mark.slow  # mypy reads the package
-def test_a_misspelt_argument_is_refused_by_type_checkers(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(
-        'import adaquantfl as aq\naq.run("demo", rul="4bit")\naq.run("demo", rounds="3")\n'
-    )
-    said, _, _ = mypy.api.run([str(tmp_path / "script.py"), "--cache-dir", str(tmp_path / "cache")])
-    assert 'Unexpected keyword argument "rul"' in said
-    assert 'Argument "rounds" to "run" has incompatible type "str"' in said
