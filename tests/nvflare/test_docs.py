@@ -55,7 +55,10 @@ def test_a_job_s_files_have_the_filters_at_both_ends_and_only_changed_settings(t
         job.to_clients(nvflare.ClientFilter(), filter_type=kind, tasks=["train"])
     job.set_app_packages(["adaquantfl"])
     job.export_job(str(tmp_path))
-    for side, name, args in (("client", "client.ClientFilter", {}), ("server", "server.ServerFilter", {"rule": "4bit"})):
+    for side, name, args in (
+        ("client", "client.ClientFilter", {}),
+        ("server", "server.ServerFilter", {"rule": "4bit"}),
+    ):
         (file,) = tmp_path.rglob(f"config_fed_{side}.json")
         for kind in ("task_data_filters", "task_result_filters"):
             (entry,) = json.loads(file.read_text())[kind]

@@ -10,7 +10,7 @@ import torch
 
 import adaquantfl as aq
 from adaquantfl.runs.config import Config, config_of, load_config
-from adaquantfl.training.own_data import Items, Joined, Rows
+from adaquantfl.training.own_data import Joined, examples_of
 from adaquantfl.training.task import Task
 from adaquantfl.training.trainer import Trainer
 from support.own_tasks import CLASSIFIER, REGRESSION, written
@@ -106,7 +106,7 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
 
 FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
     "syntax": ("def part(", "def part((", "cannot be run: SyntaxError: .*line 6"),
-    "no such function": ("def task(", "def tasks(", "no function 'task'.*Did you mean 'tasks'"),
+    "no such function": ("def task(", "def tasks(", "no function named 'task'.*Did you mean 'tasks'"),
     "it raises": (
         "    return OwnTask(",
         "    1 / 0\n    return OwnTask(",
@@ -114,7 +114,7 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
     ),
     "returns nothing": ("    return OwnTask(", "    OwnTask(", "returned nothing, expected an adaquantfl.OwnTask"),
     "too few clients": ("range(clients)", "range(2)", "data of 2 clients, but clients = 3.*--set clients=2"),
-    "lengths differ": ("torch.randn(rows, 1)", "torch.randn(rows + 1, 1)", r"\(8, 3\).*\(9, 1\).*as many rows"),
+    "lengths differ": ("torch.randn(rows, 1)", "torch.randn(rows + 1, 1)", "The data cannot be read.*Size mismatch"),
     "empty client": ("part() for _ in", "part(8 * (_ != 1)) for _ in", "The data of client 1 is empty"),
     "a loader": ("part() for", "torch.utils.data.DataLoader([part()]) for", "is a DataLoader.*loader.dataset"),
     "items are no pairs": ("part() for", "part()[0] for", "Item 0 of the data of client 0 is a Tensor"),
@@ -196,8 +196,8 @@ def test_a_toml_file_names_a_task_beside_it(tmp_path: Path, monkeypatch: pytest.
 
 def test_pairs_data_sets_and_lists_are_the_same_examples() -> None:
     x, y = torch.arange(12).reshape(6, 2).to(torch.uint8), np.linspace(0, 1, 6)
-    rows = Rows(x, torch.as_tensor(y))
-    items = Items([(x[i].numpy(), y[i]) for i in range(6)], "the data")
+    rows = examples_of((x, y), "the rows")
+    items = examples_of([(x[i].numpy(), y[i]) for i in range(6)], "the items")
     both = Joined([rows, items])
     assert len(both) == 12
     for indices in ([3, 1], [9, 7]):
