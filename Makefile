@@ -35,7 +35,8 @@ $(READY): $(BUILT)
 
 demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
 	$(BIN)/adaquantfl compare demo --methods auto,8bit --set workers=1 --out demo --quiet > /dev/null & \
-	  $(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit --set workers=1 --out demo > /dev/null && wait $$!
+	  $(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit --set workers=1 --out demo > /dev/null; \
+	  code=$$?; wait $$! && exit $$code
 	$(BIN)/adaquantfl report demo
 
 test: $(READY)  ## lint, types and all but the slow tests, in about three minutes

@@ -54,13 +54,6 @@ def test_run_writes_a_record_and_says_where(tmp_path: Path, capsys: pytest.Captu
     assert main(["run", "--resume", str(tmp_path / "r")]) == 0
 
 
-def test_a_folder_that_cannot_be_made_gets_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "demo", "--out", "/dev/null/x", "--set=workers=1"]) == 1
-    errors = capsys.readouterr().err
-    assert "Not a directory" in errors
-    assert "Traceback" not in errors
-
-
 def test_compare_runs_every_method_and_reports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

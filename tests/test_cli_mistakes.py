@@ -26,14 +26,9 @@ MISTAKES = [
     (f"run {'x' * 300}", 1, "too long"),
     ("run demo --set taus=3", 1, "Did you mean 'tau'"),
     ("run demo --set tau=many", 1, "tau must be an integer"),
-    ("run demo --set rounds=0", 1, "at least 1"),
     ("run demo --set seed=99999999999999999999", 1, "2^63"),
     ("run demo --set rule=3bits", 1, "Did you mean '3bit'"),
-    ("run demo --set quantizer=unifrom", 1, "Did you mean 'uniform'"),
-    ("run demo --set codec=zip", 1, "zip"),
     ("run demo --set device=gpu", 1, "use 'cpu'"),
-    ("run demo --set optimizer=adam", 1, "Did you mean 'adamw'"),
-    ("run demo --set model=resnet", 1, "Did you mean 'resnet18'"),
     ("run demo --set model=resnet18", 1, "3x32x32"),
     ("run demo --set dataset=mnist", 1, "fashion-mnist"),
     ("run demo --set clients=20000", 1, "20000"),
@@ -41,7 +36,6 @@ MISTAKES = [
     ("run demo --out /dev/null", 1, "is a file"),
     ("run --resume nowhere", 1, "holds no run"),
     ("run --resume taken --set eta=0.2", 1, "rounds that are done"),
-    ("compare demo --methods adaquant,3bits", 1, "Did you mean '3bit'"),
     ("compare demo --methods adaquant[rule.s0=0]", 1, "s0"),
     ("compare demo --set rule=2bit", 1, "--methods"),
     ("compare demo --seeds 0", 1, "at least one"),
@@ -53,7 +47,6 @@ MISTAKES = [
     ("run demo --resume x", 2, "leave PRESET"),
     ("run demo --rounds 3", 2, "--set rounds=VALUE"),
     ("walk", 2, "invalid choice"),
-    ("compare demo --seeds two", 2, "invalid int"),
 ]
 PLAY = """
 import contextlib, io, json, sys

@@ -139,19 +139,6 @@ def test_a_client_that_fails_is_missing_with_its_reason(
     assert reason in line["missing"]["1"]
 
 
-def test_what_a_task_raises_is_the_reason(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = flower.Trainer.train
-
-    def faulty(self: Any, client: int, *rest: Any) -> Any:
-        if client == 2:
-            raise ValueError("no data today")
-        return train(self, client, *rest)
-
-    monkeypatch.setattr(flower.Trainer, "train", faulty)
-    launch("flower", Request(tmp_path / "run", small(min_clients=2, rounds=1)))
-    assert "no data today" in history(tmp_path / "run")[0]["missing"]["2"]
-
-
 def test_a_stopped_run_resumes_to_the_same_model(nodes: Nodes, tmp_path: Path) -> None:
     config = small(rule="adaquant", downlink="exact")
     with pytest.raises(KeyboardInterrupt):

@@ -181,21 +181,6 @@ def models_in(sent: list[int], server: Server) -> int:
     return models
 
 
-def test_a_model_is_sent_once(federate: Federate, sent: list[int]) -> None:
-    federation = federate(small(downlink="model"))
-    engine, server = federation.engine, federation.server
-    engine.evaluate(server)
-    assert models_in(sent, server) == 2
-    federation.replies()
-    engine.evaluate(server)
-    assert len(sent) == 4
-    assert models_in(sent, server) == 0
-    play_round(engine, server)
-    assert models_in(sent, server) == 0
-    play_round(engine, server)  # from another model
-    assert models_in(sent, server) == 2
-
-
 def test_the_exact_downlink_sends_steps_and_ends_in_the_same_model(federate: Federate, sent: list[int]) -> None:
     config = small(clients=3, partition="dirichlet(0.5)", downlink="exact")
     federation, local = federate(config), LocalEngine(replace(config, workers=1))
@@ -246,13 +231,6 @@ def test_a_client_that_never_comes_is_not_waited_for(federate: Federate) -> None
     federation.add(0)  # late, but welcome
     federation.wait_for_news()
     assert federation.all_answer()
-
-
-def test_without_any_client_there_is_an_answer_too(federate: Federate) -> None:
-    federation = federate(small(), [])
-    federation.engine._join_deadline = time.monotonic()
-    answers = dict(federation.engine.carry(federation.server, [Call("loss", 0)]))
-    assert answers == {0: Failure("it did not join within 300 s.")}
 
 
 def test_who_is_started_anew_takes_the_place_of_the_former(federate: Federate) -> None:
@@ -472,7 +450,7 @@ def test_clients_get_back_what_they_left_out(federate: Federate) -> None:
     third = federate(config)
     third.engine.restore_clients(states)
     np.testing.assert_equal(third.engine.client_states(), states)
-    fourth = LocalEngine(config)
+    fourth = LocalEngine(replace(config, workers=1))
     fourth.restore_clients(states)
     third.server = second.server
     assert third.replies() == replies(fourth, second.server)
@@ -542,11 +520,10 @@ def test_a_server_that_is_not_there_is_named() -> None:
         open_store(HERE, 1, 0.3)
 
 
-@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_PORT"])
-def test_an_environment_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    for key, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": HERE, "MASTER_PORT": "1", name: "-1"}.items():
+def test_an_environment_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {"RANK": "0", "WORLD_SIZE": "-1", "MASTER_ADDR": HERE, "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(ConfigError, match=f"{name} = '-1'"):
+    with pytest.raises(ConfigError, match="WORLD_SIZE = '-1'"):
         gloo_run.LaunchedProcess.of_environment()
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from adaquantfl import checkpoint
 from adaquantfl.engines.calls import Call, Failure, Trained
 from adaquantfl.engines.gloo.engine import GlooEngine
 from adaquantfl.engines.gloo.launch import start_here
@@ -26,10 +25,9 @@ from adaquantfl.errors import EngineError
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.server import Server
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.loop import resume, run
+from adaquantfl.runs.loop import run
 from adaquantfl.runs.state import RunState
 from support.processes import children, in_session, wait_until
-from support.small_runs import interrupt_after
 from support.unruly_client import WAIT
 
 SECONDS = 250.0  # for what must happen; a busy machine may need many of them
@@ -66,16 +64,12 @@ class Without(LocalEngine):
 # What client 1 does in each round, and the words that the history has for it.
 FAULTS = {
     2: ("raise", "it raised RuntimeError: no room on the device (unruly_client.py, line"),
-    3: ("corrupt", "refused. The checksum does not match"),
-    4: ("truncated", "refused. The checksum does not match: the frame was truncated"),
-    5: ("dimension", "refused. The frame has dimension 7, expected 25,450"),
-    6: ("NaN scale", "refused. A scale is negative, NaN"),
-    7: ("enormous", "above 20 times the median of the round"),
-    8: (WAIT, "no answer within round_timeout = 600 s."),
-    9: ("", "still busy with round 8"),
-    11: ("die", "its process has ended (killed by signal 9)."),
-    12: ("", "its process has ended (killed by signal 9)."),
-    14: ("damaged reply", "refused. The reply is damaged"),
+    3: ("dimension", "refused. The frame has dimension 7, expected 25,450"),
+    4: ("damaged reply", "refused. The reply is damaged"),
+    5: (WAIT, "no answer within round_timeout = 600 s."),
+    6: ("", "still busy with round 5"),
+    8: ("die", "its process has ended (killed by signal 9)."),
+    9: ("", "its process has ended (killed by signal 9)."),
 }
 
 
@@ -84,10 +78,7 @@ FAULTS = {
 def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load_config(
-        "demo",
-        {**SETTINGS, "rounds": 15, "evaluate_every": 100, "rule": "2bit", "min_clients": 2, "max_update_norm": "20x"},
-    )
+    config = load_config("demo", {**SETTINGS, "rounds": 11, "evaluate_every": 100, "rule": "2bit", "min_clients": 2})
     gate = tmp_path / "gate"
     faults = {number: fault + str(gate) if fault == WAIT else fault for number, (fault, _) in FAULTS.items() if fault}
     command = (sys.executable, str(UNRULY), json.dumps({1: faults}))
@@ -98,7 +89,7 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
 
     def deadline(engine: GlooEngine, call: Call) -> float:
         """The time is up at once for the call that is not answered before the gate opens, and for no other."""
-        slow = call.name == "train" and call.client == 1 and played + 1 == 8
+        slow = call.name == "train" and call.client == 1 and played + 1 == 5
         return patient(engine, call) - (engine.config.round_timeout if slow else 0)
 
     monkeypatch.setattr(GlooEngine, "_deadline", deadline)
@@ -112,10 +103,10 @@ def test_a_run_goes_on_without_a_client_that_does_wrong_and_with_it_when_it_does
         nonlocal again, played
         played = state.round
         assert engine is not None
-        if state.round == 9:
+        if state.round == 6:
             gate.touch()
             wait_until(lambda: not engine._events.empty(), SECONDS, "the late answer has come")
-        if state.round == 12:  # client 1 is started again
+        if state.round == 9:  # client 1 is started again
             again = subprocess.Popen([*command, str(engine.store.port), "1"])
             wait_until(lambda: not engine._events.empty(), SECONDS, "client 1 has joined again")
 
@@ -147,24 +138,6 @@ def test_a_client_that_cannot_start_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"clients 0, 1, 2: its process ended before it joined \(exit code 3\)"):
         run(config, tmp_path / "run", connect=partial(start_here, command=command))
     assert set(children(os.getpid())) <= set(others)  # a process of an earlier test may end meanwhile
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_run_with_error_feedback_is_resumed_to_the_same_model(tmp_path: Path) -> None:
-    changes = {"quantizer": "stc", "rule": "1bit", "quantizer.sparsity": 20, "rounds": 7, "checkpoint_every": 2}
-    config = load_config("demo", {**SETTINGS, **changes, "workers": 0, "step": "adam"})  # the server keeps moments
-    whole = run(replace(config, workers=1), tmp_path / "whole")
-    for name, connect in (("gloo", start_here), ("local", None)):
-        out = tmp_path / name
-        with pytest.raises(KeyboardInterrupt):
-            run(config, out, interrupt_after(5), start_here)
-        saved = checkpoint.load(out / "checkpoint")
-        assert saved is not None
-        assert saved["run"]["round"] == 4
-        assert list(saved["clients"]) == ["0", "1", "2"]
-        assert resume(out, connect=connect)["model_sha256"] == whole["model_sha256"]
-        assert [line["round"] for line in lines_of(out)] == list(range(1, 8))
 
 
 class Command:
@@ -304,31 +277,6 @@ def test_two_launchers_make_one_run(tmp_path: Path, launched: Launched) -> None:
             assert re.search(rf"Client {client}: round {round}, [\d,]+ B received, [\d,]+ B sent", "".join(said))
     local = run(load_config("demo", changes), tmp_path / "local")
     assert json.loads((tmp_path / "gloo" / "summary.json").read_text())["model_sha256"] == local["model_sha256"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_processes_started_by_hand_go_on_without_one_and_take_it_back(tmp_path: Path, launched: Launched) -> None:
-    out = tmp_path / "run"
-    changes = {**SETTINGS, "clients": 2, "rounds": NEVER, "tau": 30, "min_clients": 1, "evaluate_every": NEVER}
-    settings = [f"--set={key}={value}" for key, value in changes.items()]
-    command = (sys.executable, "-m", "adaquantfl", "run", "demo", *settings, "--engine", "gloo", "--out", str(out))
-    environment = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    server, first, second = (launched.start(*command, RANK=str(rank), **environment) for rank in range(3))
-
-    def missing() -> list[bool]:
-        return ["missing" in line for line in lines_of(out)]
-
-    wait_until(lambda: len(missing()) > 2, SECONDS, "rounds are played")
-    second.kill()
-    wait_until(lambda: any(missing()), SECONDS, "a round went on without client 1")
-    again = launched.start(*command, RANK="2", **environment)
-    wait_until(lambda: not missing()[-1], SECONDS, "client 1 takes part again")
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(SECONDS) == 130
-    for client in (first, again):
-        client.wait(SECONDS)
-    assert "its connection is lost" in next(line["missing"]["1"] for line in lines_of(out) if "missing" in line)
 
 
 ENDLESS = """

@@ -79,11 +79,6 @@ def test_a_dozen_variants_of_one_method_still_look_different() -> None:
     assert looks["AdaQuantFL"] == STYLES["AdaQuantFL"]
 
 
-def test_a_variant_looks_the_same_whoever_is_beside_it() -> None:
-    alone, among = styles(["4-bit + eden"]), styles(["AdaQuantFL", "2-bit", "auto", "4-bit + eden"])
-    assert alone["4-bit + eden"] == among["4-bit + eden"]
-
-
 def test_a_legend_that_does_not_fit_is_refused_and_others_are_whole(comparison: Path) -> None:
     runs = find_runs([comparison])
     picture = figure("loss", runs, size=(3.4, 2.4), font=8)

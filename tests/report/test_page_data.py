@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from adaquantfl.report.export import history_csv
 from adaquantfl.report.figures import SPARE, STYLES
 from adaquantfl.report.page_data import columns, embedded, lighter, plot_data
+from adaquantfl.report.write import history_csv
 from adaquantfl.runs.records import find_runs, load_run
 
 MakeRun = Callable[..., Path]

@@ -210,11 +210,6 @@ def test_a_run_cannot_be_made_shorter(finished: Path) -> None:
     assert load_config(finished / "config.toml").rounds == 6
 
 
-def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
-    with pytest.raises(aq.ConfigError, match="eta would change rounds that are done"):
-        runner.resume(finished, {"eta": 0.2})
-
-
 # Folders that are something else.
 
 
@@ -222,14 +217,11 @@ def test_resuming_with_another_learning_rate_is_refused(finished: Path) -> None:
     ("name", "content", "words"),
     [
         ("summary.json", b"{", "damaged"),
-        ("summary.json", b"[]", "not an object"),
         ("history.jsonl", b"\xff\xfe\n", "Line 1 of .* is damaged"),
         ("history.jsonl", b"", "lines were removed"),
-        ("history.jsonl", b"null\n" * 6, "Line 1 of .* is damaged"),
         ("history.jsonl", b'{"round": null, "wire_bytes_up": 1}\n' * 6, "Line 1 of .* is damaged"),
         ("history.jsonl", b"[" * 100_000 + b"\n", "Line 1 of .* is damaged"),
         ("config.toml", b"\xff\xfe", "UTF-8"),
-        ("config.toml", b"tau = ", "not valid TOML"),
         ("config.toml", b"", "Put that back"),
         ("checkpoint/state.npz", b"PK\3\4 and then something else", "damaged"),
     ],
@@ -243,11 +235,6 @@ def test_a_damaged_file_is_named(finished: Path, name: str, content: bytes, word
 def test_a_folder_with_a_run_is_not_written_over(small: Config, finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="--resume"):
         runner.run(small, finished)
-
-
-def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(aq.CheckpointError, match="no run"):
-        runner.resume(tmp_path)
 
 
 def test_two_processes_cannot_work_on_one_run(finished: Path) -> None:

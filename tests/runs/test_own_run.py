@@ -12,13 +12,12 @@ import pytest
 import adaquantfl as aq
 from adaquantfl.cli import main
 from adaquantfl.engines.launch import launch
-from adaquantfl.report.page import write_report
+from adaquantfl.runs import jobs, records
 from adaquantfl.runs import loop as runner
-from adaquantfl.runs import records
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.runs.loop import Request
 from adaquantfl.runs.records import load_run
-from support.own_tasks import CLASSIFIER, REGRESSION, written
+from support.own_tasks import REGRESSION, written
 from support.small_runs import interrupt_after, without_times
 
 SMALL: dict[str, Any] = {"clients": 3, "tau": 2, "rounds": 4, "batch_size": 8, "eta": 0.02, "evaluate_every": 2}
@@ -103,25 +102,11 @@ def test_a_task_without_a_test_set_is_reported_too(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "loss.png").stat().st_size > 1000
 
 
-def test_a_classifier_has_its_accuracy_and_its_classes(tmp_path: Path) -> None:
-    summary = runner.run(small(written(tmp_path, CLASSIFIER), "bag"), tmp_path / "run")
-    assert 0 <= summary["final_accuracy"] <= 1
-    text = write_report([load_run(tmp_path / "run")], tmp_path).read_text(encoding="utf-8")
-    assert "&lt;large&gt;" in text
-    assert "test accuracy" in text
-
-
-def test_compare_takes_a_task_and_tells_another_one_apart(
-    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = ["compare", "mine.py:task", "--methods", "adaquant,4bit", *arguments()]
-    assert main(command) == 0
-    assert (tmp_path / "runs" / "compare-mine" / "report.html").is_file()
-    assert main(command) == 0  # kept
+def test_another_task_is_told_apart(mine: Path, tmp_path: Path) -> None:
+    runner.run(small(mine, rounds=1), tmp_path / "run")
     mine.write_text(REGRESSION.replace("* 3", "* 4"))
-    assert main(command) == 1
-    assert "task_sha256" in capsys.readouterr().err
+    with pytest.raises(aq.CheckpointError, match="holds a run with task_sha256"):
+        jobs.check([jobs.Job(small(mine, rounds=1), tmp_path / "run")])
 
 
 def test_a_loss_that_cannot_be_computed_on_one_client_names_it(tmp_path: Path) -> None:

@@ -62,9 +62,6 @@ def test_its_fields_are_settings_and_a_run_keeps_a_copy_of_it(tmp_path: Path) ->
             "def combine(self, updates)",
             r"line 10\) returned \[\]; expected a Combined",
         ),
-        ("def apply(self, update, state)", "def apply(self, update)", r"Write def apply\(self, update, state\)"),
-        ('name: ClassVar[str] = "mine"', "pass", "Mine in mine.py has no name"),
-        ("(ServerStep)", "", "expected a subclass of adaquantfl.protocol.step.ServerStep"),
     ],
 )
 def test_a_wrong_one_is_told_what_is_expected_and_where(

@@ -19,12 +19,6 @@ def test_bits_to_loss_is_the_first_evaluated_round_at_or_below_the_target(make_r
     assert run.reached(0.1) is None
 
 
-def test_a_loss_that_is_not_a_number_reaches_nothing(make_run: MakeRun) -> None:
-    run = load_run(make_run("run", "2bit", losses=[2.0, float("nan"), float("nan")]))
-    assert run.reached(1.0) is None
-    assert run.lowest() == 2.0
-
-
 def test_series_starts_at_zero_bits_when_the_first_loss_is_known(make_run: MakeRun) -> None:
     bits, losses = load_run(make_run("run", "4bit", losses=[None, 1.0])).series("loss", "paper_bits")
     np.testing.assert_array_equal(bits, [0, 2 * (5_000_000 + 32)])
@@ -103,8 +97,5 @@ def test_seeds_share_a_group_and_other_settings_do_not(make_run: MakeRun) -> Non
         "AdaQuantFL, eta 0.1": 2,
         "AdaQuantFL, eta 0.2": 1,
     }
-
-
-def test_runs_with_different_downlinks_are_not_averaged(make_run: MakeRun) -> None:
     runs = [load_run(make_run(name, losses=[1.0], downlink=name)) for name in ("exact", "late")]
     assert list(group_runs(runs)) == ["AdaQuantFL, downlink.name exact", "AdaQuantFL, downlink.name late"]

@@ -10,6 +10,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl.cli import main
+from adaquantfl.report import figures
 from adaquantfl.runs import reproduce
 from support import small_runs
 
@@ -30,7 +31,10 @@ def test_a_panel_is_a_preset_with_the_papers_methods() -> None:
         reproduce.plan("fmnist-cnn-idd", "adaquant", 1, {}, Path("out"))
 
 
-def test_the_command_says_what_it_takes_runs_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_takes_runs_and_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "draw", lambda *_: [])  # it takes longer than the runs
     command = ["reproduce", "fmnist-cnn-iid", "--methods=adaquant,2bit", f"--out={tmp_path}", *OPTIONS]
     for _ in range(2):
         assert main(command) == 0

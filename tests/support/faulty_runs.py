@@ -243,8 +243,9 @@ class Machine:
 
 def main() -> None:
     folder, engine, *kinds = sys.argv[1:]
-    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401 (optimizers import it when the first one is made)
 
+    import adaquantfl.engines.local
     import adaquantfl.report.progress
     import adaquantfl.runs.loop  # noqa: F401
 

@@ -15,7 +15,6 @@ from adaquantfl.errors import DataError
 from adaquantfl.training import datasets
 from adaquantfl.training.catalogue import SPECS, Spec
 from adaquantfl.training.datasets import Arrays, Dataset, load
-from adaquantfl.training.download import get
 
 Tiny = tuple[Spec, Arrays, dict[str, bytes]]
 MD5 = {  # of the unpacked files, as others publish them too
@@ -78,15 +77,6 @@ def test_sample_is_the_one_its_script_makes(monkeypatch: pytest.MonkeyPatch) -> 
     made = names["sample"](datasets.read(SPECS["fashion-mnist"]))  # type: ignore[operator]  # read from a script
     for drawn, shipped in zip(made, datasets.read(SPECS["fashion-mnist-sample"]), strict=True):
         np.testing.assert_array_equal(drawn, shipped)
-
-
-def test_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(DataError, match="Did you mean 'fashion-mnist'"):
-        load("Fashion_MNIST")
-    with pytest.raises(DataError, match="Did you mean 'cifar-10'"):
-        get("cifar10")
-    with pytest.raises(DataError, match="valid names are: fashion-mnist, cifar-10, fashion-mnist-sample"):
-        load("zzz")
 
 
 def test_no_flipped_byte_is_ever_loaded_as_data(fashion: Tiny) -> None:

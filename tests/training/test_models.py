@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from adaquantfl.errors import ConfigError, DataError
-from adaquantfl.training.catalogue import MODELS, check_fits
+from adaquantfl.training.catalogue import MODELS
 from adaquantfl.training.models import build
 
 
@@ -50,19 +49,3 @@ def test_the_same_seed_gives_the_same_weights(name: str) -> None:
     assert all(torch.equal(first[key], second[key]) for key in first)
     other = build(name, 4).state_dict()
     assert any(not torch.equal(first[key], other[key]) for key in first)
-
-
-def test_unknown_model_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"no model named 'ResNet-18'. Did you mean 'resnet18'"):
-        build("ResNet-18", 0)
-    with pytest.raises(ConfigError, match="valid names are: cnn, resnet18, mlp"):
-        check_fits("transformer", "cifar-10")
-
-
-def test_mismatch_is_refused_with_the_models_that_fit() -> None:
-    with pytest.raises(ConfigError, match=r"fashion-mnist has pictures of 1x28x28.*resnet18 expects 3x32x32"):
-        check_fits("resnet18", "fashion-mnist")
-    with pytest.raises(ConfigError, match="Choose one of these models for it: resnet18"):
-        check_fits("cnn", "cifar-10")
-    with pytest.raises(DataError, match="Did you mean 'cifar-10'"):
-        check_fits("cnn", "cifar")

@@ -13,9 +13,8 @@ from torch import nn
 import adaquantfl as aq
 from adaquantfl.runs.config import Config, load_config
 from adaquantfl.training import trainer as trainer_module
-from adaquantfl.training.device import find_device
 from adaquantfl.training.task import Task
-from adaquantfl.training.trainer import Arrays, Trainer, one_thread
+from adaquantfl.training.trainer import Arrays, Trainer, find_device, one_thread
 
 Build = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 REFERENCES: dict[str, tuple[dict[str, Any], Build]] = {

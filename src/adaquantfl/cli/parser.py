@@ -63,13 +63,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    to: Commands, name: str, function: Any, help: str, about: str, example: str, more: str = ""
+    to: Commands, name: str, function: Any, about: str, example: str, more: str = ""
 ) -> argparse.ArgumentParser:
-    """The parser of one command, and the function that carries it out. example: a command that can be typed."""
+    """The parser of one command, and the function that carries it out. example: a command that can be typed.
+
+    The first sentence of `about` stands for the command in the list of all.
+    """
     texts = [textwrap.fill(more, _WIDTH, break_on_hyphens=False)] if more else []
     parser = to.add_parser(
         name,
-        help=help,
+        help=about.partition(". ")[0].rstrip("."),
         description=textwrap.fill(about, _WIDTH, break_on_hyphens=False),
         epilog="\n\n".join([f"example:\n  adaquantfl {example}", *texts]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -82,7 +85,7 @@ def _add_run(to: Commands) -> None:
     about = "Train one configuration. The run's folder gets its configuration, history, model and summary."
     presets = f"Presets: {', '.join(preset_names())}. docs/configuration.md explains their keys."
     example = "run demo --set rule=4bit --set rounds=20 --out runs/first"
-    run = _command(to, "run", commands.run, "train one configuration", about, example, presets)
+    run = _command(to, "run", commands.run, about, example, presets)
     run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
     _add_set(run)
     run.add_argument(
@@ -97,13 +100,12 @@ def _add_run(to: Commands) -> None:
 
 
 def _add_compare(to: Commands) -> None:
-    help = "train several methods and compare the bits they need"
     about = (
         "Train several methods on one preset and compare what they sent. The same command again keeps finished runs "
         "and resumes interrupted ones."
     )
     example = "compare demo --methods adaquant,2bit,4bit --seeds 3 --out runs/mine"
-    compare = _command(to, "compare", commands.compare, help, about, example)
+    compare = _command(to, "compare", commands.compare, about, example)
     compare.add_argument("preset", metavar=_SOURCE, help=_SOURCE_HELP)
     compare.add_argument(
         "--methods",
@@ -119,9 +121,8 @@ def _add_compare(to: Commands) -> None:
 
 
 def _add_methods(to: Commands) -> None:
-    help = "the rules, quantizers and codecs by name"
     about = "List the rules, quantizers, codecs and server steps, each with its source."
-    _command(to, "methods", commands.methods, help, about, "methods")
+    _command(to, "methods", commands.methods, about, "methods")
 
 
 def _add_reproduce(to: Commands) -> None:
@@ -129,9 +130,8 @@ def _add_reproduce(to: Commands) -> None:
         "Run a panel of the paper's figures 2 and 3, which are presets, and report. It takes hours. It can be stopped "
         "at any time: the same command skips finished runs and resumes interrupted ones."
     )
-    help = "run the paper's experiments"
     example = "reproduce fmnist-cnn-iid --methods adaquant,2bit"
-    reproduce = _command(to, "reproduce", commands.reproduce, help, about, example)
+    reproduce = _command(to, "reproduce", commands.reproduce, about, example)
     reproduce.add_argument("panel", metavar="PANEL", help=f"one of {', '.join(PANELS)}")
     methods = "methods separated by commas (default: %(default)s)"
     reproduce.add_argument("--methods", default=METHODS, metavar="A,B,...", help=methods)
@@ -142,13 +142,12 @@ def _add_reproduce(to: Commands) -> None:
 
 
 def _add_report(to: Commands) -> None:
-    help = "figures, tables and a page from finished or running runs"
     about = (
         "Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page. Folders are "
         "searched two levels deep. Damaged runs are left out by name."
     )
     example = "report runs/compare-demo --format pdf --size 3.4x2.4 --latex"
-    report = _command(to, "report", commands.report, help, about, example)
+    report = _command(to, "report", commands.report, about, example)
     _add_runs(report)
     _add_folder(report, "--out", "where to write (default: the first RUN_DIR)")
     report.add_argument("--methods", default="", metavar="LIST", help="only these, as in compare (default: all)")
@@ -162,17 +161,15 @@ def _add_report(to: Commands) -> None:
 
 
 def _add_watch(to: Commands) -> None:
-    help = "the page of runs in the browser, while they are running"
     about = "Serve the report page of runs to this machine alone, and keep it up to date. Ctrl-C ends it."
-    watch = _command(to, "watch", commands.watch, help, about, "watch runs/compare-demo --port 8640")
+    watch = _command(to, "watch", commands.watch, about, "watch runs/compare-demo --port 8640")
     _add_runs(watch)
     _add_number(watch, "--port", "the port; 0 takes any free one (default: 8640)")
 
 
 def _add_export(to: Commands) -> None:
-    help = "a run's model as a file for plain PyTorch"
     about = "Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."
-    export = _command(to, "export", commands.export, help, about, "export runs/demo-adaquant-seed0 model.safetensors")
+    export = _command(to, "export", commands.export, about, "export runs/demo-adaquant-seed0 model.safetensors")
     export.add_argument("run", type=Path, metavar="RUN_DIR", help="the run's folder")
     export.add_argument("out", type=Path, metavar="OUT", help="a file that ends in .safetensors or .pt")
 
@@ -180,12 +177,9 @@ def _add_export(to: Commands) -> None:
 def _add_data(to: Commands) -> None:
     data = to.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
     actions = data.add_subparsers(metavar="ACTION", required=True)
-    help = "the data sets, and which are on this machine"
-    _command(
-        actions, "list", commands.data_list, help, "List the data sets, and which are on this machine.", "data list"
-    )
-    help, about = "fetch a data set", "Fetch a data set, check it, and keep it in the cache."
-    get = _command(actions, "get", commands.data_get, help, about, "data get fashion-mnist")
+    _command(actions, "list", commands.data_list, "List the data sets, and which are on this machine.", "data list")
+    about = "Fetch a data set, check it, and keep it in the cache."
+    get = _command(actions, "get", commands.data_get, about, "data get fashion-mnist")
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
     get.add_argument("--force", action="store_true", help="fetch it again even if it is there")
 
@@ -197,21 +191,19 @@ def _add_gloo(to: Commands) -> None:
         description="What a run on gloo needs on several hosts: docs/how-to/pytorch.md has the steps.",
     )
     parts = gloo.add_subparsers(metavar="PART", required=True)
-    help = "write a secret for each client, by which the server knows it"
     about = "Write a folder with a secret for each client, by which the server knows it."
-    secrets = _command(parts, "secrets", commands.gloo_secrets, help, about, "gloo secrets my-secrets --clients 8")
+    secrets = _command(parts, "secrets", commands.gloo_secrets, about, "gloo secrets my-secrets --clients 8")
     secrets.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
     secrets.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
 
 
 def _add_bench(to: Commands) -> None:
     about = "Measure the speed of the codecs, next to that of copying the vector."
-    bench = _command(to, "bench", commands.bench, "this machine's codec speed", about, "bench --threads 1")
+    bench = _command(to, "bench", commands.bench, about, "bench --threads 1")
     _add_number(bench, "--threads", "threads of the core (default: all cores)")
 
 
 def _add_bench_method(to: Commands) -> None:
-    help = "a compressor of your own beside float32 and ours"
     about = (
         "Train the bench's tasks with a compressor of your own, and say what it sends, both ways, until it is as good "
         "as float32. A compressor is a class in a file, with compress(self, update, seed), which returns bytes, and "
@@ -219,7 +211,7 @@ def _add_bench_method(to: Commands) -> None:
     )
     example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted"
     more = f"Tasks: {', '.join(TASKS)}. A run takes seconds, of the CNN minutes. docs/own-task.md has more."
-    bench = _command(to, "bench-method", commands.bench_method, help, about, example, more)
+    bench = _command(to, "bench-method", commands.bench_method, about, example, more)
     bench.add_argument("methods", metavar="FILE.py:CLASS,...", help="compressors, separated by commas")
     bench.add_argument("--tasks", default="mlp-iid", metavar="LIST", help="separated by commas (default: %(default)s)")
     beside = "methods of this package to compare with, as `compare --methods` takes them (default: %(default)s)"
@@ -232,7 +224,7 @@ def _add_bench_method(to: Commands) -> None:
 
 def _add_inspect(to: Commands) -> None:
     about = "Show the header of a frame and statistics of its levels."
-    inspect = _command(to, "inspect", commands.inspect, "what is in a message", about, "inspect update.frame")
+    inspect = _command(to, "inspect", commands.inspect, about, "inspect update.frame")
     inspect.add_argument("frame", metavar="FRAME", help="a file that holds one frame; - for standard input")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -12,8 +13,8 @@ from typing import Any
 from ..errors import ConfigError
 from ..names import unknown
 from ..runs import methods, records
+from ..runs.columns import COLUMNS, flat
 from . import figures, tables
-from .export import history_csv
 from .headline import story
 from .page import write_report
 
@@ -120,3 +121,28 @@ def chosen(runs: Sequence[records.RunRecord], names: str) -> list[records.RunRec
         if label not in there:
             raise ConfigError(f"No run here is of the method {name!r}. There are: {', '.join(sorted(there))}.")
     return [run for run in runs if run.label in wanted.values()]
+
+
+def history_csv(runs: Sequence[records.RunRecord], home: Path) -> str:
+    """One row per round; a run is named by its folder, seen from `home`, its method as in tables and figures.
+
+    The columns are `COLUMNS`, then those of the history that are not among them; `seconds.train` becomes
+    seconds_train.
+    """
+    rows = [
+        {"run": run.seen_from(home), "method": label, "seed": run.seed} | flat(line)
+        for label, group in records.group_runs(runs).items()
+        for run in group
+        for line in run.history
+    ]
+    there = {name for row in rows for name in row}
+    known = ["run", "method", "seed", "round", *(name for name in COLUMNS if name in there)]
+    names = list(dict.fromkeys([*known, *(name for row in rows for name in row)]))
+    header = [name.replace(".", "_") for name in names]
+    return tables.csv_text([header, *([_cell(row.get(name)) for name in names] for row in rows)])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
+        return f"'{value}"  # a spreadsheet would take it for a formula
+    return json.dumps(value) if isinstance(value, dict | list) else value

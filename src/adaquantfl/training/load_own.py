@@ -20,7 +20,7 @@ from ..errors import TaskError
 from ..names import unknown
 from .chance import repeatable
 from .own import OwnTask
-from .own_data import Joined, examples_of
+from .own_data import Items, Joined, examples_of
 from .own_files import OwnFile, blamed
 from .settings import Settings
 from .task import Examples, Indices, Task, largest_is_right
@@ -59,13 +59,11 @@ def _function(file: OwnFile, sha256: str) -> Callable[..., Any]:
     function = getattr(module, file.name, None)
     if callable(function):
         return function  # type: ignore[no-any-return] # whatever it is, it can be called
-    there = [name for name, value in inspect.getmembers(module, inspect.isfunction)
-             if value.__module__ == module.__name__ and not name.startswith("_")]  # fmt: skip
-    hint = unknown("function", file.name, there) if there else "It has no function at all."
-    raise TaskError(f"{file.path} has no function {file.name!r} to give the task. {hint}")
+    there = [name for name, _ in inspect.getmembers(module, inspect.isfunction) if not name.startswith("_")]
+    raise TaskError(f"{file.path} does not give the task. {unknown('function', file.name, there)}")
 
 
-def _clients(own: OwnTask, file: OwnFile, clients: int) -> list[Examples]:
+def _clients(own: OwnTask, file: OwnFile, clients: int) -> list[Items]:
     if not isinstance(own.train, list | tuple):
         raise TaskError(
             f"train is {_look(own.train)}, expected a list with the data of each client. "

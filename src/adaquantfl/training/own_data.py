@@ -8,31 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import TensorDataset
 
 from ..errors import TaskError
 from .own import Data
 from .task import Examples, Indices
 
 
-class Rows:
-    """Inputs and targets as two tensors."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self._x, self._y = x, y
-
-    def __len__(self) -> int:
-        return len(self._y)
-
-    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        at = torch.from_numpy(np.asarray(indices))
-        return usual(self._x[at]), usual(self._y[at])
-
-    def labels(self) -> Indices:
-        return np.asarray(usual(self._y).numpy(), dtype=np.int64)
-
-
 class Items:
-    """A data set whose items are (input, target); they are read when they are needed."""
+    """A map-style data set of pairs (input, target). Tensors are read by rows, others item by item when needed."""
 
     def __init__(self, dataset: Any, owner: str) -> None:
         self._dataset, self._owner = dataset, owner
@@ -41,11 +25,16 @@ class Items:
         return len(self._dataset)
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        if isinstance(self._dataset, TensorDataset):
+            x, y = self._dataset[torch.from_numpy(np.asarray(indices))]
+            return usual(x), usual(y)
         items = [self._item(int(index)) for index in indices]
         inputs, targets = (usual(torch.stack([torch.as_tensor(item[k]) for item in items])) for k in range(2))
         return inputs, targets
 
     def labels(self) -> Indices:
+        if isinstance(self._dataset, TensorDataset):
+            return np.asarray(self._dataset.tensors[1].numpy(), dtype=np.int64)
         return np.array([int(self._item(index)[1]) for index in range(len(self))], dtype=np.int64)
 
     def _item(self, index: int) -> tuple[Any, Any]:
@@ -89,11 +78,11 @@ class Joined:
         return self._sets[owner].batch(indices - start)
 
 
-def examples_of(data: Data, owner: str) -> Examples:
+def examples_of(data: Data, owner: str) -> Items:
     """What a user gave as someone's data; `owner` is the word for it in errors."""
     pair = getattr(data, "tensors", data)  # of a TensorDataset
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(one, Tensor | np.ndarray) for one in pair):
-        examples: Examples = _rows(pair[0], pair[1], owner)
+        examples = Items(TensorDataset(*(torch.as_tensor(one).detach().cpu() for one in pair)), owner)
     elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         examples = Items(data, owner)
     else:
@@ -108,16 +97,6 @@ def examples_of(data: Data, owner: str) -> Examples:
             "everybody has some, or run with fewer clients: --set clients=N."
         )
     return examples
-
-
-def _rows(x: Any, y: Any, owner: str) -> Rows:
-    inputs, targets = (torch.as_tensor(values).detach().cpu() for values in (x, y))
-    if not inputs.ndim or not targets.ndim or len(inputs) != len(targets):
-        raise TaskError(
-            f"The inputs of {owner} have shape {tuple(inputs.shape)} and the targets {tuple(targets.shape)}, expected "
-            "as many rows of both: one an example."
-        )
-    return Rows(inputs, targets)
 
 
 def usual(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Every sample goes to exactly one client, nobody is left empty, and the same seed
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -89,19 +90,11 @@ def _none_empty(parts: list[Indices]) -> list[Indices]:
 
 
 def _alpha(kind: str) -> float:
-    match = _DIRICHLET.fullmatch(str(kind).strip())
-    if match is None:
-        raise ConfigError(unknown("partition", kind, KINDS) + " Any alpha above 0 may stand in the brackets.")
-    try:
-        alpha = float(match[1])
-    except ValueError:
-        alpha = float("nan")
-    if not 0 < alpha < float("inf"):
-        raise ConfigError(
-            f"The partition {kind!r} has the alpha {match[1]}. Expected a finite number above 0, for example "
-            "dirichlet(0.3): smaller is more skewed."
-        )
-    return alpha
+    match = _DIRICHLET.fullmatch(kind.strip())
+    with suppress(ValueError):
+        if match and 0 < (alpha := float(match[1])) < float("inf"):
+            return alpha
+    raise ConfigError(unknown("partition", kind, KINDS) + " Any finite alpha above 0 may stand in the brackets.")
 
 
 def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..errors import ConfigError
 from ..protocol.arrays import AnyArray, Weights
 from ..quantizers.streams import stream_key
 from .chance import repeatable
-from .device import find_device, seed_generator
 from .settings import Settings
 from .task import Examples, Indices, Task
 
@@ -22,6 +22,7 @@ _BATCHES = 1  # sub-stream of a client's key that draws its mini-batches; the qu
 _LOSS_SAMPLE = -1  # in place of a round: the sample on which "full" evaluates the loss
 _EVERYBODY = -1  # in place of a client
 _EVALUATION_BATCH = 256
+_OTHERWISE = "set device = 'cpu', or install the build of PyTorch that has its driver."
 
 
 class Trainer:
@@ -76,7 +77,8 @@ class Trainer:
             self._load(weights)
             key = stream_key(self.config.seed, round, client)
             with repeatable(key):  # layers such as dropout
-                seed_generator(self.device, key)
+                if self.device.type != "cpu":  # the CPU's generator is the business of `repeatable`
+                    getattr(torch, self.device.type).manual_seed(key)
                 loss = self._local_steps(client, round, eta)
             trained = self.weights()
             return {name: array.reshape(np.shape(weights[name])) for name, array in trained.items()}, loss
@@ -168,6 +170,22 @@ class Trainer:
     def _layout(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name; ConfigError where this host has none.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            raise ConfigError(f"device = {name!r}, but PyTorch finds {count} CUDA devices on this host: {_OTHERWISE}")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device = {name!r}, but PyTorch finds no Apple GPU on this host: {_OTHERWISE}")
+    return device
 
 
 def _optimizer(config: Settings, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import threading
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -16,11 +20,40 @@ from ...training.trainer import Trainer
 from ..calls import Call, Failure, Player, Trained
 from ..own_file import settings_here
 from .connection import EXCHANGE_SECONDS, Connection, first_line
-from .rendezvous import address_facing, join
+from .rendezvous import JOIN_SECONDS, address_facing, join, open_store
 from .secrets import Seal, client_secret
 from .wire import CALL_BYTES, END, RESTORE, STATE, CallHeader, pack_answer, unpack_call
 
 _log = logging.getLogger("adaquantfl")
+_POLL_SECONDS = 1.0
+_SILENCE_SECONDS = 900.0  # without an answer from the store: its host is gone
+_OWN_END_SECONDS = 2.0  # for a client that has noticed it by itself, or has heard that the run is over
+
+
+def play_process(host: str, port: int, client: int) -> None:
+    """Play the client that this process is, and end with the process that hosts the store, whatever it is doing then.
+
+    That is the server, or a launcher that ends with it. It needs no connection but the one that every client has, so
+    that it works across hosts.
+    """
+    store, over = open_store(host, port, JOIN_SECONDS), threading.Event()
+    threading.Thread(target=_watch_store, args=(host, port, client, over), daemon=True).start()
+    try:
+        play(store, host, client)
+    finally:
+        over.set()
+
+
+def _watch_store(host: str, port: int, client: int, over: threading.Event) -> None:
+    try:
+        store = open_store(host, port, JOIN_SECONDS)  # of its own: a store answers one question at a time
+        store.set_timeout(timedelta(seconds=_SILENCE_SECONDS))
+        while not over.wait(_POLL_SECONDS):
+            store.check(["any"])
+    except (EngineError, RuntimeError):
+        if not over.wait(_OWN_END_SECONDS):
+            print(f"adaquantfl: client {client} ends: the server's process is gone.", file=sys.stderr, flush=True)
+            os._exit(1)  # also in the middle of a call
 
 
 def play(store: Store, server: str, client: int) -> None:

@@ -19,7 +19,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, Store
 
 SERVER, CLIENT = 0, 1  # ranks in the group
 CONNECT_SECONDS = 30.0  # both ends connect at the same time
-EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; an engine's deadline and `ends_with_store` are the ones that matter
+EXCHANGE_SECONDS = 7 * 86_400.0  # gloo's own limit; an engine's deadline and the end of the store are what matters
 _MESSAGE_TAG, _ABORT_TAG = 0, 1
 
 

@@ -18,7 +18,6 @@ from ...errors import AdaQuantError, ConfigError
 from ...training.settings import Settings
 from ..launch import Observer, Request
 from . import client
-from .ending import ends_with_store
 from .engine import GlooEngine
 from .processes import COMMAND, ClientProcesses
 from .rendezvous import JOIN_SECONDS, announce_end, host_store, open_store
@@ -58,9 +57,7 @@ def launch(request: Request, observer: Observer | None = None) -> dict[str, Any]
     if process.rank > 0:
         for stop in (signal.SIGINT, signal.SIGTERM):  # nothing to save, and gloo blocks Python's handlers
             signal.signal(stop, signal.SIG_DFL)
-        store = open_store(process.host, process.port, JOIN_SECONDS)
-        with ends_with_store(process.host, process.port, process.rank - 1):
-            client.play(store, process.host, process.rank - 1)
+        client.play_process(process.host, process.port, process.rank - 1)
         return None
     return _serve(process, request, observer)
 
