@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 from scipy.stats import skellam as skellam_law
 
-from adaquantfl.errors import ConfigError, EngineError
+from adaquantfl.errors import EngineError
 from adaquantfl.private import BudgetSpent, Central, Client, Distributed, Server
 from adaquantfl.private import noise as noises
 from adaquantfl.private.accounting import ORDERS, epsilon, gaussian_round, skellam_round
@@ -159,11 +159,3 @@ def test_noisy_clients_tell_nothing_but_their_numbers():
     clients[0].open(orders[0])
     clients[0].reply(np.zeros(D, np.float32), loss=3.0)
     assert len(clients[0].state()["round"]["facts"]) == 0
-
-
-def test_models_with_statistics_are_refused_with_noise():
-    weights = {"w": np.zeros(9, np.float32), "bn.running_mean": np.zeros(3, np.float32)}
-    with pytest.raises(ConfigError, match="GroupNorm"):
-        Server(weights, "distributed")
-    with pytest.raises(ConfigError, match="undo"):
-        Server(np.zeros(9, np.float32), "central", undo=3.0)

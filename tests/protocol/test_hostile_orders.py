@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-import zlib
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.errors import AdaQuantError, FrameError
+from adaquantfl.errors import FrameError
 from adaquantfl.protocol.arrays import MOST_ARRAYS, MOST_LAYOUT_BYTES, Layout, Model
 from adaquantfl.protocol.messages import Order
 from adaquantfl.protocol.parcels import (
@@ -29,8 +27,6 @@ from adaquantfl.protocol.parcels import (
 )
 from support.costs import allowed, most_taken
 
-MUTANTS = 4500
-NUMBERS = (0, 1, -1, 2, 7, 2**31, 2**32, 2**40, 2**63, 10**30, 1e300, -0.5, True, None, "x", [], {}, [[]], "float32")
 HOSTILE_LAYOUTS = {
     "long numbers": f'[true,[["","float32",[{"9" * 4300}],"q"]]]',
     "many long numbers": "[" + ",".join(["9" * 4000] * 1000) + "]",
@@ -69,42 +65,29 @@ def weights() -> dict[str, Any]:
     }
 
 
-def orders(**settings: Any) -> tuple[Held, list[Order]]:
-    """The model that a client holds after a round; its next order, and the one that brings the whole model."""
-    server, client = aq.Server(weights(), seed=3, **settings), aq.Client(0)
+def orders() -> tuple[Held, Order]:
+    """The model that a client holds after a round; and an order that brings the whole model."""
+    server, client = aq.Server(weights(), seed=3), aq.Client(0)
     given: Any = client.open(server.open([0])[0])
     server.receive(0, client.reply({name: array + 1 for name, array in given.items()}, loss=1.0))
     server.close()
     held = client._models.last
     assert held is not None
-    return held, [Order.unpack(server.open([0])[0]), Order.unpack(server.order(0, holds=None))]
-
-
-def refused(client: aq.Client, data: bytes) -> bool:
-    """Open an order, and train if it is one. Any other exception than the package's own is a failure."""
-    before = client._models.last, client._order
-    try:
-        given: Any = client.open(data)
-    except aq.Refused:
-        assert (client._models.last, client._order) == before
-        return True
-    if not client.order.evaluate:
-        try:
-            client.reply(given, loss=1.0)
-        except AdaQuantError:
-            return True
-    return False
+    server.open([0])
+    return held, Order.unpack(server.order(0, holds=None))
 
 
 @pytest.mark.parametrize("name", HOSTILE_LAYOUTS)
 def test_a_hostile_layout_is_refused_at_once_and_the_held_model_stays(name: str) -> None:
-    held, (_, whole) = orders()
+    held, whole = orders()
     client = aq.Client(0)
     client._models.last = replace(held, digest=bytes(16))
     begun, data = time.process_time(), replace(whole, layout=HOSTILE_LAYOUTS[name]).pack()
-    assert refused(client, data)
+    with pytest.raises(aq.Refused):
+        client.open(data)
     assert time.process_time() - begun < 2
     assert most_taken(lambda: client.open(data)) <= allowed("an order", len(data), 100)
+    assert client.holds == bytes(16)
     if name != "more than it brings":
         with pytest.raises(FrameError, match="layout of the model cannot be read"):
             Layout.from_json(HOSTILE_LAYOUTS[name])
@@ -144,66 +127,3 @@ def test_a_log_forgets_steps_that_no_client_would_take() -> None:
     held = Held(2, models[2], digest_of(models[2]), layout)
     found = open_parcel(log.parcel(2, models[-1]), held, None)
     np.testing.assert_array_equal(found.model.weights, models[-1].weights)
-
-
-@pytest.mark.parametrize("rule", ["adaquant", "auto", "fp32"])
-def test_mutants_of_orders_are_refused_or_opened_and_nothing_else_happens(rule: str) -> None:
-    chance, (held, seeds), opened = Random(rule), orders(rule=rule), 0
-    for _ in range(MUTANTS // 3):
-        order, client = chance.choice(seeds), aq.Client(0)
-        client._models.last = held if chance.random() < 0.7 else None
-        opened += not refused(client, _mutant(order, held, chance))
-    assert 0 < opened < MUTANTS / 3
-
-
-def _mutant(order: Order, held: Held, chance: Random) -> bytes:
-    kind = chance.randrange(6)
-    if kind == 0 and order.layout:
-        return replace(order, layout=json.dumps(_changed(json.loads(order.layout), chance))).pack()
-    if kind == 1 and order.layout:
-        return replace(order, layout=_raw(order.layout.encode(), chance).decode(errors="replace")).pack()
-    if kind == 2:
-        return replace(order, parcel=_raw(bytes(order.parcel), chance)).pack()
-    if kind == 3:  # the layout is another one, and the parcel right for it
-        model = replace(held.model, weights=held.model.weights[: chance.randint(1, 33)])
-        head = _PARCEL.pack(b"AQP1", 0, 0, 1, 0, digest_of(model))
-        return replace(order, parcel=head + _raw(bytes(order.parcel)[_PARCEL.size :], chance)).pack()
-    data = order.pack()
-    head = len(data) - len(order.parcel)
-    changed = _raw(data[: head - 4], chance)
-    return changed + zlib.crc32(changed).to_bytes(4, "little") + bytes(order.parcel)
-
-
-def _changed(tree: Any, chance: Random) -> Any:
-    """The tree with one value somewhere in it replaced, repeated or left out."""
-    if not isinstance(tree, list) or not tree or chance.random() < 0.2:
-        return chance.choice(NUMBERS)
-    place, out = chance.randrange(len(tree)), list(tree)
-    match chance.randrange(6):
-        case 0:
-            del out[place]
-        case 1:
-            out.insert(place, out[place])
-        case _:
-            out[place] = _changed(out[place], chance)
-    return out
-
-
-def _raw(data: bytes, chance: Random) -> bytes:
-    """Some bytes of the data changed, cut out or repeated."""
-    out = bytearray(data)
-    for _ in range(chance.choice((1, 1, 2, 5))):
-        place = chance.randrange(len(out)) if out else 0
-        match chance.randrange(5):
-            case 0:
-                del out[place : place + chance.choice((1, 4, 8))]
-            case 1:
-                out[place:place] = out[place : place + chance.choice((1, 4, 8))]
-            case 2:
-                out[place : place + 4] = chance.choice(
-                    (b"\xff" * 4, bytes(4), b"\x00\x00\x80\x7f", b"\x00\x00\xc0\x7f")
-                )
-            case _:
-                if out:
-                    out[place] = chance.randrange(256)
-    return bytes(out)

@@ -64,13 +64,11 @@ def test_a_plan_that_is_none_is_refused_before_anything_is_sent(returned: Any, w
         planned(Mine(returned), {}, SEEN, clients=[0])
 
 
-@pytest.mark.parametrize("verdict", [None, aq.Verdict.KEEP, ({}, "keep"), (set(), aq.Verdict.KEEP)])
-def test_a_verdict_that_is_none_is_refused(verdict: Any) -> None:
-    with pytest.raises(aq.RuleError, match="expected a state and a verdict"):
-        judged(Mine(None, verdict), {}, aq.Report(1.0))
+def test_a_verdict_and_a_start_that_are_none_are_refused() -> None:
+    for verdict in (None, aq.Verdict.KEEP, ({}, "keep"), (set(), aq.Verdict.KEEP)):
+        with pytest.raises(aq.RuleError, match="expected a state and a verdict"):
+            judged(Mine(None, verdict), {}, aq.Report(1.0))
 
-
-def test_a_start_that_is_none_is_refused() -> None:
     class Start(Mine):
         def init(self) -> Any:
             return self.verdict() if callable(self.verdict) else self.verdict
