@@ -230,7 +230,7 @@ def _check_plain(server: Server, plain: Mapping[int, Message], clients: Mapping[
     for node, factor in limit.factors(norms, middle).items():
         shorter = layout.join(models[node].towards(model, factor), wide=True)
         put(plain[node], next(iter(plain[node].content.array_records)), array_record(shorter))
-    apart = far_off(layout, changes, server.changes.values()) if limit.is_set else {}
+    apart = far_off(changes, server.changes.values()) if limit.is_set else {}
     if limit.is_set:
         for node, norm in norms.items():
             server.measured(clients.get(node, -1), norm, changes[node])

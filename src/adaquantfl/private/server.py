@@ -199,7 +199,8 @@ class Server(PlainServer):
             wire_bytes_down=exchange.down,
             payload_bytes_down=exchange.models,
         )
-        log = replace(self.current.log, holds=before.log.holds).sent_to(exchange.asked, list(exchange.absent))
+        log = replace(self.current.log, holds=before.log.holds).noted(exchange.asked, before.log.round)
+        log = log.noted(exchange.absent, None)
         self._begin_at(replace(self.current, ledger=ledger, log=log))
         self._exchange = None
         plan, projection = exchange.plan, exchange.projection

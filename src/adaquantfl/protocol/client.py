@@ -81,7 +81,6 @@ class Client:
         """
         try:
             read = Order.unpack(bytes(order))
-            read.check()
             check_order(read)
             layout = Layout.from_json(read.layout) if read.layout else None
             held = open_parcel(read.parcel, self._models.last, layout)

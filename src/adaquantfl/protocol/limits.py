@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median_low
 from typing import Self
@@ -15,13 +15,13 @@ from typing import Self
 import numpy as np
 
 from ..errors import ConfigError
-from .arrays import OTHER, QUANTIZED, Entry, Layout, Model
+from .arrays import OTHER, QUANTIZED, Layout, Model
 from .bfloat16 import widened
 
 REFUSE, CLIP = "refuse", "clip"  # what is done with a norm above the limit
 LOSS_FACTOR = 10.0  # times the round's median that the loss of a client counts for, at most
 ARRAY_FACTOR = 100.0  # times the round's median: clients that train 100 times as long as others are still honest
-Changes = Sequence[float]  # the l2 norm of the change of each array that is not quantized, in the layout's order
+Changes = Mapping[str, float]  # the l2 norm of the change of each array that is not quantized, by name
 
 
 @dataclass(frozen=True)
@@ -148,39 +148,30 @@ def _weighted_median(figures: Mapping[int, float], weights: Mapping[int, float])
     return math.nan
 
 
-def entries_of(layout: Layout) -> list[Entry]:
-    """Return the arrays that are not quantized."""
-    return [entry for entry in layout.entries if entry.kind != QUANTIZED and entry.size]
-
-
-def changes_of(layout: Layout, old: Model, new: Model) -> list[float]:
+def changes_of(layout: Layout, old: Model, new: Model) -> dict[str, float]:
     """How far each array that is not quantized moved; infinite where that is beyond float64."""
     pairs = zip(layout.pieces(old), layout.pieces(new), strict=True)
     with np.errstate(over="ignore"):
-        return [
-            float(np.linalg.norm(widened(after).astype(np.float64) - widened(before).astype(np.float64)))
+        return {
+            entry.name: float(np.linalg.norm(widened(after).astype(np.float64) - widened(before).astype(np.float64)))
             for (entry, before), (_, after) in pairs
             if entry.kind != QUANTIZED and entry.size
-        ]
+        }
 
 
 def float_changes(layout: Layout, changes: Changes) -> list[float]:
     """Those of floats that travel as they are, such as float64: the norm of an update counts them too."""
-    pairs = zip(entries_of(layout), changes, strict=True)
-    return [change for entry, change in pairs if entry.kind == OTHER and "float" in entry.dtype]
+    floats = {entry.name for entry in layout.entries if entry.kind == OTHER and "float" in entry.dtype}
+    return [change for name, change in changes.items() if name in floats]
 
 
-def far_off(layout: Layout, changes: Mapping[int, Changes], among: Collection[Changes] = ()) -> dict[int, str]:
+def far_off(changes: Mapping[int, Changes], among: Collection[Changes] = ()) -> dict[int, str]:
     """Who moved an array by more than 100 times the round's median, and the reason. among: of further clients."""
-    names = [entry.name for entry in entries_of(layout)]
-    columns = list(zip(*changes.values(), *among, strict=True))
-    middles = [median_low(column) for column in columns]
-    reasons = {}
-    for who, moved in changes.items():
-        for name, change, middle in zip(names, moved, middles, strict=True):
-            if not change <= ARRAY_FACTOR * middle:
-                reasons[who] = (
-                    f"its update has norm {change:g} in the array {name!r}, above {ARRAY_FACTOR:g} times the median of "
-                    f"the round, {middle:g}."
-                )
+    everybody, reasons = [*changes.values(), *among], {}
+    for name in everybody[0] if everybody else ():
+        middle = median_low(moved[name] for moved in everybody)
+        for who, moved in changes.items():
+            if not moved[name] <= ARRAY_FACTOR * middle:
+                times = f"{ARRAY_FACTOR:g} times the median of the round, {middle:g}."
+                reasons[who] = f"its update has norm {moved[name]:g} in the array {name!r}, above {times}"
     return reasons

@@ -31,7 +31,6 @@ _QUANTIZED, _FEEDBACK, _BALANCED, _EVALUATE = (1 << bit for bit in range(4))
 _FRAME, _BUFFERS, _OTHERS, _DIVERGED = (1 << bit for bit in range(4))
 _PARTS = (_FRAME, _BUFFERS, _OTHERS)
 _WHOLE, _TENSOR = 0, 2**32 - 1  # scopes; anything between is the elements of a bucket
-MOST_NUMBER = 2.0**32  # of levels, or of what a rule has in their place
 MOST_TAKEN_BACK = 255  # rounds that an order can name; a client remembers the last two that it played
 SIGNATURE_SIZE = 16  # bytes of HMAC-SHA256 behind a reply
 CODECS = ("auto", "fixed", "sparse", "dense")  # by their number in an order; others go by the number 255 and a name
@@ -84,11 +83,6 @@ class Order:
     def known(self, lengths: tuple[int, ...]) -> Known:
         """What is known of the frame that answers it, for tensors of these lengths."""
         return Known(self.quantizer, sum(lengths), self.segments(lengths), self.key)
-
-    def check(self) -> None:
-        """Refuse numbers that nobody can work with, as the client does: FrameError."""
-        if self.eta < 0 or not 0 < (1.0 if self.s is None else self.s) <= MOST_NUMBER:
-            raise FrameError("The order has a number of levels that is not above 0, or enormous, or a negative eta.")
 
     @property
     def size(self) -> int:

@@ -93,17 +93,10 @@ class Log:
         """Whether the steps from the model of that round (None: from zeros) are known, and smaller than the model."""
         return self._missed(held) is not None
 
-    def sent_to(self, clients: Collection[int], missing: Collection[int] = ()) -> Log:
-        """These clients were sent the model before the present one; of who is missing since, nothing is known."""
-        return replace(self, holds={**self.holds, **dict.fromkeys(clients, self.round - 1)}).lost_by(missing)
-
-    def held_by(self, clients: Iterable[int]) -> Log:
-        """These clients hold the present model."""
-        return replace(self, holds={**self.holds, **dict.fromkeys(clients, self.round)})
-
-    def lost_by(self, clients: Collection[int]) -> Log:
-        """Of what these clients hold, nothing is known."""
-        return replace(self, holds={client: round for client, round in self.holds.items() if client not in clients})
+    def noted(self, clients: Collection[int], round: int | None) -> Log:
+        """These clients hold the model of this round; None: of what they hold, nothing is known."""
+        others = {client: held for client, held in self.holds.items() if client not in clients}
+        return replace(self, holds=others if round is None else {**others, **dict.fromkeys(clients, round)})
 
     def _missed(self, held: int | None) -> tuple[bytes, ...] | None:
         """The steps from `held` to now; None where they are not known or the model is smaller."""

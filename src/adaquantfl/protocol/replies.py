@@ -17,9 +17,9 @@ from ..errors import FrameError, Refused
 from ..rules import Plan
 from ..theory import MAX_LEVELS
 from . import trees, uplink
-from .arrays import Layout, Model
+from .arrays import QUANTIZED, Layout, Model
 from .cohort import Shares
-from .limits import Changes, NormLimit, changes_of, entries_of, far_off, float_changes
+from .limits import Changes, NormLimit, changes_of, far_off, float_changes
 from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
 from .updates import Parts, Update, Updates
@@ -120,8 +120,9 @@ class OpenRound:
         for name, value_of in zip(_BY_CLIENT, read, strict=True):
             now = getattr(self, name) if name in ("norms", "changes") else {}  # there may have been no limit before
             setattr(self, name, {**now, **{int(client): value_of(value) for client, value in tree[name].items()}})
-        if any(len(changes) != len(entries_of(layout)) for changes in self.changes.values()):
-            raise ValueError("a client's changes are those of another number of arrays")
+        names = {entry.name for entry in layout.entries if entry.kind != QUANTIZED and entry.size}
+        if any(changes.keys() != names for changes in self.changes.values()):
+            raise ValueError("a client's changes are those of other arrays")
         if not self.order_bytes.keys() == self.parcel_bytes.keys() == self.orders.keys():
             raise ValueError("the bytes of an order are not known")
         self.refused_bytes, self.diverged = large(tree["refused_bytes"]), large(tree["diverged"])
@@ -172,7 +173,7 @@ class OpenRound:
             weight = 1.0 if self.shares is None else self.shares.weights[client]
             frame = uplink.check(reply.frame, weight, order, layout)
             parts = Parts(frame, _exact_parts(reply, weight, layout), reply.others)
-            norm, changes = 0.0, list[float]()
+            norm, changes = 0.0, dict[str, float]()
             if limit.is_set:
                 after = Model(model.weights, parts.buffer_values(model), reply.others)
                 with np.errstate(over="ignore"):  # infinite is above every limit
@@ -215,10 +216,10 @@ class OpenRound:
         if client in self.orders and client not in self.heard:
             self.missing[client] = reason
 
-    def apply_limit(self, limit: NormLimit, layout: Layout) -> None:
+    def apply_limit(self, limit: NormLimit) -> None:
         """Refuse what is too large compared with the round's median; for that every norm must be known."""
         reasons = limit.refused(self.norms, self._median) if limit.needs_all else {}
-        for client, reason in {**far_off(layout, self.changes), **reasons}.items():
+        for client, reason in {**far_off(self.changes), **reasons}.items():
             if client in self.heard:
                 self.refused_bytes += len(self.heard.pop(client).data)
                 self.missing[client] = reason

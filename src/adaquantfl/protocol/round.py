@@ -130,7 +130,7 @@ def end(
         earlier=state.trajectory if kept and stages.undo else state.earlier,
         rule=rule,
         watch=watch,
-        log=log.sent_to(opened.orders, missing),
+        log=log.noted(opened.orders, state.log.round).noted(missing, None),
         ledger=_counted(state, opened, stages),
         loss=state.loss if undone else smoothed(state.loss, loss, stages.loss_smoothing),
         owed=_owed(state, opened, kept, undone) if state.keeps else {},

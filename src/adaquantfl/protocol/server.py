@@ -246,11 +246,11 @@ class Server:
 
     def holding(self, clients: Collection[int]) -> None:
         """Note that these clients hold the present model, so that the next order starts from it."""
-        self._state = replace(self._state, log=self._state.log.held_by(clients))
+        self._state = replace(self._state, log=self._state.log.noted(clients, self._state.log.round))
 
     def forget(self, clients: Collection[int]) -> None:
         """Note that these clients may have lost the model that they held."""
-        self._state = replace(self._state, log=self._state.log.lost_by(clients))
+        self._state = replace(self._state, log=self._state.log.noted(clients, None))
 
     def receive(self, client: int, reply: bytes) -> None:
         """Take a client's reply. Raises Refused with the reason if it cannot be used; a better one may still come."""
@@ -284,7 +284,7 @@ class Server:
     def refuse_outliers(self) -> dict[int, str]:
         """Refuse updates above the limits once all replies are in, as `heard` and `close` do; return `missing`."""
         opened = self._opened()
-        opened.apply_limit(self.stages.limit, self._state.layout)
+        opened.apply_limit(self.stages.limit)
         return opened.missing_clients
 
     def heard(self, clients: Collection[int] | None = None, wide: bool = False) -> dict[int, Weights]:

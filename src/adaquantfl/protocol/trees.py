@@ -34,9 +34,9 @@ def number(value: Any) -> float:
     return plain
 
 
-def numbers(values: Any) -> list[float]:
-    """Return a list of numbers."""
-    return [number(value) for value in values]
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return numbers by name."""
+    return {name: number(value) for name, value in values.items()}
 
 
 def whole_number(value: Any, most: int = 2**32, least: int = 0) -> int:

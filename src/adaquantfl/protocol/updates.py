@@ -169,7 +169,7 @@ class Updates:
             parts = one.read()
             new = Model(self.model.weights, parts.buffer_values(self.model), parts.others)
             changes[place] = changes_of(self.layout, self.model, new)
-        return set(far_off(self.layout, changes))
+        return set(far_off(changes))
 
     def squared_distances(self) -> npt.NDArray[np.float64]:
         """The squared l2 distance of every two updates, float32 buffers included. O(dimension x clients^2) time."""

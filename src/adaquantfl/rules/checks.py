@@ -36,12 +36,11 @@ def planned(rule: Rule, state: State, seen: Seen, clients: Collection[int] = ())
 
     clients: those of the round, each of which needs levels.
     """
-    returned = _called(rule, rule.plan, state, seen)
-    match returned:
+    match _called(rule, rule.plan, state, seen):
         case (dict() as after, Plan() as plan):
             pass
-        case _:
-            raise wrong(rule.plan, returned, "a state and a plan: return state, aq.Plan(levels=...)")
+        case made:
+            raise wrong(rule.plan, made, "a state and a plan: return state, aq.Plan(levels=...)")
 
     def number(name: str, value: Any, most: float = math.inf, least: float = 0.0) -> Any:
         value = value.item() if isinstance(value, np.integer | np.floating) else value
@@ -58,28 +57,25 @@ def planned(rule: Rule, state: State, seen: Seen, clients: Collection[int] = ())
         levels = number("levels", levels, MAX_LEVELS)
     if sum(one is not None for one in (levels, plan.max_error, plan.resolution)) > 1:
         raise wrong(rule.plan, plan, "only one of levels, max_error and resolution")
-    kinds = {"quantizer": str, "downlink": str, "balanced": bool, "feedback": bool | None}
-    for name, kind in kinds.items():
+    for name, kind in {"balanced": bool, "feedback": bool | None}.items():
         if not isinstance(value := getattr(plan, name), kind):
-            raise wrong(rule.plan, value, f"a {getattr(kind, '__name__', kind)}", f"as {name} ")
-    if plan.quantizer and plan.quantizer not in quantizers.names():
+            raise wrong(rule.plan, value, "True or False", f"as {name} ")
+    if plan.quantizer not in ("", *quantizers.names()):
         raise wrong(rule.plan, plan.quantizer, f"one of {', '.join(quantizers.names())}", "as quantizer ")
-    numbers: dict[str, Any] = {
-        name: None if (value := getattr(plan, name)) is None else number(name, value)
-        for name in ("max_error", "resolution", "downlink_error")
-    }
-    due = number("loss_due", plan.loss_due, least=-math.inf)
-    plain = replace(plan, levels=levels, loss_due=due, **numbers)
-    return _plain(rule.plan, after), plain
+    numbers = {"levels": levels, "loss_due": number("loss_due", plan.loss_due, least=-math.inf)}
+    for name in ("max_error", "resolution", "downlink_error"):
+        if (given := getattr(plan, name)) is not None:
+            numbers[name] = number(name, given)
+    return _plain(rule.plan, after), replace(plan, **numbers)
 
 
 def judged(rule: Rule, state: State, report: Report) -> tuple[State, Verdict]:
     """Return what `rule.judge` returns; RuleError with the rule's file and line where it is something else."""
-    returned = _called(rule, rule.judge, state, report)
-    match returned:
+    match _called(rule, rule.judge, state, report):
         case (dict() as after, Verdict() as verdict):
             return _plain(rule.judge, after), verdict
-    raise wrong(rule.judge, returned, "a state and a verdict: return state, aq.Verdict.KEEP")
+        case made:
+            raise wrong(rule.judge, made, "a state and a verdict: return state, aq.Verdict.KEEP")
 
 
 def wrong(method: Callable[..., Any], value: Any, expected: str, what: str = "") -> RuleError:
