@@ -68,30 +68,6 @@ def compress(
     return core.compress(vector, int(s), checked_key(key), tag, writer.TAG, offsets, stretch, left_out(known))
 
 
-def compress_within(
-    x: Vector,
-    error: float,
-    key: int = 0,
-    segments: Lengths | None = None,
-    quantizer: str | Quantizer = "fitted",
-    balanced: bool | None = None,
-    codec: str | BuiltIn | Codec = "auto",
-    feedback: bool = True,
-) -> tuple[bytes, Vector]:
-    """The coarsest frame whose squared error is at most `error` times the vector's energy, and what it leaves out of x.
-
-    - `balanced`: each segment with its own number of levels; None: where the quantizer can.
-    - `feedback`: whether what is left out is wanted, which takes some time; it is empty otherwise.
-
-    >>> x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
-    >>> frame, left_out = compress_within(x, 0.3)
-    >>> bool(0.2 < np.sum(left_out**2) / np.sum(x**2) <= 0.3)
-    True
-    """
-    levels = quantize_within(x, error, key, segments, quantizer, balanced)
-    return encode(levels, codec), levels.remainder(x) if feedback else np.empty(0, dtype=np.float32)
-
-
 def quantize_within(
     x: Vector,
     error: float,
@@ -100,7 +76,15 @@ def quantize_within(
     quantizer: str | Quantizer = "fitted",
     balanced: bool | None = None,
 ) -> Levels:
-    """The levels of `compress_within`."""
+    """The coarsest levels whose squared error is at most `error` times the vector's energy.
+
+    balanced: each segment with its own number of levels; None: where the quantizer can.
+
+    >>> x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    >>> left_out = quantize_within(x, 0.3).remainder(x)
+    >>> bool(0.2 < np.sum(left_out**2) / np.sum(x**2) <= 0.3)
+    True
+    """
     kind = find(quantizer)
     norm, lengths = norm_of(kind, None), np.array([len(x)] if segments is None else segments, dtype=np.int64)
     spread = kind.traits.balanced if balanced is None else balanced
