@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from adaquantfl.codecs.accumulator import Accumulator
-from adaquantfl.codecs.coding import Encoder, compress, encode
+from adaquantfl.codecs.coding import compress, encode
 from adaquantfl.quantizers.levels import Levels, level_dtype
 from adaquantfl.threads import cores, over_ranges, set_threads
 from common import entropy_bytes
@@ -121,8 +121,8 @@ def _dense(d: int, entropies: Sequence[float]) -> Iterator[Figure]:
 def _fixed(x: Vector) -> Iterator[Figure]:
     target = np.empty_like(x)
     for s in (1, 3, 15, 255):
-        compressing = partial(Encoder("fixed").compress, x, s, 1)
-        adding = _adding(bytes(compressing()), len(x))
+        compressing = partial(compress, x, s, 1, "fixed")
+        adding = _adding(compressing(), len(x))
         copy, sending, receiving = _in_turns(partial(np.copyto, target, x), compressing, adding)
         yield Figure(f"fixed, s = {s}: compress", copy / sending, "of copy", 0.5)
         yield Figure(f"fixed, s = {s}: decode + add", copy / receiving, "of copy", 1.0)
@@ -154,7 +154,7 @@ def _threads(x: Vector) -> Iterator[Figure]:
         "copy, 2 threads": partial(over_ranges, copy, len(x), 1)
     }  # memory's limit
     for codec, s in zip(CODECS, (3, 3, 4000), strict=True):
-        works[f"{codec}, s = {s}, 2 threads: compress"] = partial(Encoder(codec).compress, x, s, 1)
+        works[f"{codec}, s = {s}, 2 threads: compress"] = partial(compress, x, s, 1, codec)
         works[f"{codec}, s = {s}, 2 threads: decode + add"] = _adding(compress(x, s, 1, codec), len(x))
     for name, work in works.items():
         yield Figure(name, _gain(work), "times as fast", 1.8)
@@ -184,8 +184,8 @@ def _in_turns(*works: Callable[[], object], repeat: int = 10) -> list[float]:
 
 
 def _compress_seconds(x: Vector, s: int, codec: str) -> tuple[float, bytes]:
-    work = partial(Encoder(codec).compress, x, s, 1)
-    return _seconds(work, len(x)), bytes(work())
+    work = partial(compress, x, s, 1, codec)
+    return _seconds(work, len(x)), work()
 
 
 def _add_seconds(frame: bytes, d: int) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .codecs.accumulator import Accumulator
-    from .codecs.coding import Encoder, compress, decode, encode
+    from .codecs.coding import compress, decode, encode
     from .codecs.raw import decode_float32, encode_float32
     from .errors import (
         AdaQuantError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "codecs.accumulator": ("Accumulator",),
-    "codecs.coding": ("Encoder", "compress", "decode", "encode"),
+    "codecs.coding": ("compress", "decode", "encode"),
     "codecs.raw": ("decode_float32", "encode_float32"),
     "errors": (
         "AdaQuantError",
@@ -95,7 +95,6 @@ __all__ = [
     "Cohort",
     "ConfigError",
     "DataError",
-    "Encoder",
     "EngineError",
     "Fixed",
     "FrameError",

@@ -174,11 +174,6 @@ class Scratch:
             self.memory = _Memory(address + -address % 64, size)
         return self.memory
 
-    def view(self, size: int) -> memoryview:
-        """The first bytes."""
-        start = -self._block.ctypes.data % 64
-        return self._block.data.toreadonly()[start : start + size]
-
 
 class _Thread(threading.local):
     """What a thread uses again in every call."""
@@ -317,20 +312,17 @@ def _planned(
     return plan
 
 
-def _written(
-    call: Callable[[], int], plan: Any, each: float, memory: tuple[Scratch, Scratch] | None, data: Any = None
-) -> bytes | memoryview:
-    """Call the core until memory and room suffice; the frame. With `memory` it is a view of it.
+def _written(call: Callable[[], int], plan: Any, each: float, data: Any = None) -> bytes:
+    """Call the core until memory and room suffice; the frame.
 
     each: bytes for each element to work in, which mostly suffice.
     """
-    d, (scratch, out) = int(plan.dimension), memory or (None, None)
     most = int(_fixed_frame(_here.plan_at))
-    size = _CHUNKS + 64 * int(plan.segments) + min(int(each * d), _MOST_ASKED)
+    size = _CHUNKS + 64 * int(plan.segments) + min(int(each * plan.dimension), _MOST_ASKED)
     room = most + most // 16 + 1024
     while True:
-        plan.memory, kept = _memory(size, scratch)
-        target = out or (_here.out if room <= _KEPT else Scratch())
+        plan.memory, kept = _memory(size, None)
+        target = _here.out if room <= _KEPT else Scratch()
         plan.room, plan.out = room, target.take(room).data
         found = call()
         del kept  # before the frame is copied
@@ -343,7 +335,7 @@ def _written(
             room = max(int(_here.error.numbers[0]), 2 * room)
         else:
             raise _refused(_here.error, data)
-    return ctypes.string_at(plan.out, found) if out is None else target.view(found)
+    return ctypes.string_at(plan.out, found)
 
 
 def compress(
@@ -355,15 +347,14 @@ def compress(
     offsets: Offsets | None,
     stretch: float | Doubles,
     known: Known | None,
-    memory: tuple[Scratch, Scratch] | None = None,
-) -> bytes | memoryview:
-    """Floats to a frame of the paper's quantizer. memory: to work in, and for the frame, which is then a view of it."""
+) -> bytes:
+    """Floats to a frame of the paper's quantizer."""
     plan, at = _planned(tag, codec, s, len(x), s, offsets, known), _at(x)
     plan.key = key
     factors = _ONE if isinstance(stretch, float) and stretch == 1.0 else np.atleast_1d(np.float64(stretch))
     count, factors_at = len(factors), _at(factors)
     plan_at, error_at, each = _here.plan_at, _here.error_at, 1 / 64 if codec == FIXED else 6
-    return _written(lambda: _compress(plan_at, at, factors_at, count, error_at), plan, each, memory, x)
+    return _written(lambda: _compress(plan_at, at, factors_at, count, error_at), plan, each, x)
 
 
 def _planned_levels(
@@ -379,12 +370,12 @@ def _planned_levels(
     return plan
 
 
-def encode(values: Values, codec: int, memory: tuple[Scratch, Scratch] | None = None, **facts: Any) -> Any:
+def encode(values: Values, codec: int, **facts: Any) -> bytes:
     """Levels to a frame; facts: of `_planned_levels`."""
     plan = _planned_levels(codec=codec, dimension=len(values), **facts)
     at, size, plan_at, error_at = _at(values), values.itemsize, _here.plan_at, _here.error_at
     each = _bytes_each(values, codec, facts["top"])
-    return _written(lambda: _encode(plan_at, at, size, error_at), plan, each, memory)
+    return _written(lambda: _encode(plan_at, at, size, error_at), plan, each)
 
 
 def _bytes_each(values: Values, codec: int, top: int) -> float:

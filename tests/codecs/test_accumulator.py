@@ -118,23 +118,6 @@ def most_allocated(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize(("codec", "s"), CASES)
-def test_an_encoder_writes_the_bytes_of_compress_in_memory_of_its_own(codec: str, s: int) -> None:
-    encoder, x = aq.Encoder(codec), update(3)
-    for seed in range(2):
-        frame = encoder.compress(update(seed), s, seed)
-        assert frame.readonly
-        assert frame == aq.compress(update(seed), s, seed, codec)
-    assert most_allocated(lambda: encoder.compress(x, s, 3)) < SMALL
-
-
-def test_an_encoder_takes_other_quantizers_norms_and_segments() -> None:
-    x = update(0)[:5000]
-    assert aq.Encoder("dense", "lattice", "linf").compress(x, 3, 1, [2000, 3000], 2.0) == aq.compress(
-        x, 3, 1, "dense", [2000, 3000], 2.0, "lattice", "linf"
-    )
-
-
-@pytest.mark.parametrize(("codec", "s"), CASES)
 def test_an_accumulator_allocates_nothing_large_after_its_first_frame(codec: str, s: int) -> None:
     frames, total = [aq.compress(update(seed), s, seed, codec) for seed in range(2)], aq.Accumulator(D)
     total.add(frames[0])

@@ -44,9 +44,12 @@ def hostile() -> dict[str, bytes]:
     return cases
 
 
-@pytest.mark.parametrize("case", hostile())
+HOSTILE = hostile()
+
+
+@pytest.mark.parametrize("case", HOSTILE)
 def test_a_frame_takes_no_more_memory_than_the_table_says(case: str) -> None:
-    frame = hostile()[case]
+    frame = HOSTILE[case]
     dimension = 256 if "short vector" in case else D
     total = aq.Accumulator(dimension)
     reads: tuple[Callable[[], object], ...] = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import adaquantfl as aq
-from adaquantfl.codecs.coding import compress_within
+from adaquantfl.codecs.coding import quantize_within
 from adaquantfl.quantizers import find, names
 from adaquantfl.quantizers.base import Count, MaxError, Resolution, norm_of
 from adaquantfl.quantizers.choice import CLOSE, delay, drawn_error, exact_error
@@ -53,10 +53,13 @@ def test_what_cannot_be_reached_takes_many_levels() -> None:
 @pytest.mark.parametrize("allowed", [0.9])
 def test_with_error_feedback_the_delay_is_used_up_also_near_the_whole_update(allowed: float) -> None:
     x = np.random.default_rng(1).standard_t(3, LENGTHS.sum()).astype(np.float32)
-    frame, left_out = compress_within(x, allowed, segments=LENGTHS)
+    levels = quantize_within(x, allowed, segments=LENGTHS)
+    left_out = levels.remainder(x)
     error = float(np.sum(left_out.astype(np.float64) ** 2) / np.sum(x.astype(np.float64) ** 2))
     assert CLOSE * delay(allowed) <= delay(error) <= delay(allowed) * (1 + 1e-5)
-    np.testing.assert_array_equal(x - aq.decode(frame).dequantize(), left_out)
+    np.testing.assert_array_equal(x - aq.decode(aq.encode(levels)).dequantize(), left_out)
+    levels.take_from(x)
+    np.testing.assert_array_equal(x, left_out)
 
 
 def test_a_resolution_has_the_bits_that_the_range_needs() -> None:

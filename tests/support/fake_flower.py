@@ -17,6 +17,15 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from adaquantfl.flower import quantize_mod
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+MODEL: Arrays = {
+    "conv": np.linspace(-1, 1, 600, dtype="f4").reshape(20, 30),
+    "half": np.linspace(-1, 1, 40).astype("f2"),
+    "double": np.linspace(-1, 1, 40),
+    "bias": np.array(0.5, "f4"),
+    "running_var": np.full(4, 0.1, "f4"),
+    "num_batches_tracked": np.array(3, "i8"),
+}
 Change = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 
 
@@ -131,3 +140,19 @@ def final(result: Result) -> Arrays:
 def same(a: Result, b: Result) -> bool:
     """Whether two runs have ended in one model, to the bit."""
     return all(np.array_equal(array, final(b)[name]) for name, array in final(a).items())
+
+
+def step(number: int) -> Callable[[str, Any], Any]:
+    """A client's training: another direction for each client."""
+
+    def change(name: str, array: Any) -> Any:
+        if array.dtype.kind != "f":
+            return array + array.dtype.type(1)
+        noise = np.random.default_rng([number, len(name)]).standard_normal(array.shape)
+        return (array + 0.01 * np.abs(noise) if name == "running_var" else array + 0.01 * noise).astype(array.dtype)
+
+    return change
+
+
+def clients(count: int = 4, **options: Any) -> list[Client]:
+    return [Client(step(number), examples=10 + number, **options) for number in range(count)]

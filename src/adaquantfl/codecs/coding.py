@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from .. import core
-from ..core import Scratch
 from ..errors import FrameError
 from ..open_registry import OUTSIDE_TAGS
 from ..quantizers.base import Lengths, MaxError, Quantizer, Vector, norm_of
@@ -57,56 +55,17 @@ def compress(
     >>> compress(x, s=3, key=1) == encode(quantize(x, s=3, key=1))
     True
     """
-    return bytes(_compressed(x, s, key, codec, segments, stretch, quantizer, norm, known, None))
-
-
-def _compressed(
-    x: FloatVector,
-    s: int,
-    key: int,
-    codec: str | BuiltIn | Codec,
-    segments: Lengths | None,
-    stretch: Stretch,
-    quantizer: str | Quantizer,
-    norm: str | None,
-    known: Known | None,
-    memory: tuple[Scratch, Scratch] | None,
-) -> Any:
     kind, writer = find(quantizer), find_codec(codec)
     if not (kind.traits.from_paper and isinstance(writer, BuiltIn)):
         levels = quantize(x, s, key, segments, stretch, kind, norm)
         outside = any(tag in OUTSIDE_TAGS for tag in kind.tags.values())  # the core does not look at what it is given
-        return writer.encode(_checked(levels) if outside else levels, known, memory)
+        return writer.encode(_checked(levels) if outside else levels, known)
     check_levels(s)
     vector = float32_vector(x)
     offsets = None if segments is None else Segments.of(segments, len(vector)).offsets
     check_stretch(stretch, 1 if offsets is None else len(offsets) - 1)
     tag = kind.tags[norm_of(kind, norm)]
-    return core.compress(vector, int(s), checked_key(key), tag, writer.TAG, offsets, stretch, left_out(known), memory)
-
-
-def compress_within(
-    x: Vector,
-    error: float,
-    key: int = 0,
-    segments: Lengths | None = None,
-    quantizer: str | Quantizer = "fitted",
-    balanced: bool | None = None,
-    codec: str | BuiltIn | Codec = "auto",
-    feedback: bool = True,
-) -> tuple[bytes, Vector]:
-    """The coarsest frame whose squared error is at most `error` times the vector's energy, and what it leaves out of x.
-
-    - `balanced`: each segment with its own number of levels; None: where the quantizer can.
-    - `feedback`: whether what is left out is wanted, which takes some time; it is empty otherwise.
-
-    >>> x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
-    >>> frame, left_out = compress_within(x, 0.3)
-    >>> bool(0.2 < np.sum(left_out**2) / np.sum(x**2) <= 0.3)
-    True
-    """
-    levels = quantize_within(x, error, key, segments, quantizer, balanced)
-    return encode(levels, codec), levels.remainder(x) if feedback else np.empty(0, dtype=np.float32)
+    return core.compress(vector, int(s), checked_key(key), tag, writer.TAG, offsets, stretch, left_out(known))
 
 
 def quantize_within(
@@ -117,42 +76,20 @@ def quantize_within(
     quantizer: str | Quantizer = "fitted",
     balanced: bool | None = None,
 ) -> Levels:
-    """The levels of `compress_within`."""
+    """The coarsest levels whose squared error is at most `error` times the vector's energy.
+
+    balanced: each segment with its own number of levels; None: where the quantizer can.
+
+    >>> x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    >>> left_out = quantize_within(x, 0.3).remainder(x)
+    >>> bool(0.2 < np.sum(left_out**2) / np.sum(x**2) <= 0.3)
+    True
+    """
     kind = find(quantizer)
     norm, lengths = norm_of(kind, None), np.array([len(x)] if segments is None else segments, dtype=np.int64)
     spread = kind.traits.balanced if balanced is None else balanced
     s, stretch = kind.levels_for(MaxError(error), lengths, x, spread, key, norm)
     return quantize(x, s, key, segments, stretch, kind)
-
-
-class Encoder:
-    """Compress many vectors of one size in the same memory: after the first nothing large is allocated.
-
-    A frame is a view of that memory. It is valid until the next call; make `bytes` of it to keep it longer. Quantizers
-    other than the paper's allocate their levels. Use one for each thread.
-
-    >>> encoder, x = Encoder(codec="fixed"), np.linspace(-1, 1, 5000, dtype=np.float32)
-    >>> encoder.compress(x, s=3, key=1) == compress(x, s=3, key=1, codec="fixed")
-    True
-    """
-
-    def __init__(
-        self, codec: str | BuiltIn | Codec = "auto", quantizer: str | Quantizer = "uniform", norm: str | None = None
-    ) -> None:
-        self.codec, self.quantizer, self.norm = find_codec(codec), find(quantizer), norm
-        self._memory = Scratch(), Scratch()
-
-    def compress(
-        self, x: FloatVector, s: int, key: int, segments: Lengths | None = None, stretch: Stretch = 1.0
-    ) -> memoryview:
-        """Return the bytes that `compress` gives for the same vector.
-
-        >>> len(Encoder().compress(np.ones(9, dtype=np.float32), s=1, key=1)) > 36
-        True
-        """
-        return memoryview(
-            _compressed(x, s, key, self.codec, segments, stretch, self.quantizer, self.norm, None, self._memory)
-        )
 
 
 def decode(frame: Bytes, dimension: int | None = None, most: int = MOST_ELEMENTS) -> Levels:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from .. import core
-from ..core import Scratch, Values
+from ..core import Values
 from ..errors import FrameError
 from ..open_registry import Registry
 from ..quantizers.levels import Levels, level_dtype
@@ -34,10 +34,10 @@ class BuiltIn:
     NAME: str
     TAG: int
 
-    def encode(self, levels: Levels, known: Known | None = None, memory: tuple[Scratch, Scratch] | None = None) -> Any:
-        """Levels to a frame, without what its receiver knows. memory: see `core.compress`."""
+    def encode(self, levels: Levels, known: Known | None = None) -> bytes:
+        """Levels to a frame, without what its receiver knows."""
         header, values = Header.of(levels, self.TAG), np.ascontiguousarray(levels.values)
-        return core.encode(values, self.TAG, memory, **header.plan(known))
+        return core.encode(values, self.TAG, **header.plan(known))
 
     def read(self, frame: Frame) -> Values:
         """The levels of a frame; FrameError where its body is damaged."""
@@ -60,7 +60,7 @@ class Codec(ABC):
     def levels(self, frame: Frame) -> Values:
         """A frame's body to levels, an array of signed integers; FrameError says why it is refused."""
 
-    def encode(self, levels: Levels, known: Known | None = None, memory: Any = None) -> bytes:
+    def encode(self, levels: Levels, known: Known | None = None) -> bytes:
         """Levels to a frame."""
         return framed(Header.of(levels, self.TAG), self.body(levels), known)
 

@@ -21,7 +21,6 @@ from .losses import loss_in, numbers_in
 from .privacy import clipped
 from .records import ERROR, NOTE, PARTITION, array_record, arrays_in, put, update_in, why_failed, without_ours
 
-_NORM = "its update has norm"  # how the reasons begin that are about `max_update_norm`
 _NEEDS_MOD = (
     "it sent plain weights. Without a wrapped strategy every ClientApp needs the mod: ClientApp(mods=[quantize_mod]). "
     "AdaQuantStrategy(FedAvg()) takes clients without it."
@@ -64,15 +63,12 @@ class Received:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        norms = sum(reason.startswith(_NORM) for reason in self.refused.values())
         return {
             "aq_quantized": self.heard,
             "aq_plain": len(self.plain),
             "aq_failed": len(self.failed),
             "aq_clipped": len(self.clipped),
             "aq_refused": len(self.refused),
-            "aq_refused_frame": len(self.refused) - norms,
-            "aq_refused_norm": norms,
             "aq_capped": len(self.capped),
             "aq_bounded": len(self.bounded),
             **({"aq_error": fmean(self.errors)} if self.errors else {}),

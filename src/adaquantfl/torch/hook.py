@@ -5,7 +5,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..codecs.coding import compress_within
+from ..codecs.coding import encode, quantize_within
 from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from .exchange import check_group, is_number, mean
@@ -45,17 +45,17 @@ class GradientHook:
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
             if p in self._left_out:
                 vector[start:stop] += self._left_out[p]
-        left_out = vector
 
         def frame() -> bytes:
-            nonlocal left_out
-            data, left_out = compress_within(vector, self._error, segments=lengths, balanced=False)
+            levels = quantize_within(vector, self._error, segments=lengths, balanced=False)
+            data = encode(levels)
+            levels.take_from(vector)
             return data
 
         average, size = mean(frame, len(vector), self._group)
         self.bytes_sent += size
         for p, start, stop in zip(parameters, edges, edges[1:], strict=False):
-            self._left_out[p] = left_out[start:stop]
+            self._left_out[p] = vector[start:stop]
         return buffer.copy_(torch.from_numpy(average))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..codecs.coding import compress_within, encode
+from ..codecs.coding import encode, quantize_within
 from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from ..quantizers.base import Count
@@ -36,7 +36,7 @@ def within_noise(vector: Vector, lengths: Sequence[int], noise: float, key: int)
     >>> bool(3.0 < np.sum((y - x) ** 2) / np.sum(x**2) < 4.1)
     True
     """
-    return compress_within(vector, noise, key, lengths, QUANTIZER, feedback=False)[0]
+    return encode(quantize_within(vector, noise, key, lengths, QUANTIZER))
 
 
 def within_bits(vector: Vector, lengths: Sequence[int], bits: float, key: int) -> bytes:
