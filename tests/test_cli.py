@@ -36,7 +36,7 @@ def test_every_help_fits_80_columns_and_its_example_can_be_typed(monkeypatch: py
     monkeypatch.setenv("COLUMNS", "80")
     everything = build_parser()
     commands = list(parsers(everything))
-    assert len(commands) >= 15
+    assert len(commands) >= 14
     for parser in commands:
         text = parser.format_help()
         assert max(map(len, text.splitlines())) <= 80, text

@@ -9,7 +9,6 @@ import pytest
 import tomli_w
 
 import adaquantfl as aq
-from adaquantfl.protocol.downlink import Exact
 from adaquantfl.runs import reproduce
 from adaquantfl.runs.config import KEYS, Config, load_config, parse_override, preset_names
 
@@ -109,16 +108,6 @@ def test_every_key_can_be_overridden() -> None:
         assert load_config("demo", {key: value}) == config
     assert set(config.to_dict()) == set(KEYS) - {"task", "task_sha256"}
     assert len(KEYS) <= 40
-
-
-def test_whole_numbers_are_fine_where_a_number_is_asked_for() -> None:
-    assert Config(rule={"name": "adaquant", "interval": 4}, target_loss=0).rule["interval"] == 4
-
-
-def test_private_keeps_the_exact_downlink_from_passing_frames_on() -> None:
-    for private in (False, True):
-        stages = Config(downlink={"name": "exact", "private": private}).stages((1, 1))
-        assert stages.downlink == Exact(private=private)
 
 
 def test_a_method_is_a_name_a_table_or_an_object() -> None:

@@ -184,7 +184,8 @@ def test_the_loss_of_a_task_of_ones_own_may_be_negative_where_the_rule_takes_it(
 
 
 def test_error_feedback_uses_all_workers_and_ends_in_the_same_model(start: Callable[..., LocalEngine]) -> None:
-    alone, pooled = (start(rule="auto", downlink="late", clients=3, workers=workers) for workers in (1, 2))
+    keys = {"rule": "2bit", "quantizer": "nearest", "downlink": "late", "clients": 3}
+    alone, pooled = (start(**keys, workers=workers) for workers in (1, 2))
     servers = [server_of(engine) for engine in (alone, pooled)]
     for _ in range(3):
         assert play_round(alone, servers[0]) == play_round(pooled, servers[1])

@@ -39,13 +39,6 @@ def test_a_damaged_run_is_left_out_and_named(make_run: MakeRun, capsys: pytest.C
     assert "2-bit" not in (folder / "report.html").read_text()
 
 
-def test_where_no_run_is_left_the_damage_is_an_error(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("one")
-    (run / "config.toml").write_text("x")
-    with pytest.raises(DataError, match="not valid TOML"):
-        write_all([run], tmp_path / "out", skipped=lambda text: None)
-
-
 def test_folders_are_searched_two_levels_deep(make_run: MakeRun) -> None:
     near, far = make_run("out/method/seed-0", losses=LOSSES), make_run("far/a/b/c", "2bit", losses=LOSSES)
     assert [run.path for run in find_runs([near.parents[1]])] == [near]

@@ -161,14 +161,6 @@ def test_what_cannot_name_a_task_is_refused(
         load_config(text)
 
 
-def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, GOOD)
-    config = config_for(path)
-    written(tmp_path, GOOD + "\n")
-    with pytest.raises(aq.TaskError, match="is not the file that this run began with"):
-        Task.of(config)
-
-
 def test_a_task_goes_without_dataset_model_and_partition(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD)
     for key in ("dataset", "model", "partition"):

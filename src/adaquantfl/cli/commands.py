@@ -199,18 +199,6 @@ def data_get(options: argparse.Namespace) -> int:
     return 0
 
 
-def gloo_secrets(options: argparse.Namespace) -> int:
-    """Write the secrets of a gloo run's clients."""
-    from ..engines.gloo import secrets
-
-    secrets.write_secrets(options.folder, options.clients)
-    print(
-        f"{options.folder} holds {options.clients} secrets. Set {secrets.VARIABLE}={options.folder}; "
-        "see docs/how-to/pytorch.md."
-    )
-    return 0
-
-
 def bench(options: argparse.Namespace) -> int:
     """Measure this machine's codecs."""
     from ..threads import set_threads

@@ -53,7 +53,6 @@ def build_parser() -> argparse.ArgumentParser:
         _add_watch,
         _add_export,
         _add_data,
-        _add_gloo,
         _add_bench,
         _add_bench_method,
         _add_inspect,
@@ -182,19 +181,6 @@ def _add_data(to: Commands) -> None:
     get = _command(actions, "get", commands.data_get, about, "data get fashion-mnist")
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
     get.add_argument("--force", action="store_true", help="fetch it again even if it is there")
-
-
-def _add_gloo(to: Commands) -> None:
-    gloo = to.add_parser(
-        "gloo",
-        help="what a run on gloo needs on several hosts",
-        description="What a run on gloo needs on several hosts: docs/how-to/pytorch.md has the steps.",
-    )
-    parts = gloo.add_subparsers(metavar="PART", required=True)
-    about = "Write a folder with a secret for each client, by which the server knows it."
-    secrets = _command(parts, "secrets", commands.gloo_secrets, about, "gloo secrets my-secrets --clients 8")
-    secrets.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist yet")
-    secrets.add_argument("--clients", required=True, type=int, metavar="N", help="how many there are, as in the preset")
 
 
 def _add_bench(to: Commands) -> None:

@@ -12,9 +12,6 @@ from .base import Engine
 from .calls import Call, Failure
 from .pool import Pool
 
-_VECTORS_PER_CLIENT = 3  # the remainder, and those from before the last two rounds
-_STATE_BYTES = 2**30  # of all clients: more than that is asked for only when a checkpoint is due
-
 
 class LocalEngine(Engine):
     """Plays the clients of a configuration; see `Engine`.
@@ -28,13 +25,10 @@ class LocalEngine(Engine):
         super().__init__(config)
         self.workers = min(config.workers or cores(), config.clients)
         self._pool = Pool(config, self.workers) if self.workers > 1 else None
-        dimension = sum(array.size for array in self.player.trainer.weights().values())
-        most = 4 * dimension * _VECTORS_PER_CLIENT * config.clients
-        self.states_at_hand = self._pool is None or most <= _STATE_BYTES  # workers send them every round
 
     def carry(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
         if self._pool is not None:
-            yield from self._pool.map(server, calls)
+            yield from self._pool.map(server, calls, self.player)
             return
         self.player.hold(server.held)
         for place, call in enumerate(calls):
@@ -43,20 +37,15 @@ class LocalEngine(Engine):
     def measure(self, server: Server, calls: list[Call]) -> list[float]:
         if self._pool is None:
             return super().measure(server, calls)
-        answers = [answer for _, answer in sorted(self._pool.map(server, calls))]
+        answers = [answer for _, answer in sorted(self._pool.map(server, calls, self.player))]
         if any(isinstance(answer, Failure) for answer in answers):  # a worker died
             return super().measure(server, calls)
         return answers
 
     def client_states(self) -> dict[str, Any]:
-        if self._pool is None:
-            return {str(number): state for number, state in self.player.states().items()}
-        return {str(number): state for number, state in self._pool.states()}
+        return {str(number): state for number, state in self.player.states().items()}
 
     def restore_clients(self, states: Mapping[str, Any]) -> None:
-        if self._pool is not None:
-            self._pool.restore({int(number): state for number, state in states.items()})
-            return
         for number, state in states.items():
             self.player.restore(int(number), state)
 

@@ -1,7 +1,7 @@
 """Worker processes that share the model in memory and answer calls.
 
 A worker that dies, or takes longer than the round's timeout over one call, fails that call and is replaced. In rounds
-in which clients keep something for later (error feedback), each client is always played by the same worker.
+with several messages each client is always played by the same worker.
 """
 
 from __future__ import annotations
@@ -52,50 +52,34 @@ class Pool:
         """How many workers there are."""
         return len(self._workers)
 
-    def states(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What the clients keep from round to round, one by one, from the workers that play them."""
-        for connection, place in list(self._places.items()):
-            for number in self._ask(connection, None) or ():
-                state = self._ask(connection, number) if number % self.size == place else None
-                if state is not None:
-                    yield number, state
+    def map(self, server: Server, calls: list[Call], player: Player) -> Iterator[tuple[int, Any]]:
+        """The answers to all calls, which are about the server's model, as they come: (place in calls, answer).
 
-    def restore(self, states: Mapping[int, Mapping[str, Any]]) -> None:
-        """Give it back to them."""
-        workers = {place: connection for connection, place in self._places.items()}
-        for number, state in states.items():
-            self._ask(workers[number % self.size], number, state)
-
-    def _ask(self, connection: Connection, number: int | None, restored: Mapping[str, Any] | None = None) -> Any:
-        """A client's state; without a number, or after it was restored, the worker's clients. None: it is dead."""
-        if connection not in self._workers:  # it died, and another one plays these clients from now on
-            return None
-        with suppress(OSError):
-            connection.send(("state", number, restored))
-        answer = self._receive(connection)
-        return None if isinstance(answer, Failure) else answer
-
-    def map(self, server: Server, calls: list[Call]) -> Iterator[tuple[int, Any]]:
-        """The answers to all calls, which are about the server's model, as they come: (place in calls, answer)."""
+        player: has what clients keep from round to round. It travels with their calls, and back with the answers.
+        """
         light = self._share(server.held)
         at_home = server.clients_keep
         homes = dict(enumerate(call.client % self.size if at_home and call.name == "train" else -1 for call in calls))
+        states = player.states() if at_home else {}
         waiting = {place: call.ordered(server, server.digest) for place, call in enumerate(calls)}
         self._busy = busy = dict[Connection, tuple[int, float]]()
         while waiting or busy:
-            self._hand_out(light, waiting, homes)
+            self._hand_out(light, waiting, homes, states)
             soonest = min(deadline for _, deadline in busy.values())
             finished = []
             for ready in wait(list(busy), timeout=max(0.0, soonest - time.monotonic())):
                 assert isinstance(ready, Connection)
                 place, _ = busy.pop(ready)
-                finished.append((place, self._receive(ready)))
+                answer, state = self._receive(ready)
+                if state is not None:
+                    player.restore(calls[place].client, state)
+                finished.append((place, answer))
             for late in [c for c, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
                 place, _ = busy.pop(late)
                 reason = f"no answer within round_timeout = {self._config.round_timeout:g} s."
                 self._replace(late)
                 finished.append((place, Failure(reason)))
-            self._hand_out(light, waiting, homes)  # before the caller has a turn: nobody waits for it
+            self._hand_out(light, waiting, homes, states)  # before the caller has a turn: nobody waits for it
             yield from finished
 
     def close(self) -> None:
@@ -123,7 +107,9 @@ class Pool:
         nothing = np.empty(0, dtype=np.float32)
         return replace(held, model=Model(nothing, nothing, held.model.others))
 
-    def _hand_out(self, light: Held, waiting: dict[int, Call], homes: Mapping[int, int]) -> None:
+    def _hand_out(
+        self, light: Held, waiting: dict[int, Call], homes: Mapping[int, int], states: Mapping[int, dict[str, Any]]
+    ) -> None:
         """Give each idle worker the first call that it may answer. homes: the worker of each call; -1: anyone."""
         assert self._memory is not None
         for connection in [worker for worker in self._workers if worker not in self._busy]:
@@ -131,7 +117,8 @@ class Pool:
             if (place := next(mine, None)) is not None:
                 self._busy[connection] = place, time.monotonic() + self._config.round_timeout
                 with suppress(OSError):  # a dead worker: receiving from it says so
-                    connection.send((self._memory.name, light, waiting.pop(place)))
+                    call = waiting.pop(place)
+                    connection.send((self._memory.name, light, call, homes[place] >= 0, states.get(call.client)))
 
     def _start_worker(self, place: int) -> None:
         ours, theirs = self._context.Pipe()
@@ -148,15 +135,15 @@ class Pool:
         connection.close()
         self._start_worker(self._places.pop(connection))
 
-    def _receive(self, connection: Connection) -> Any:
-        """The answer; where the worker is dead, another one takes its place."""
+    def _receive(self, connection: Connection) -> tuple[Any, dict[str, Any] | None]:
+        """The answer, and the client's new state; where the worker is dead, another one takes its place."""
         try:
-            answer = connection.recv()
+            answer, state = connection.recv()
             self._proven.add(connection)
         except (EOFError, OSError):
-            answer = self._lost(connection)
+            answer, state = self._lost(connection), None
             self._replace(connection)
-        return answer
+        return answer, state
 
     def _lost(self, connection: Connection) -> Failure:
         process = self._workers[connection]
@@ -187,22 +174,18 @@ def _serve(connection: Connection, config: Settings) -> None:
             answer: Any
             try:
                 player = player or _player(config)
-                if message[0] == "state":
-                    _, number, restored = message
-                    if restored is not None:
-                        player.restore(number, restored)
-                    played = [client for client in player.clients if client >= 0]
-                    connection.send(played if number is None or restored is not None else player.state(number))
-                    continue
-                name, light, call = message
+                name, light, call, keeps, state = message
                 memory = memory or SharedMemory(name=name)
                 vectors = _view(memory, light.layout.dimension, light.layout.buffers)
                 player.hold(replace(light, model=Model(*vectors, light.model.others)))
+                if state is not None:
+                    player.restore(call.client, state)
                 answer = player.answer(call)
+                state = player.state(call.client) if keeps and call.client in player.clients else None
                 del vectors
             except Exception as error:  # whatever it was, the parent must hear of it
-                answer = Failure(reason_of(error))
-            connection.send(answer)
+                answer, state = Failure(reason_of(error)), None
+            connection.send((answer, state))
 
 
 def _player(config: Settings) -> Player:

@@ -5,13 +5,10 @@ client by the paper's formula, for runs of the paper's quantizer only. Ratios ar
 what AdaQuantFL sent, and 1.10x ± 0.05 is interpolated between two evaluations.
 """
 
-import csv
-import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -210,13 +207,6 @@ def _tex(text: str) -> str:
     text = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
     text = re.sub(r"(?<=\d)x\b", r"$\\times$", text)
     return text.replace("±", r"$\pm$").replace("—", "---").replace("~", r"\textasciitilde ").replace("^", r"\^{}")
-
-
-def csv_text(lines: Iterable[Sequence[Any]]) -> str:
-    """Lines of values as CSV."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
-    return out.getvalue()
 
 
 def significant(value: float, digits: int = 3) -> str:

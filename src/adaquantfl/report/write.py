@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
@@ -139,7 +141,11 @@ def history_csv(runs: Sequence[records.RunRecord], home: Path) -> str:
     known = ["run", "method", "seed", "round", *(name for name in COLUMNS if name in there)]
     names = list(dict.fromkeys([*known, *(name for row in rows for name in row)]))
     header = [name.replace(".", "_") for name in names]
-    return tables.csv_text([header, *([_cell(row.get(name)) for name in names] for row in rows)])
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(
+        [header, *([_cell(row.get(name)) for name in names] for row in rows)]
+    )
+    return out.getvalue()
 
 
 def _cell(value: Any) -> Any:

@@ -33,10 +33,6 @@ class RunDirectory:
         self._history: IO[str] | None = None
         self._lock: IO[str] | None = None
 
-    @property
-    def is_run(self) -> bool:
-        return (self.path / "config.toml").is_file()
-
     def create(self, config: Config, write_others: Callable[[], None] = lambda: None) -> None:
         """Begin a new run here. write_others: writes what else belongs to it."""
         check_free(self.path)

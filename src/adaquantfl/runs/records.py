@@ -143,8 +143,6 @@ class RunRecord:
 def load_run(directory: Path | str) -> RunRecord:
     """Read one run directory, or raise DataError with what is missing or damaged."""
     path = Path(directory)
-    if not path.is_dir():
-        raise DataError(f"{path} is not a directory; expected a run directory that `adaquantfl run` wrote.")
     for name in (CONFIG, HISTORY):
         if not (path / name).is_file():
             raise DataError(
@@ -156,8 +154,6 @@ def load_run(directory: Path | str) -> RunRecord:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path / CONFIG} is not valid TOML ({error}); restore it or repeat the run.") from error
     for key in KINDS:
-        if isinstance(config.get(key), str):
-            config[key] = {"name": config[key]}
         if "name" in config.get(key, {}):
             config[key] = {**config[key], "name": own_files.without_folder(str(config[key]["name"]))}
     if "name" not in config.get("rule", {}):

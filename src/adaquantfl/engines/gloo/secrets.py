@@ -1,5 +1,6 @@
 """Secrets by which a gloo server knows its clients: a file for each client, in a folder that one variable names.
 
+A file has 64 hexadecimal digits, for its owner alone; docs/how-to/pytorch.md says how to make them.
 The server's folder has all files; a client's host needs only the files of its own clients. A client proves who it is
 when it joins, signs its replies, and seals every answer. Nothing is encrypted.
 """
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import secrets
 import struct
 from pathlib import Path
 
@@ -18,19 +18,6 @@ VARIABLE = "ADAQUANTFL_SECRETS"  # in the environment of the server and of each 
 SEAL_BYTES = 16  # of HMAC-SHA256 behind an answer
 _SECRET_BYTES = 32
 _OTHERS_MAY = 0o077  # the bits of a file's mode that let other users of the machine read or write it
-
-
-def write_secrets(folder: Path, clients: int) -> None:
-    """Make the folder, with a new secret for each client. ConfigError where it is there already."""
-    if clients < 1:
-        raise ConfigError(f"clients = {clients}: there is at least one.")
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        raise ConfigError(f"{folder} is there already. Choose another folder: secrets are not overwritten.") from None
-    for client in range(clients):
-        with open(_file(folder, client), "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(secrets.token_hex(_SECRET_BYTES) + "\n")
 
 
 def server_secrets(clients: int) -> dict[int, bytes]:
@@ -83,8 +70,8 @@ def _read(file: Path) -> bytes:
         mode, text = file.stat().st_mode, file.read_text()
     except OSError as error:
         raise ConfigError(
-            f"The secret {file} cannot be read: {error.strerror}. {VARIABLE} names a folder that 'adaquantfl gloo "
-            "secrets' made; the server needs all of its files, a client its own."
+            f"The secret {file} cannot be read: {error.strerror}. The folder that {VARIABLE} names has all clients' "
+            "files on the server, and a client's own on its host."
         ) from None
     if os.name == "posix" and mode & _OTHERS_MAY:
         raise ConfigError(f"Other users of this machine can read or change the secret {file}: chmod 600 {file}.")
@@ -93,5 +80,5 @@ def _read(file: Path) -> bytes:
     except ValueError:
         secret = b""
     if len(secret) < _SECRET_BYTES:
-        raise ConfigError(f"{file} does not hold a secret that 'adaquantfl gloo secrets' made.")
+        raise ConfigError(f"{file} does not hold a secret: expected {2 * _SECRET_BYTES} hexadecimal digits.")
     return secret
