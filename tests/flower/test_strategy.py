@@ -50,6 +50,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 FLOATS = {"conv": MODEL["conv"], "double": MODEL["double"], "bias": MODEL["bias"]}  # the others' own limits aside
 
+LARGE = {"conv": np.random.default_rng(0).uniform(-1, 1, 5000).astype(np.float32)}
+
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_with_many_levels_every_strategy_does_what_it_does_without(name: str) -> None:
@@ -446,6 +448,25 @@ def test_the_number_of_the_round_goes_on_after_a_restart() -> None:
     by_hand.load_state_dict(second.state_dict())
     messages = by_hand.configure_train(6, by_hand.arrays, ConfigRecord(), grid)  # who counts by hand is believed
     assert {message.content["config"]["server-round"] for message in messages} == {6}
+
+
+def test_fresh_arrays_are_rounded_for_everybody_before_the_first_round() -> None:
+    """FedAdam keeps the model that it was started with: it has to be the one that clients get."""
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> None:
+        seen.append(arrays["conv"].numpy())
+
+    seen: list[Any] = []
+    sizes = {}
+    for fresh in (False, True):
+        strategy = AdaQuantStrategy(flower.FedAdam(), fresh=fresh)
+        result = run(strategy, FakeGrid(clients(2)), 1, LARGE, evaluate_fn=evaluate)
+        sizes[fresh] = result.train_metrics_clientapp[1]["aq_message_bytes_down"]
+    assert sizes[True] < sizes[False] / 3
+    assert np.array_equal(seen[0], LARGE["conv"])
+    assert len(np.unique(seen[2])) < 200, "the evaluation of round 0 has the rounded model too"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        AdaQuantStrategy(FedAvg(), fresh=True).start(FakeGrid(clients(2)), {"conv": 1}, 1)
 
 
 @pytest.mark.parametrize("state", [{}, {"format": 1}, {"format": 2, "what": 3}, {"format": 2, "server": {"a": 1}}])

@@ -164,6 +164,27 @@ def test_a_downlink_of_the_users_own_that_returns_something_else_is_named(return
     np.testing.assert_array_equal(server.weights, np.zeros(9))
 
 
+def test_a_fresh_model_takes_a_sixth_and_training_starts_from_what_was_sent() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"weight": rng.uniform(-0.1, 0.1, (D, 4)).astype(np.float32), "ones": np.ones(50, np.float32)}
+    weights["bn.running_var"] = rng.random(7).astype(np.float32)
+    server, plain = aq.Server(weights, fresh=True), aq.Server(weights)
+    first, second = aq.Client(0), aq.Client(1)
+    order = server.open([0])[0]
+    assert len(order) < len(plain.open([0])[0]) / 5
+    got = first.open(order)
+    assert all(np.array_equal(got[name], server.weights[name]) for name in weights)
+    assert all(np.array_equal(got[name], weights[name]) for name in ("ones", "bn.running_var"))
+    error = np.sum(np.square(got["weight"] - weights["weight"])) / np.sum(np.square(weights["weight"]))
+    assert 0 < error < 2e-3
+    server.receive(0, first.reply({**got, "weight": got["weight"] + 0.01}, loss=1.0))
+    server.close()
+    server = aq.Server.restore(server.state(), server.stages)
+    later = server.open([0, 1])[1]
+    assert len(later) < whole_size(server.model) / 3, "who comes later gets the rounded model and the steps since"
+    assert np.array_equal(second.open(later)["weight"], server.weights["weight"])
+
+
 def play_constant(server: aq.Server, rounds: int, wanted: np.ndarray, clients: int = 3) -> list[dict]:
     ends, facts = [aq.Client(i) for i in range(clients)], []
     for _ in range(rounds):

@@ -50,6 +50,11 @@ class ServedModel:
             raise ConfigError("The strategy has no model before its first round.")
         return array_record(self.server.weights)
 
+    def fresh(self, weights: Mapping[str, AnyArray]) -> ArrayRecord:
+        """Begin with random weights, rounded (`Server(fresh=True)`): the arrays that training starts from."""
+        self._begin(weights, fresh=True)
+        return self.arrays
+
     def at(self, weights: Mapping[str, AnyArray]) -> Server:
         """The server with this model: the one that it made last, or another where somebody has changed it since."""
         if self.server is not None:
@@ -106,14 +111,14 @@ class ServedModel:
             "aq_payload_bytes": after.ledger.payload_bytes_up - before.ledger.payload_bytes_up,
         }
 
-    def _begin(self, weights: Mapping[str, AnyArray]) -> Server:
+    def _begin(self, weights: Mapping[str, AnyArray], fresh: bool = False) -> Server:
         exact = (*self._exact, *self._statistics(weights))
         if self._private.masks:
             from ..private.server import Server as PrivateServer  # it needs the extra
 
-            self.server = PrivateServer(weights, self._private, exact=exact, stages=self._stages)
+            self.server = PrivateServer(weights, self._private, exact=exact, stages=self._stages, fresh=fresh)
         else:
-            self.server = Server(weights, exact=exact, stages=self._stages)
+            self.server = Server(weights, exact=exact, stages=self._stages, fresh=fresh)
         return self.server
 
     def _statistics(self, weights: Mapping[str, AnyArray]) -> list[str]:

@@ -23,6 +23,7 @@ from ..rules import FullPrecision, Rule
 from .fleet import log
 from .losses import USUAL_KEYS
 from .masked import refuse_unmasked
+from .records import arrays_in
 from .rounds import Rounds
 from .sending import TIMEOUT
 from .wrapped import averages as is_mean
@@ -64,6 +65,8 @@ class AdaQuantStrategy(Strategy):
         max_examples: of a client: a number, or "10x" for ten times the round's median; 0 is no limit.
         loss_smoothing: of the rounds' losses, from 0 to below 1.
         undo: roll rounds back where the loss is this many times the usual one; 0 is never.
+        fresh: the initial arrays are random, so that others would do as well: `start` rounds them, and the first model
+            takes a sixth of the bytes. All clients need `quantize_mod` then. Leave it off for a trained model.
         private: True or "masked": the server sees only the sum of the updates. "central", "distributed", or an object
             of `adaquantfl.private`, add noise to it. Leave rule and quantizer out; the strategy must be a mean.
 
@@ -98,6 +101,7 @@ class AdaQuantStrategy(Strategy):
         max_examples: float | str = 0,
         loss_smoothing: float = 0.0,
         undo: float = 0.0,
+        fresh: bool = False,
         private: Private | str | bool = False,
     ) -> None:
         self._average = FedAvg() if strategy is None else None  # samples the clients, where the server averages
@@ -133,7 +137,7 @@ class AdaQuantStrategy(Strategy):
             average=self._average,
             private=self._private,
         )
-        self._timeout = TIMEOUT
+        self._timeout, self._fresh = TIMEOUT, fresh
         self._done = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
         self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
@@ -193,6 +197,8 @@ class AdaQuantStrategy(Strategy):
         self._timeout = float(given.get("timeout", TIMEOUT))
         if evaluate := given.get("evaluate_fn"):
             given["evaluate_fn"] = later(evaluate, rounds)
+        if self._fresh and self.server is None:
+            given["initial_arrays"] = self._rounds.served.fresh(arrays_in(given["initial_arrays"]))
         steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
         with in_place_of(self.strategy, {**steps, "summary": self.summary}):
             result = self.strategy.start(**given)

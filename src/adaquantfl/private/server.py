@@ -71,6 +71,7 @@ class Server(PlainServer):
         private: a mode: "masked", "central", "distributed", or an object such as `Masked(bits=8)`.
         stages: downlink, step, cohort and seed in one object, in place of `settings`.
         exact: as for `aq.Server`: such statistics are summed under masks too, but not rounded.
+        fresh: as for `aq.Server`.
         settings: downlink, step, cohort, min_clients and seed as for `aq.Server`.
 
     >>> import numpy as np
@@ -97,11 +98,12 @@ class Server(PlainServer):
         *,
         stages: Stages | None = None,
         exact: Collection[str] = EXACT_NAMES,
+        fresh: bool = False,
         **settings: Any,
     ) -> None:
         made = stages or Stages(FullPrecision(), **settings)
         self.private = check(mode(private), made)
-        super().__init__(weights, exact=exact, stages=made)
+        super().__init__(weights, exact=exact, stages=made, fresh=fresh)
         if isinstance(self.private, Noisy) and self.current.layout.buffers:
             raise ConfigError(
                 f"private = {self.private.name!r} cannot protect statistics such as BatchNorm's, which are no "

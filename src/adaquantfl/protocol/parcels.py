@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..codecs.accumulator import Accumulator, Checked
+from ..codecs.coding import encode, quantize_within
 from ..codecs.difference import apply_difference, encode_difference
 from ..codecs.frame import TILE, Bytes, Frame, Known, read_frame
 from ..codecs.raw import decode_float32, encode_float32, frame_size
@@ -26,7 +27,9 @@ from .messages import Reader
 
 _PARCEL = struct.Struct("<4sBxxxIII16s")  # magic, kind, held round, target round, steps, the target's digest
 _MAGIC = b"AQP1"
-_WHOLE, _STEPS = 0, 1
+_WHOLE, _STEPS, _FROM_ZERO = 0, 1, 2
+_ZERO = bytes(16)  # in place of a digest: the step starts from a model of zeros, which everybody has
+_FRESH_ERROR = 1e-3  # of the energy of the first weights: training starts as well from these as from others
 _STEP = struct.Struct("<BxxxfI")  # kind, what the sum is multiplied by, parts
 _FRAMES, _DIFFERENCE = 0, 1
 _PART = struct.Struct("<dQ")  # weight, length
@@ -83,10 +86,11 @@ class Log:
         if missed is None:
             head = _PARCEL.pack(_MAGIC, _WHOLE, 0, self.round, 0, self.digest)
             return b"".join((head, encode_float32(model.weights), untouched(model)))
-        return b"".join((_PARCEL.pack(_MAGIC, _STEPS, held or 0, self.round, len(missed), self.digest), *missed))
+        kind = _FROM_ZERO if held is None else _STEPS
+        return b"".join((_PARCEL.pack(_MAGIC, kind, held or 0, self.round, len(missed), self.digest), *missed))
 
     def leads_from(self, held: int | None) -> bool:
-        """Whether the steps from the model of that round are known, and smaller than the model."""
+        """Whether the steps from the model of that round (None: from zeros) are known, and smaller than the model."""
         return self._missed(held) is not None
 
     def noted(self, clients: Collection[int], round: int | None) -> Log:
@@ -96,8 +100,19 @@ class Log:
 
     def _missed(self, held: int | None) -> tuple[bytes, ...] | None:
         """The steps from `held` to now; None where they are not known or the model is smaller."""
-        behind = -1 if held is None else self.round - held
+        if held is None:
+            return self.steps if self.starts[:1] == (_ZERO,) else None
+        behind = self.round - held
         return self.steps[len(self.steps) - behind :] if 0 <= behind <= len(self.steps) else None
+
+
+def fresh_start(model: Model, lengths: tuple[int, ...]) -> tuple[Model, Log]:
+    """A first model that takes a sixth of the bytes: one whose weights are rounded, and the step that leads to it."""
+    levels = quantize_within(model.weights, _FRESH_ERROR, segments=lengths)
+    relay = Relay([(read_frame(encode(levels)), 1.0)])
+    zeros = np.zeros_like(model.weights)
+    rounded = replace(model, weights=add_up(zeros, relay))
+    return rounded, Log(-1, _ZERO).after_round(replace(model, weights=zeros), rounded, relay)
 
 
 @dataclass(frozen=True)
@@ -230,7 +245,7 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
     if len(parcel) < _PARCEL.size:
         raise FrameError("The parcel is shorter than its header.")
     magic, kind, start, target, steps, digest = _PARCEL.unpack_from(parcel)
-    if magic != _MAGIC or kind not in (_WHOLE, _STEPS):
+    if magic != _MAGIC or kind not in (_WHOLE, _STEPS, _FROM_ZERO):
         raise FrameError("The parcel does not begin as one of this version does.")
     if held is not None and held.digest == digest:
         return replace(held, round=target)
@@ -242,6 +257,9 @@ def open_parcel(parcel: Bytes, held: Held | None, layout: Layout | None) -> Held
         layout, model = held.layout, walk(held.model, body, steps, held.layout)
     elif layout is None:
         raise ModelNeeded("The order has no layout, and this client does not know the model's.")
+    elif kind == _FROM_ZERO:
+        zeros, buffers = (np.zeros(size, dtype=np.float32) for size in (layout.dimension, layout.buffers))
+        model = walk(Model(zeros, buffers, bytes(layout.other_bytes)), body, steps, layout)
     else:
         split = frame_size(layout.dimension)
         model = Model(decode_float32(body[:split], layout.dimension), *read_untouched(body[split:], layout))

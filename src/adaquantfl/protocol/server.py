@@ -29,7 +29,7 @@ from .cohort import Cohort
 from .downlink import Whole
 from .limits import REFUSE, Changes
 from .messages import Order
-from .parcels import Held, Log, digest_of
+from .parcels import Held, Log, digest_of, fresh_start
 from .replies import OpenRound
 from .stages import Stages
 from .state import ServerState, Trajectory
@@ -83,6 +83,8 @@ class Server:
             one before it; the next rounds use more levels. 0: never.
         averages: whether the new model is a mean over the clients; None: as the step is.
         exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
+        fresh: the weights are random, so that others would do as well: they are rounded to a sixth of the bytes, and
+            training starts from the rounded ones. Leave it off for a model that somebody has trained.
         secrets: client -> bytes that the client was started with. Its replies must then be signed, so that nobody else
             can answer for it.
         stages: all settings in one object, in place of the above.
@@ -126,6 +128,7 @@ class Server:
         undo: float = 0.0,
         averages: bool | None = None,
         exact: Iterable[str] = EXACT_NAMES,
+        fresh: bool = False,
         secrets: Mapping[int, bytes] | None = None,
         stages: Stages | None = None,
     ) -> None:
@@ -137,7 +140,7 @@ class Server:
         )  # fmt: skip
         layout = Layout.of(weights, exact)
         model = _finite(layout, layout.split(weights, copy=True))
-        log = Log(0, digest_of(model))
+        model, log = fresh_start(model, layout.lengths) if fresh else (model, Log(0, digest_of(model)))
         kept = called(f"The server step {self.stages.step.name!r}", self.stages.step.init, layout.dimension)
         first = Trajectory(-1, model, kept, called(self.stages.downlink_words, self.stages.downlink.init, model))
         self._secrets = _checked(secrets)
