@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,7 @@ from .errors import CheckpointError
 
 FORMAT = 3
 FILE = "state.npz"
+Keep = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 _ARRAY, _BYTES = "$array", "$bytes"  # keys of the objects that stand for entries
 
 
@@ -37,14 +38,17 @@ def save(tree: Mapping[str, Any], folder: Path) -> Path:
     return folder / FILE
 
 
-def load(folder: Path) -> dict[str, Any] | None:
-    """The tree in a folder; None where no checkpoint was written yet."""
+def load(folder: Path, keep: Keep = lambda name, array: array) -> dict[str, Any] | None:
+    """The tree in a folder; None where no checkpoint was written yet.
+
+    keep: is given each array with its name, as it is read, and returns it; it may put it elsewhere than into memory.
+    """
     path = folder / FILE
     if not path.exists():
         return None
     try:
         with path.open("rb") as file:
-            return _read_tree(file, str(path))
+            return _read_tree(file, str(path), keep)
     except (CheckpointError, MemoryError):
         raise
     except OSError as error:
@@ -91,7 +95,7 @@ def _write_tree(tree: Mapping[str, Any], file: IO[bytes]) -> None:
     np.savez(file, meta=np.array(text), **arrays)  # type: ignore[arg-type] # its stub has no **arrays
 
 
-def _read_tree(file: IO[bytes], name: str) -> dict[str, Any]:
+def _read_tree(file: IO[bytes], name: str, keep: Keep = lambda name, array: array) -> dict[str, Any]:
     with ZipFile(file) as archive:
         entries = _Entries(archive, file.seek(0, SEEK_END))
         meta = json.loads(str(entries.take("meta")))
@@ -100,7 +104,7 @@ def _read_tree(file: IO[bytes], name: str) -> dict[str, Any]:
                 f"{name} has format {meta['format']}; this version reads {FORMAT}. Resume it with the version of "
                 "adaquantfl that wrote it; reports read its history with any version."
             )
-        tree: dict[str, Any] = _read(meta["tree"], entries)
+        tree: dict[str, Any] = _read(meta["tree"], entries, keep)
         return tree
 
 
@@ -133,11 +137,11 @@ def _written(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _read(value: Any, entries: _Entries) -> Any:
+def _read(value: Any, entries: _Entries, keep: Keep) -> Any:
     if isinstance(value, dict):
         if _ARRAY in value:
-            return entries.take(value[_ARRAY])
+            return keep(value[_ARRAY], entries.take(value[_ARRAY]))
         if _BYTES in value:
             return entries.take(value[_BYTES]).tobytes()
-        return {key: _read(item, entries) for key, item in value.items()}
-    return [_read(item, entries) for item in value] if isinstance(value, list) else value
+        return {key: _read(item, entries, keep) for key, item in value.items()}
+    return [_read(item, entries, keep) for item in value] if isinstance(value, list) else value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ import pytest
 
 import adaquantfl as aq
 from adaquantfl import checkpoint
+from adaquantfl.engines import kept
 from adaquantfl.engines.base import Engine
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop as runner
@@ -150,6 +153,43 @@ def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of
         runner.run(stc, tmp_path / "cut")
     monkeypatch.undo()
     assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+
+
+def test_what_clients_keep_is_in_files_above_a_limit_and_the_model_is_the_same(
+    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = runner.run(stc, tmp_path / "whole")
+    monkeypatch.setattr(kept, "IN_MEMORY_BYTES", 150_000)  # one vector of the model's 25,450 elements
+    put, mapped = kept._mapped, list[Path | None]()
+
+    def mapping(array: Any, folder: Path | None) -> Any:
+        mapped.append(folder)
+        return put(array, folder)
+
+    monkeypatch.setattr(kept, "_mapped", mapping)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(stc, tmp_path / "cut", interrupt_after(3))
+    during = len(mapped)
+    assert during > 3
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
+    assert len(mapped) > during
+    assert set(mapped) == {tmp_path / "cut"}
+    names = [{file.name for file in (tmp_path / name).iterdir()} for name in ("whole", "cut")]
+    assert names[0] == names[1], "the files are gone with the process"
+
+
+def test_a_full_disk_leaves_what_clients_keep_in_memory(
+    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = runner.run(stc, tmp_path / "whole")
+
+    def full(array: Any, folder: Path | None) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(kept, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(kept, "_mapped", full)
+    assert runner.run(stc, tmp_path / "run")["model_sha256"] == whole["model_sha256"]
+    assert caplog.text.count("stays in memory, since it cannot be written: No space left") == 1
 
 
 def test_a_run_whose_remainders_are_gone_is_resumed_and_says_so(

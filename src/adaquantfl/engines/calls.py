@@ -19,6 +19,7 @@ from ..protocol.client import Client, ModelCache
 from ..protocol.parcels import Held
 from ..protocol.server import Server
 from ..training.trainer import Trainer
+from .kept import Kept
 
 if TYPE_CHECKING:
     from ..private.client import Client as PrivateClient
@@ -77,6 +78,7 @@ class Player:
         self.trainer = trainer
         self._secret = secret
         self.models = ModelCache()
+        self.kept = Kept()
         self.clients: dict[int, Client] = {}
         self._private_clients: dict[int, PrivateClient] = {}
 
@@ -127,6 +129,7 @@ class Player:
 
     def restore(self, number: int, state: Mapping[str, Any]) -> None:
         """Give it back to the client."""
+        state = self.kept.put(number, state)
         self.clients[number] = Client.restore({**state, "number": number}, self.models, self._secret)
 
     def _client(self, number: int) -> Client:
@@ -139,4 +142,6 @@ class Player:
         trained, loss = self.trainer.train(client.number, weights, order.round, order.eta)
         done = time.perf_counter()
         reply = client.reply(trained, loss, self.trainer.examples[client.number])
+        if client.keeps:
+            self.restore(client.number, self.state(client.number))
         return Trained(reply, done - began, time.perf_counter() - done)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from .. import checkpoint, durable
+from ..engines.kept import Kept
 from ..errors import CheckpointError, ConfigError
 from ..training.own_files import as_written, named, without_folder
 from . import model_file
@@ -52,7 +53,7 @@ class RunDirectory:
         """Read an interrupted run: its configuration, and its state unless it must start over. Nothing is changed."""
         before = run_config(self.path)
         self._acquire()
-        saved = checkpoint.load(self.path / "checkpoint")
+        saved = checkpoint.load(self.path / "checkpoint", Kept(self.path).put)
         config = run_config(self.path, changes)
         done = int(saved["run"]["round"]) if saved else 0
         if saved:

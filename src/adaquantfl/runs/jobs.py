@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import AdaQuantError, CheckpointError, ConfigError
 from ..training.catalogue import check_task
@@ -18,7 +18,6 @@ from .directory import described
 from .methods import Method
 
 if TYPE_CHECKING:
-    from ..report.progress import Display
     from .tracking import Observer
 
 
@@ -74,6 +73,14 @@ def play(job: Job, observer: Observer | None = None) -> None:
         loop.resume(job.out, observer=observer)
     else:
         loop.run(job.config, job.out, observer)
+
+
+class Display(Protocol):
+    """Who is told how runs are going."""
+
+    def of(self, name: str) -> Observer: ...
+
+    def ended(self, job: Job, failure: str) -> None: ...
 
 
 def carry_out(jobs: Sequence[Job], display: Display) -> list[str]:

@@ -204,6 +204,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     tracking.check(config)
     directory = RunDirectory(out)
     engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
+    engine.player.kept.folder = out
     try:
         directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
         return _play(Run(config, engine), directory, observer, saved=-1)
@@ -233,6 +234,7 @@ def resume(
             _log.warning("%s has no checkpoint yet: the run starts again, with its configuration.", out)
         _check_feedback(saved)
         engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
+        engine.player.kept.folder = out
         try:
             run = Run(config, engine, saved)
             directory.reopen(config, run.state.round)
