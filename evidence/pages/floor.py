@@ -13,7 +13,7 @@ from adaquantfl.report.figures import RC, STYLES
 from adaquantfl.report.tables import amount, markdown
 from evidence.pages.marked import RECORDS, verdict
 from evidence.studies.floor import constants, lag, luck, summary, tables
-from evidence.studies.floor.methods import FLOAT32, OURS
+from evidence.studies.floor.methods import DECOMFL, FLOAT32, OURS
 from evidence.studies.floor.records import Record, load
 from evidence.studies.floor.tasks import TASKS
 
@@ -57,6 +57,20 @@ def best_constants() -> str:
 
 def chance() -> str:
     return markdown(luck.table(FLOOR, RECORDS / "luck"))
+
+
+def decomfl() -> str:
+    """Say what DeComFL took, which sends little in many rounds."""
+    texts = []
+    for name in ("logistic-iid", "mlp-iid"):
+        found = {one.method: one for one in load(name, FLOOR) if one.seed == 0}
+        one, target = found[DECOMFL], found[FLOAT32].target(TASKS[name].rounds)
+        there = "reached the target" if one.spent(target, "up") else "had not reached it"
+        texts.append(
+            f"on `{name}` it {there} after {one.round[-1]:,} rounds (float32 has {TASKS[name].rounds}), "
+            f"{one.up[-1] / 1000:,.0f} kB up and {one.passes / 1e6:.1f} million examples through the clients' models"
+        )
+    return f"DeComFL sends seeds and scalars only. With one seed, {'; '.join(texts)}."
 
 
 def lags() -> str:

@@ -52,6 +52,8 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "floor-details": ("evidence/details/rivals.md", floor.details),
     "floor-constants": ("evidence/details/rivals.md", floor.best_constants),
     "floor-luck": ("evidence/details/rivals.md", floor.chance),
+    "floor-decomfl": ("docs/rivals.md", floor.decomfl),
+    "paper-stall": ("docs/results.md", paper.stalled),
     "floor-aims": ("docs/rivals.md", floor.aims),
     "floor-lag": ("evidence/details/rivals.md", floor.lags),
     "mean": ("evidence/details/rivals.md", quantizers.mean),

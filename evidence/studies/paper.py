@@ -32,6 +32,7 @@ METHODS = {
     "adaquant": "AdaQuantFL",
     "adaquant-nearest": "AdaQuantFL (nearest)",
     "adaquant-s0-4": "AdaQuantFL (s0 = 4)",
+    "adaquant-stall": "AdaQuantFL (stall = 8)",
     "2bit": "2 bits",
     "3bit": "3 bits",
     "4bit": "4 bits",
@@ -41,6 +42,7 @@ METHODS = {
 VARIANTS: dict[str, dict[str, Any]] = {  # methods that are another one with a setting of their own
     "adaquant-nearest": {"rule": "adaquant", "rule.rounding": "nearest"},
     "adaquant-s0-4": {"rule": "adaquant", "rule.s0": 4},
+    "adaquant-stall": {"rule": "adaquant", "rule.stall": 8},
 }
 _PART = {
     "scope": "tensor", "clients": 4, "rounds": 800, "target_loss": 0.02, "tau": 10, "eta": 0.1,

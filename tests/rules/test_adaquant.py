@@ -113,3 +113,22 @@ def test_a_plan_changes_nothing_it_was_given() -> None:
     copy = dict(state)
     plan(rule, state, 16 * D, 0.01)
     assert state == copy
+
+
+def losses_played(rule: aq.AdaQuant, losses: list[float]) -> list[int]:
+    """The levels of each interval, whose losses these are."""
+    state, levels = rule.init(), []
+    for number, loss in enumerate(losses):
+        state = plan(rule, state, 16 * D * number, loss)
+        levels.append(state["s"])
+    return levels
+
+
+def test_a_loss_that_does_not_fall_takes_one_more_bit_and_keeps_it() -> None:
+    stuck = [2.0, *[0.5 + 0.01 * (-1) ** k for k in range(11)]]
+    assert losses_played(aq.AdaQuant(), stuck) == [3, *[7] * 11]
+    played = losses_played(aq.AdaQuant(stall=2), stuck)
+    assert played == [3, *[7] * 3, *[15] * 4, *[31] * 4]  # every two intervals that are no better than the two before
+    assert losses_played(aq.AdaQuant(stall=2), [*stuck[:6], 0.45, 0.4, 0.35, 0.3])[-1] == 15, "it is kept"
+    falling = [2.0 * 0.97**k for k in range(40)]
+    assert losses_played(aq.AdaQuant(stall=4), falling) == losses_played(aq.AdaQuant(), falling)

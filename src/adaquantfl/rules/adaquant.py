@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean, variance
 
 from ..errors import RuleError
 from ..names import unknown
@@ -31,6 +32,10 @@ class AdaQuant(Rule):
         guard: a loss above f(w_0) counts as f(w_0). Without it the literal rule lowers s just when training diverges.
         rounding: "power" takes s = 2^b - 1, all the levels that the rule's b_k = ceil(log2(s_k + 1)) bits can tell
             apart. "nearest" rounds s_k itself; it diverged in the paper's setting.
+        stall: ours, not the paper's. The noise of s levels can keep the loss above the point at which the rule takes
+            more of them, for ever. With a number of intervals n, the rule compares the mean loss of the last n of them
+            with that of the n before. Where it has not fallen by more than its standard error, one more bit is taken
+            and kept. 0: off; 8 is a good number.
 
     >>> rule = AdaQuant(s0=2)
     >>> state, plan = rule.plan(rule.init(), Seen(bits=0, dimension=100, loss=2.3, eta=0.1))
@@ -44,6 +49,7 @@ class AdaQuant(Rule):
     interval: float = 16.0
     guard: bool = True
     rounding: str = "power"
+    stall: int = 0
     name = "adaquant"
     reference = "Jhunjhunwala, Gadhikar, Joshi, Eldar: Adaptive Quantization of Model Updates, ICASSP 2021"
     needs = frozenset({Need.LOSS})
@@ -55,9 +61,12 @@ class AdaQuant(Rule):
             raise RuleError(f"interval = {self.interval!r}: an interval is a positive number, in units of d bits.")
         if self.rounding not in ROUNDINGS:
             raise RuleError(unknown("rounding", self.rounding, ROUNDINGS))
+        if isinstance(self.stall, bool) or not isinstance(self.stall, int) or not (self.stall == 0 or self.stall >= 2):
+            raise RuleError(f"stall = {self.stall!r}: a whole number of intervals from 2, such as 8, or 0 for never.")
 
     def init(self) -> State:
-        return {"s": ROUNDINGS[self.rounding](self.s0), "f0": None, "eta0": None, "boundary": 0.0}
+        start = {"s": ROUNDINGS[self.rounding](self.s0), "f0": None, "eta0": None, "boundary": 0.0}
+        return {**start, "least": 1, "losses": []} if self.stall else start
 
     def plan(self, state: State, seen: Seen) -> tuple[State, Plan]:
         if not (math.isfinite(seen.eta) and seen.eta > 0 and math.isfinite(seen.bits) and seen.dimension >= 1):
@@ -79,7 +88,20 @@ class AdaQuant(Rule):
             state["boundary"] = (seen.bits // size + 1.0) * size
             if seen.loss is not None and f0 is not None:  # `loss = "round"` knows nothing before the first round
                 state["s"] = self._levels(state, seen.loss, seen.eta)
+                if self.stall:
+                    state = self._not_stalled(state, seen.loss)
         return state, Plan(levels=state["s"], loss_due=state["boundary"])
+
+    def _not_stalled(self, state: State, loss: float) -> State:
+        """With one more bit, which is kept, where the losses of the last intervals have not fallen."""
+        n, s, least = self.stall, max(state["s"], state["least"]), state["least"]
+        losses = [*state["losses"], loss][-2 * n :]
+        if len(losses) == 2 * n and all(map(math.isfinite, losses)):
+            before, after = losses[:n], losses[n:]
+            noise = math.sqrt((variance(before) + variance(after)) / n)
+            if fmean(before) - fmean(after) <= noise:
+                losses, least = [], min(2 ** (bits_per_element(s) + 1) - 1, MAX_LEVELS)
+        return {**state, "losses": losses, "least": least, "s": max(s, least)}
 
     def _levels(self, state: State, loss: float, eta: float) -> int:
         if loss < 0:

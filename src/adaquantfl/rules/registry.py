@@ -40,7 +40,7 @@ def make(name: str) -> Rule:
     """Return the rule of this name.
 
     >>> make("adaquant")
-    AdaQuant(s0=2, interval=16.0, guard=True, rounding='power')
+    AdaQuant(s0=2, interval=16.0, guard=True, rounding='power', stall=0)
     >>> make("4bit")
     Fixed(bits=4, s=None)
     """
