@@ -25,9 +25,9 @@ from ..quantizers.levels import Levels
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import Segments
 
-__all__ = ["FLOAT32", "TILE", "UNIFORM", "Bytes", "Frame", "Header", "Known", "framed", "payload_size", "read_frame"]
+__all__ = ["FLOAT32", "TILE", "Bytes", "Frame", "Header", "Known", "framed", "payload_size", "read_frame"]
 
-UNIFORM, FLOAT32 = 0, FLOAT32_TAG  # the paper's quantizer; the values themselves, not quantized
+FLOAT32 = FLOAT32_TAG  # the values themselves, not quantized
 TILE = 65_536  # elements that are decoded at a time
 HEADER_SIZE, CRC_SIZE = 32, 4  # bytes, without segments and scales
 _TAG_AT, _MOST_FLAGS = 5, 7  # where a frame's quantizer is; the largest first byte of a short frame
