@@ -145,6 +145,11 @@ def altered(name: str, **fields: object) -> aq.Levels:
 
 
 LIES = [
+    (aq.Levels(np.array([4], dtype=np.int8), np.float32(1), 3), "-s to s"),
+    (aq.Levels(np.array([1.0]), np.float32(1), 3), "signed integers"),
+    (aq.Levels(np.array([1], dtype=np.int8), np.float32(np.nan), 3), "NaN"),
+    (aq.Levels(np.array([1], dtype=np.int8), np.float32(-1), 3), "negative"),
+    (aq.Levels(np.array([1, 1], dtype=np.int8), np.array([1, 2], dtype=np.float32), 3), "2 scales"),
     (altered("lattice", key=None), "rule"),
     (altered("lattice", key=2**64), "key"),
     (altered("centroid", number=None), "stretch"),
