@@ -97,7 +97,7 @@ def frames() -> dict[str, tuple[bytes, Entry]]:
             quantizer,
             norm,
             KEY if find(quantizer).traits.keyed else None,
-            None if numbers is None else np.array(numbers, dtype=np.float32),
+            None if numbers is None else numbers[0],
         )
         further = {"quantizer": quantizer, "norm": norm, "key": levels.key, "numbers": numbers}
         floats = [float(f"{value:.6g}") for value in levels.dequantize()[-16:]]

@@ -93,21 +93,6 @@ def test_any_bytes_like_object_is_read_at_any_alignment(frame: bytes) -> None:
         assert aq.decode(memoryview(bytes(shift) + frame)[shift:]) == levels
 
 
-@pytest.mark.parametrize(
-    ("levels", "word"),
-    [
-        (aq.Levels(np.array([4], dtype=np.int8), np.float32(1), 3), "-s to s"),
-        (aq.Levels(np.array([1.0]), np.float32(1), 3), "signed integers"),
-        (aq.Levels(np.array([1], dtype=np.int8), np.float32(np.nan), 3), "NaN"),
-        (aq.Levels(np.array([1], dtype=np.int8), np.float32(-1), 3), "negative"),
-        (aq.Levels(np.array([1, 1], dtype=np.int8), np.array([1, 2], dtype=np.float32), 3), "2 scales"),
-    ],
-)
-def test_levels_that_do_not_hold_together_are_not_encoded(levels: aq.Levels, word: str) -> None:
-    with pytest.raises(aq.FrameError, match=word):
-        aq.encode(levels)
-
-
 def test_levels_in_any_array_are_encoded(frame: bytes) -> None:
     levels = aq.decode(frame)
     for values in (levels.values.astype(">i4"), np.repeat(levels.values, 2)[::2], levels.values.astype(np.int64)):

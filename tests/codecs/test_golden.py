@@ -33,11 +33,11 @@ def expected_levels(name: str) -> aq.Levels:
     scales = np.array(entry["scales"], dtype=np.float32)
     whole = entry["segments"] is None
     segments = None if whole else np.array(entry["segments"], dtype=np.int64)
-    rival = {name: entry[name] for name in ("quantizer", "norm", "key", "numbers") if name in entry}
+    rival = {name: entry[name] for name in ("quantizer", "norm", "key") if name in entry}
     if "x" in entry:  # there the key was the quantizer's
         rival = {}
-    if rival.get("numbers") is not None:
-        rival["numbers"] = np.array(rival["numbers"], dtype=np.float32)
+    if entry.get("numbers") is not None:
+        rival["number"] = entry["numbers"][0]
     return aq.Levels(np.repeat(levels, times), scales[0] if whole else scales, entry["s"], segments, **rival)
 
 

@@ -22,7 +22,8 @@ from support import recipes
 @pytest.fixture(autouse=True)
 def _own_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(registry, "_TABLE", registry._table())
+    for table in (registry, quantizers):
+        monkeypatch.setattr(table, "_TABLE", table._table())
     yield
     recipes.forget()
 

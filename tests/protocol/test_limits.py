@@ -169,7 +169,7 @@ def test_no_accepted_frame_moves_the_model_further_than_the_limit(name: str, nor
         reply = Reply.unpack(client.reply(given + np.float32(1), loss=1.0))
         known = Order.unpack(order).known(server.current.layout.lengths)
         levels = levels_of(read_frame(reply.frame, SIZE, known))
-        largest = top(find(name).traits, levels.s, levels.numbers)
+        largest = top(find(name).traits, levels.s, levels.number)
         scales: Any = np.full_like(levels.scale, scale)
         hostile = replace(levels, values=np.full_like(levels.values, largest), scale=scales)
         try:

@@ -106,8 +106,8 @@ def test_no_element_decodes_to_more_than_the_bound_in_any_corner(
         for stretch in [1.0, 1.7, 2.0**20] if traits.stretches else [1.0]:
             levels = aq.quantize(x, s, 7, stretch=stretch, quantizer=name, norm=norm or None)
             large = replace(levels, scale=np.full_like(levels.scale, 2.0**90))
-            if levels.numbers is not None:
-                large = replace(large, numbers=np.full_like(levels.numbers, traits.number.most))
+            if levels.number is not None:
+                large = replace(large, number=traits.number.most)
             for edge in (levels, large):
                 for values in (np.full(d, edge.top), np.full(d, -edge.top), rng.integers(-edge.top, edge.top + 1, d)):
                     with np.errstate(over="raise"):
@@ -145,11 +145,16 @@ def altered(name: str, **fields: object) -> aq.Levels:
 
 
 LIES = [
+    (aq.Levels(np.array([4], dtype=np.int8), np.float32(1), 3), "-s to s"),
+    (aq.Levels(np.array([1.0]), np.float32(1), 3), "signed integers"),
+    (aq.Levels(np.array([1], dtype=np.int8), np.float32(np.nan), 3), "NaN"),
+    (aq.Levels(np.array([1], dtype=np.int8), np.float32(-1), 3), "negative"),
+    (aq.Levels(np.array([1, 1], dtype=np.int8), np.array([1, 2], dtype=np.float32), 3), "2 scales"),
     (altered("lattice", key=None), "rule"),
     (altered("lattice", key=2**64), "key"),
-    (altered("centroid", numbers=None), "stretch"),
-    (altered("centroid", numbers=np.array([0.5], dtype=np.float32)), "stretch"),
-    (altered("centroid", numbers=np.array([np.nan], dtype=np.float32)), "stretch"),
+    (altered("centroid", number=None), "stretch"),
+    (altered("centroid", number=0.5), "stretch"),
+    (altered("centroid", number=np.nan), "stretch"),
     (altered("eden", segments=np.array([60, 4]), scale=np.ones(2, dtype=np.float32)), "rule BLOCKS"),
     (altered("stc", key=1), "rule"),
     (altered("stc", norm="l2"), "norm"),

@@ -11,6 +11,6 @@ def as_read(levels: aq.Levels) -> Decoded:
     """What the reference decoder makes of a frame with these levels."""
     segments = None if levels.segments is None else levels.segments.tolist()
     tag = find(levels.quantizer).tags[levels.norm]
-    numbers = () if levels.numbers is None else tuple(levels.numbers.tolist())
+    numbers = () if levels.number is None else (levels.number,)
     plain = (levels.s, levels.dimension, segments, levels.scales.tolist(), levels.values.tolist())
     return Decoded(*plain, tag, numbers, levels.key)

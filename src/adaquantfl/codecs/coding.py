@@ -121,7 +121,7 @@ def levels_of(frame: Frame) -> Levels:
     except MemoryError:
         raise FrameError(f"{header.dimension:,} elements do not fit in memory.") from None
     scale = header.scales[0] if header.segments is None else header.scales
-    return Levels(values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.numbers)
+    return Levels(values, scale, header.s, header.segments, header.kind.name, header.norm, header.key, header.number)
 
 
 def _checked(levels: Levels) -> Levels:
@@ -135,7 +135,7 @@ def _checked(levels: Levels) -> Levels:
     if len(scales) != Segments.of(levels.segments, levels.dimension).count:
         raise FrameError(f"{len(scales)} scales for {Segments.of(levels.segments, levels.dimension).count} segments.")
     number = find(levels.quantizer).traits.number
-    if number and not (levels.numbers is not None and number.least <= levels.numbers[0] <= number.most):
+    if number and not (levels.number is not None and number.least <= levels.number <= number.most):
         raise FrameError(f"The {number.name} is outside {number.least:g} to {number.most:g}.")
     if levels.key is not None:
         checked_key(levels.key)

@@ -25,9 +25,9 @@ from ..quantizers.levels import Levels
 from ..quantizers.registry import FLOAT32_TAG, by_tag, find
 from ..quantizers.segments import Segments
 
-__all__ = ["FLOAT32", "TILE", "UNIFORM", "Bytes", "Frame", "Header", "Known", "framed", "payload_size", "read_frame"]
+__all__ = ["FLOAT32", "TILE", "Bytes", "Frame", "Header", "Known", "framed", "payload_size", "read_frame"]
 
-UNIFORM, FLOAT32 = 0, FLOAT32_TAG  # the paper's quantizer; the values themselves, not quantized
+FLOAT32 = FLOAT32_TAG  # the values themselves, not quantized
 TILE = 65_536  # elements that are decoded at a time
 HEADER_SIZE, CRC_SIZE = 32, 4  # bytes, without segments and scales
 _TAG_AT, _MOST_FLAGS = 5, 7  # where a frame's quantizer is; the largest first byte of a short frame
@@ -46,16 +46,14 @@ class Header:
     dimension: int
     segments: Lengths
     scales: Floats
-    numbers: Floats | None = None  # of the quantizers that send more than scales
+    number: float | None = None  # of the quantizers that send more than scales
     key: int | None = None
 
     @staticmethod
     def of(levels: Levels, codec: int) -> Header:
         """The header of a frame that carries these levels."""
         tag = find(levels.quantizer).tags[levels.norm]
-        return Header(
-            tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.numbers, levels.key
-        )
+        return Header(tag, codec, levels.s, levels.dimension, levels.segments, levels.scales, levels.number, levels.key)
 
     @property
     def kind(self) -> Quantizer:
@@ -70,7 +68,7 @@ class Header:
     @property
     def top(self) -> int:
         """The largest magnitude of a level."""
-        return top(self.kind.traits, self.s, self.numbers)
+        return top(self.kind.traits, self.s, self.number)
 
     @cached_property
     def bound(self) -> float:
@@ -85,7 +83,7 @@ class Header:
             "top": 0 if self.quantizer == FLOAT32 else self.top,
             "offsets": None if self.segments is None else Segments.of(self.segments, self.dimension).offsets,
             "scales": np.ascontiguousarray(self.scales, dtype=np.float32),
-            "number": None if self.numbers is None else float(self.numbers[0]),
+            "number": self.number,
             "key": self.key,
             "known": left_out(known),
         }
@@ -191,8 +189,8 @@ def _header(data: Bytes, facts: Any, known: core.Known | None) -> Header:
         return Header(tag, facts.codec, s, d, None, scales)
     traits = by_tag(tag)[0].traits
     segments = np.diff(core.offsets(data, facts, known)) if facts.segmented else None
-    numbers = np.array([facts.number], dtype=np.float32) if traits.number else None
-    return Header(tag, facts.codec, s, d, segments, scales, numbers, facts.key if traits.keyed else None)
+    number = facts.number if traits.number else None
+    return Header(tag, facts.codec, s, d, segments, scales, number, facts.key if traits.keyed else None)
 
 
 def traits_struct(kind: Quantizer) -> Any:

@@ -66,8 +66,8 @@ def _further(header: Header) -> list[tuple[str, str]]:
     """What some quantizers send in addition to the scales."""
     facts = []
     number = header.kind.traits.number
-    if number and header.numbers is not None:
-        facts.append((number.name, _span(header.numbers)))
+    if number and header.number is not None:
+        facts.append((number.name, f"{header.number:g}"))
     if header.key is not None:
         facts.append(("stream key", f"{header.key:#018x}"))
     if header.top != header.s:

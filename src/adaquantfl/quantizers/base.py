@@ -201,21 +201,21 @@ class Quantizer(ABC):
         >>> [aq.quantize(np.ones(4, np.float32), 1, 0, quantizer=name).bound for name in ("uniform", "lattice")]
         [2.0, 11.0]
         """
-        reached = top(self.traits, header.s, header.numbers)
+        reached = top(self.traits, header.s, header.number)
         return within_scales(self.traits, header, reached / (header.s if self.traits.divides else 1))
 
 
-def top(traits: Traits, s: int, numbers: Vector | None = None) -> int:
+def top(traits: Traits, s: int, number: float | None = None) -> int:
     """The largest magnitude of a level.
 
     >>> from adaquantfl.quantizers import find
     >>> top(find("uniform").traits, 3), top(find("lattice").traits, 3)
     (3, 8)
-    >>> top(find("centroid").traits, 1, np.array([3.0], dtype=np.float32))
+    >>> top(find("centroid").traits, 1, 3.0)
     6
     """
-    if traits.clip and numbers is not None:
-        return math.ceil(traits.clip * s / float(numbers[0]))
+    if traits.clip and number is not None:
+        return math.ceil(traits.clip * s / number)
     return traits.reach[0] * s + traits.reach[1]
 
 

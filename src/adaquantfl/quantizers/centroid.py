@@ -97,22 +97,21 @@ class Centroid(Quantizer):
         only levels 0 and 1 it is the same.
         """
         cut = Segments.of(segments, len(x))
-        numbers = _checked_stretch(stretch, cut.count)
-        most = top(self.traits, s, numbers)
+        number = _checked_stretch(stretch, cut.count)
+        most = top(self.traits, s, number)
         turned = Turned.of(x, segments, key, MOST_BLOCK if np.max(stretch) > _COARSE * s else LARGEST_BLOCK)
         parts = turned.parts
         steps = _each(stretch, cut, parts) / s
-        centres, inverse, kind = step_means(_step(numbers, s), most), turned.inverse, level_dtype(most)
+        centres, inverse, kind = step_means(number / s, most), turned.inverse, level_dtype(most)
         values, dots = np.empty(len(x), dtype=kind), np.empty(parts.count)
         for some, here, y in turned.pieces():
             offsets = parts.offsets[some.start : some.stop + 1] - here.start
             values[here], dots[some] = core.round_steps(y, offsets, inverse[some], steps[some], centres, most, kind)
-        return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), numbers)
+        return Levels(values, turned.scales(dots), s, parts.lengths, self.name, NO_NORM, int(key), number)
 
     def error_of(self, x: Vector, levels: Levels) -> float:
         """||Q(x)||^2 / ||x||^2 - 1, without turning back: the scale makes <Q(x), x> = ||x||^2."""
-        assert levels.numbers is not None
-        squares = step_means(_step(levels.numbers, levels.s), levels.top) ** 2
+        squares = step_means(_step(levels), levels.top) ** 2
         whole, total = energy(x), 0.0
         for scale, first, last in zip(levels.scales.tolist(), levels.offsets[:-1], levels.offsets[1:], strict=True):
             counts = np.bincount(np.abs(levels.values[first:last].astype(np.int32)), minlength=len(squares))
@@ -130,8 +129,7 @@ class Centroid(Quantizer):
 
     def bound(self, header: Levels | Header) -> float:
         """The largest level's centre, in units of the rms, lies within a step of the level."""
-        step = 1.0 if header.numbers is None else _step(header.numbers, header.s)
-        return within_scales(self.traits, header, (top(self.traits, header.s, header.numbers) + 1) * step)
+        return within_scales(self.traits, header, (header.top + 1) * _step(header))
 
     def dequantize(self, levels: Levels) -> npt.NDArray[np.float32]:
         """scale D H c(level)."""
@@ -142,8 +140,7 @@ class Centroid(Quantizer):
 
     def pieces(self, levels: Levels) -> Iterator[tuple[slice, Vector]]:
         """The same for some blocks at a time, all in the same memory."""
-        numbers = np.ones(1, dtype=np.float32) if levels.numbers is None else levels.numbers
-        centres = step_means(_step(numbers, levels.s), levels.top)
+        centres = step_means(_step(levels), levels.top)
         table = np.concatenate([-centres[:0:-1], centres])
         offsets, scales, top = levels.offsets, levels.scales.astype(np.float64), levels.top
         memory = np.empty(min(max(LARGEST_BLOCK, np.diff(offsets).max()), levels.dimension), dtype=np.float32)
@@ -164,16 +161,16 @@ def _same_share(steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.minimum(2 * inverse_tail(shares / 2), _COARSEST)
 
 
-def _step(numbers: npt.NDArray[np.float32], s: int) -> float:
+def _step(header: Levels | Header) -> float:
     """In units of the rms, from what the receiver knows too."""
-    return float(numbers[0]) / s
+    return (1.0 if header.number is None else header.number) / header.s
 
 
-def _checked_stretch(stretch: Stretch, segments: int) -> npt.NDArray[np.float32]:
+def _checked_stretch(stretch: Stretch, segments: int) -> float:
     check_stretch(stretch, segments)
     if np.max(stretch) > STRETCH.most:
         raise QuantizeError(f"stretch={stretch!r}: centroid takes {STRETCH.most:g} at most.")
-    return np.array([np.min(stretch)], dtype=np.float32)
+    return float(np.float32(np.min(stretch)))
 
 
 def _each(stretch: Stretch, segments: Segments, parts: Segments) -> npt.NDArray[np.float64]:

@@ -28,7 +28,7 @@ class Levels:
 
     With the paper's quantizer, `uniform`, element i is scale * values[i] / s. `scale` is one float32, or with
     `segments` (their lengths) an array with one float32 for each segment. `key` is the stream key where a receiver
-    needs it, `numbers` what else its quantizer sends.
+    needs it, `number` what else its quantizer sends.
 
     >>> levels = Levels(values=np.array([3, -4], dtype=np.int8), scale=np.float32(10), s=5)
     >>> levels.dequantize()
@@ -42,7 +42,7 @@ class Levels:
     quantizer: str = "uniform"
     norm: str = L2
     key: int | None = None
-    numbers: npt.NDArray[np.float32] | None = None
+    number: float | None = None
 
     @property
     def dimension(self) -> int:
@@ -78,7 +78,7 @@ class Levels:
         >>> quantize(np.array([3.0, -4.0]), s=5, key=0).top
         5
         """
-        return top(find(self.quantizer).traits, self.s, self.numbers)
+        return top(find(self.quantizer).traits, self.s, self.number)
 
     @property
     def bound(self) -> float:
@@ -165,9 +165,9 @@ class Levels:
         if not isinstance(other, Levels):
             return NotImplemented
         return (
-            (self.s, self.quantizer, self.norm, self.key) == (other.s, other.quantizer, other.norm, other.key)
+            (self.s, self.quantizer, self.norm, self.key, self.number)
+            == (other.s, other.quantizer, other.norm, other.key, other.number)
             and np.array_equal(self.scales, other.scales)
-            and np.array_equal(self.numbers, other.numbers)  # type: ignore[arg-type]  # None equals None
             and np.array_equal(self.offsets, other.offsets)
             and np.array_equal(self.values, other.values)
         )
