@@ -39,7 +39,6 @@ class Heard:
         loss: the mean loss that the client saw in training, as it says.
         examples: that the client has, as it says.
         s: the levels of its frame; None is float32.
-        frame_bytes: of its frame as it came.
         payload_bytes: the frames without their headers and checksums, and what travels as it is.
     """
 
@@ -50,7 +49,6 @@ class Heard:
     loss: float
     examples: int
     s: int | None
-    frame_bytes: int
     payload_bytes: int
 
     def parts(self, layout: Layout) -> Parts:
@@ -186,10 +184,8 @@ class OpenRound:
         exact = [] if parts.buffers is None else [parts.buffers]
         payload = sum(len(one.frame.body) for one in (frame, *exact)) + len(reply.others)
         largest = frame.largest, sum(one.largest for one in exact)
-        signs = secret is not None
-        return Heard(
-            data, signs, order, largest, reply.loss, reply.examples, frame.s, frame.frame.size, payload
-        )  # fmt: skip
+        told = reply.loss, reply.examples, frame.s
+        return Heard(data, secret is not None, order, largest, *told, payload)
 
     def _check_said(self, reply: Reply, order: Order, stages: Stages) -> None:
         """FrameError where a reply answers something else, or says what cannot be."""
@@ -230,13 +226,13 @@ class OpenRound:
 
     def updates(self, shares: Shares, layout: Layout, model: Model, limit: NormLimit) -> Updates:
         """The updates that count, in client order, whatever the order of arrival. model: the round's."""
-        factors, error = self.factors(limit), self.plan.max_error or 0.0
+        factors = self.factors(limit)
         each = tuple(
-            Update(client, shares.weights[client], factors.get(client, 1.0), partial(one.parts, layout),
-                   one.frame_bytes, error)
+            Update(client, shares.weights[client], factors.get(client, 1.0), partial(one.parts, layout))
             for client, one in sorted(self.heard.items())
-        )  # fmt: skip
-        return Updates(each, layout, model, shares.total, scaled=not (shares.complete and not self.missing_clients))
+        )
+        scaled = not (shares.complete and not self.missing_clients)
+        return Updates(each, layout, model, shares.total, scaled, self.plan.max_error or 0.0)
 
 
 def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:
