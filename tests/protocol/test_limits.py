@@ -105,7 +105,7 @@ def test_buffers_of_a_clipped_client_move_by_the_same_factor() -> None:
     weights = client.open(server.open([0])[0])
     trained, loss = quadratic.train(0, weights)
     server.receive(0, client.reply(trained, loss))
-    factor = 3.0 / server.norms[0]
+    factor = server.factors[0]
     clipped = server.heard()[0]
     closed = server.close()
     assert closed.facts["clipped"] == {0: factor}

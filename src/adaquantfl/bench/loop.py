@@ -168,7 +168,7 @@ def shapes(task: Task, layout: Layout) -> tuple[Shape, ...]:
 def _update(client: int, weight: float, values: Vector, trained: Model) -> Update:
     buffers = Checked.of(read_frame(encode_float32(trained.buffers)), weight) if len(trained.buffers) else None
     parts = Parts(Checked.of(read_frame(encode_float32(values)), weight), buffers, trained.others)
-    return Update(client, weight, 1.0, lambda: parts, parts.frame.frame.size)
+    return Update(client, weight, 1.0, lambda: parts)
 
 
 def _tested(trainer: Trainer, task: Task, weights: Any) -> float:

@@ -6,16 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from flwr.app import Message
 
 from ..errors import AdaQuantError, ConfigError, Refused
-from ..protocol.arrays import QUANTIZED, AnyArray
+from ..protocol.arrays import QUANTIZED, AnyArray, Model
 from ..protocol.bfloat16 import widened
-from ..protocol.limits import Changes, ExamplesLimit, bounded, changes_of, far_off, float_changes
+from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
 from .losses import loss_in, numbers_in
 from .privacy import clipped
@@ -171,12 +171,19 @@ def receive(
         except Refused as error:
             received.refused[node] = str(error)
             server.absent(client, str(error))
-    for node, reason in _check_plain(server, plain, clients).items():
-        received.refused[node] = reason
-        del plain[node], received.plain[node]
-    for reply in plain.values():
+    reasons, models = _read_plain(server, plain, clients)
+    missing, factors = server.refuse_outliers(), server.factors
+    for node, reply in plain.items():
+        client = clients.get(node, -1)
+        if reason := reasons.get(node) or missing.get(client):
+            received.refused[node] = reason
+            del received.plain[node]
+            continue
+        if client in factors:
+            ((name, _),) = reply.content.array_records.items()
+            shorter = models[node].towards(server.model, factors[client])
+            put(reply, name, array_record(server.current.layout.join(shorter, wide=True)))
         received.take(reply)
-    missing = server.refuse_outliers()
     weights: Mapping[int, Any] = {} if averages else server.heard(wide=True)
     for client, (reply, name) in packed.items():
         if reason := missing.get(client, "") or _unusable(weights.get(client, {})):
@@ -197,13 +204,14 @@ def _unusable(arrays: Mapping[str, AnyArray]) -> str:
     return ""
 
 
-def _check_plain(server: Server, plain: Mapping[int, Message], clients: Mapping[int, int]) -> dict[int, str]:
-    """Which replies with plain weights cannot be used, and why: other arrays than the model's, values that are not
-    finite, or an update beyond `max_update_norm`. The median is that of all replies, with and without the mod. Where
-    the limit clips, the arrays of the others are replaced by clipped ones."""
-    layout, model, limit = server.current.layout, server.model, server.stages.limit
-    reasons, norms, models = dict[int, str](), dict[int, float](), dict[int, Any]()
-    changes = dict[int, Changes]()
+def _read_plain(
+    server: Server, plain: Mapping[int, Message], clients: Mapping[int, int]
+) -> tuple[dict[int, str], dict[int, Model]]:
+    """Measure the models of replies with plain weights. Which cannot be used, and why; and the others' models.
+
+    They have other arrays than the model, or values that are not finite.
+    """
+    layout, reasons, models = server.current.layout, dict[int, str](), dict[int, Model]()
     for node, reply in plain.items():
         try:
             if len(reply.content.array_records) != 1:
@@ -211,26 +219,15 @@ def _check_plain(server: Server, plain: Mapping[int, Message], clients: Mapping[
             ((name, record),) = reply.content.array_records.items()
             arrays = arrays_in(record)
             layout.check_types(arrays)
-            sent = layout.split(arrays)
-            if not layout.is_finite(sent):
+            models[node] = layout.split(arrays)
+            if not layout.is_finite(models[node]):
                 raise ConfigError("An array has a value that is NaN or infinite.")
-            moved = np.concatenate([sent.weights - model.weights, sent.buffers - model.buffers])
-            changes[node], models[node] = changes_of(layout, model, sent), sent
-            others = float_changes(layout, changes[node])
-            norms[node] = math.hypot(float(np.linalg.norm(moved.astype(np.float64))), *others)
+            server.measured(clients.get(node, -1), models[node])
             if layout.has_bfloat16:  # nobody can compute with it
                 put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
         except (AdaQuantError, ValueError, TypeError) as error:
             reasons[node] = f"its arrays are not those of the model. {error}"
-    middle = median([*server.norms.values(), *norms.values()]) if norms else 0.0
-    for node, factor in limit.factors(norms, middle).items():
-        shorter = layout.join(models[node].towards(model, factor), wide=True)
-        put(plain[node], next(iter(plain[node].content.array_records)), array_record(shorter))
-    apart = far_off(changes, server.changes.values()) if limit.is_set else {}
-    if limit.is_set:
-        for node, norm in norms.items():
-            server.measured(clients.get(node, -1), norm, changes[node])
-    return reasons | apart | limit.refused(norms, middle)
+    return reasons, models
 
 
 def _differing(replies: Mapping[int, Message], weight_key: str) -> dict[int, str]:

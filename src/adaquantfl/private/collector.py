@@ -6,9 +6,10 @@ client that dropped out after it had shared its secrets, the pairwise key in its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from .neighbours import degree, ring
 from .packet import ADVERTISE, MAILBOX, MASKED, REVEALED, SHARES, SURVIVORS, Packet, numbers, pieces
 
 STEPS = {ADVERTISE: "keys", SHARES: "shares", MASKED: "masked update", REVEALED: "revealed shares"}
+_NEXT = dict(pairwise(STEPS))
+
+
+Heard = dict[int, tuple[bytes, ...]]  # client -> the parts of its message
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,10 @@ class Collector:
     least: int
     colluding: float
     step: int = ADVERTISE
-    heard: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    heard: Heard = field(default_factory=dict)
     sum: Sum | None = None
     asked: frozenset[int] | None = None  # None: everybody may advertise keys
-    keys: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    keys: Heard = field(default_factory=dict)
     neighbours: dict[int, list[int]] = field(default_factory=dict)
     threshold: int = 0
     shared: tuple[int, ...] = ()
@@ -82,23 +87,13 @@ class Collector:
                 "fewer is not opened. Raise private.dropouts where clients drop out more often."
             )
         heard, self.heard = self.heard, {}
-        match self.step:
-            case step if step == ADVERTISE:
-                messages = self._introduce(heard)
-                self.step = SHARES
-            case step if step == SHARES:
-                messages, self.shared = self._forward(heard), tuple(clients)
-                self.step = MASKED
-            case step if step == MASKED:
-                messages = self._ask(clients)
-                self.step = REVEALED
-            case _:
-                self._open(heard)
-                return {}
-        self.asked = frozenset(messages)
+        ends = {ADVERTISE: self._introduce, SHARES: self._forward, MASKED: self._ask, REVEALED: self._open}
+        messages = ends[self.step](heard)
+        if messages:
+            self.step, self.asked = _NEXT[self.step], frozenset(messages)
         return messages
 
-    def _introduce(self, heard: dict[int, tuple[bytes, ...]]) -> dict[int, bytes]:
+    def _introduce(self, heard: Heard) -> dict[int, bytes]:
         self.keys, n = heard, len(heard)
         k, self.threshold = degree(n, n - self.least, int(self.colluding * n))
         self.neighbours = ring(sorted(heard), k)
@@ -107,7 +102,8 @@ class Collector:
             for client, near in self.neighbours.items()
         }
 
-    def _forward(self, heard: dict[int, tuple[bytes, ...]]) -> dict[int, bytes]:
+    def _forward(self, heard: Heard) -> dict[int, bytes]:
+        self.shared = tuple(sorted(heard))
         boxes: dict[int, dict[int, bytes]] = {client: {} for client in heard}
         for sender, (data,) in heard.items():
             near = self.neighbours[sender]
@@ -121,11 +117,11 @@ class Collector:
             for client, mail in boxes.items()
         }
 
-    def _ask(self, alive: Sequence[int]) -> dict[int, bytes]:
+    def _ask(self, alive: Heard) -> dict[int, bytes]:
         self.alive = frozenset(alive)
         return {
             client: Packet(SURVIVORS, self.session, tuple(numbers(part) for part in self._asked_of(client))).pack()
-            for client in alive
+            for client in sorted(alive)
         }
 
     def _asked_of(self, client: int) -> tuple[list[int], list[int]]:
@@ -133,7 +129,7 @@ class Collector:
         near = [one for one in self.neighbours[client] if one in self.shared]
         return [one for one in near if one in self.alive], [one for one in near if one not in self.alive]
 
-    def _open(self, heard: dict[int, tuple[bytes, ...]]) -> None:
+    def _open(self, heard: Heard) -> dict[int, bytes]:
         """Recover the secrets that are needed, and take the masks off."""
         shares: dict[int, dict[int, bytes]] = {client: {} for client in self.shared}
         for teller, (data,) in heard.items():
@@ -155,6 +151,7 @@ class Collector:
             for one, key in pair_keys(private, others, self.session).items():
                 add_mask(values, facts, self.words, key, plus=one < client)  # as the client itself would have
         self.sum = Sum(self.words.reduced(values), facts, tuple(sorted(self.alive)))
+        return {}
 
     def _recovered(self, client: int, shares: dict[int, dict[int, bytes]], right: Callable[[bytes], bool]) -> bytes:
         secret = shamir.recover(shares[client], self.threshold, right)

@@ -95,10 +95,6 @@ class RoundPlan:
             raise FrameError(f"The plan of the private round has {len(steps)} steps for {tensors} tensors.")
         return plan
 
-    def facts(self, tensors: int, buffers: int) -> int:
-        """How many numbers of 64 bits are summed next to the update: loss, clipped coordinates, norms, statistics."""
-        return 0 if self.noisy else 2 + tensors + buffers
-
 
 class Projection:
     """Which coordinates a round keeps. lengths: of the tensors; with noise all are rotated as one."""
@@ -133,8 +129,8 @@ class Projection:
 
 
 def words(plan: RoundPlan, count: int, tensors: int, buffers: int) -> Words:
-    """What the round sums."""
-    return Words(count, plan.bits, plan.facts(tensors, buffers))
+    """What the round sums: the update; without noise also loss, clipped coordinates, norms and statistics."""
+    return Words(count, plan.bits, 0 if plan.noisy else 2 + tensors + buffers)
 
 
 def rounded(kept: Vector, plan: RoundPlan, steps: Vector, key: int) -> tuple[npt.NDArray[np.int64], int]:

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from ..errors import ConfigError
-from .arrays import OTHER, QUANTIZED, Layout, Model
+from .arrays import EXACT, OTHER, QUANTIZED, Layout, Model
 from .bfloat16 import widened
 
 REFUSE, CLIP = "refuse", "clip"  # what is done with a norm above the limit
@@ -159,17 +159,21 @@ def changes_of(layout: Layout, old: Model, new: Model) -> dict[str, float]:
         }
 
 
-def float_changes(layout: Layout, changes: Changes) -> list[float]:
-    """Those of floats that travel as they are, such as float64: the norm of an update counts them too."""
-    floats = {entry.name for entry in layout.entries if entry.kind == OTHER and "float" in entry.dtype}
-    return [change for name, change in changes.items() if name in floats]
+def measured(layout: Layout, moved: float, old: Model, new: Model) -> tuple[float, Changes]:
+    """The norm of an update, and its changes. moved: the norm of what is quantized.
+
+    Float32 buffers and floats that travel as they are, such as float64, are a part of the norm.
+    """
+    changes = changes_of(layout, old, new)
+    floats = [e.name for e in layout.entries if e.kind == EXACT or (e.kind == OTHER and "float" in e.dtype)]
+    return math.hypot(moved, *(changes[name] for name in floats if name in changes)), changes
 
 
-def far_off(changes: Mapping[int, Changes], among: Collection[Changes] = ()) -> dict[int, str]:
-    """Who moved an array by more than 100 times the round's median, and the reason. among: of further clients."""
-    everybody, reasons = [*changes.values(), *among], {}
-    for name in everybody[0] if everybody else ():
-        middle = median_low(moved[name] for moved in everybody)
+def far_off(changes: Mapping[int, Changes]) -> dict[int, str]:
+    """Who moved an array by more than 100 times the round's median, and the reason."""
+    reasons = {}
+    for name in next(iter(changes.values()), {}):
+        middle = median_low(moved[name] for moved in changes.values())
         for who, moved in changes.items():
             if not moved[name] <= ARRAY_FACTOR * middle:
                 times = f"{ARRAY_FACTOR:g} times the median of the round, {middle:g}."

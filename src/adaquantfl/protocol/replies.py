@@ -19,7 +19,7 @@ from ..theory import MAX_LEVELS
 from . import trees, uplink
 from .arrays import QUANTIZED, Layout, Model
 from .cohort import Shares
-from .limits import Changes, NormLimit, changes_of, far_off, float_changes
+from .limits import Changes, NormLimit, far_off, measured
 from .messages import SIGNATURE_SIZE, Order, Reply, signed
 from .stages import Stages
 from .updates import Parts, Update, Updates
@@ -39,7 +39,6 @@ class Heard:
         loss: the mean loss that the client saw in training, as it says.
         examples: that the client has, as it says.
         s: the levels of its frame; None is float32.
-        frame_bytes: of its frame as it came.
         payload_bytes: the frames without their headers and checksums, and what travels as it is.
     """
 
@@ -50,7 +49,6 @@ class Heard:
     loss: float
     examples: int
     s: int | None
-    frame_bytes: int
     payload_bytes: int
 
     def parts(self, layout: Layout) -> Parts:
@@ -173,28 +171,21 @@ class OpenRound:
             weight = 1.0 if self.shares is None else self.shares.weights[client]
             frame = uplink.check(reply.frame, weight, order, layout)
             parts = Parts(frame, _exact_parts(reply, weight, layout), reply.others)
-            norm, changes = 0.0, dict[str, float]()
             if limit.is_set:
                 after = Model(model.weights, parts.buffer_values(model), reply.others)
-                with np.errstate(over="ignore"):  # infinite is above every limit
-                    moved = np.linalg.norm(after.buffers - model.buffers)
-                changes = changes_of(layout, model, after)
-                norm = math.hypot(frame.decoded_norm, float(moved), *float_changes(layout, changes))
-            if reasons := limit.refused({0: norm}, median=math.inf):
-                raise FrameError(reasons[0])
+                norm, changes = measured(layout, frame.decoded_norm, model, after)
+                if reasons := limit.refused({0: norm}, median=math.inf):
+                    raise FrameError(reasons[0])
+                self.norms[client], self.changes[client] = norm, changes
         except FrameError as error:
             reason = str(error)
             words = reason if reason.startswith("its ") else f"the reply of client {client} was refused. {reason}"
             raise Refused(words) from error
-        if limit.is_set:
-            self.norms[client], self.changes[client] = norm, changes
         exact = [] if parts.buffers is None else [parts.buffers]
         payload = sum(len(one.frame.body) for one in (frame, *exact)) + len(reply.others)
         largest = frame.largest, sum(one.largest for one in exact)
-        signs = secret is not None
-        return Heard(
-            data, signs, order, largest, reply.loss, reply.examples, frame.s, frame.frame.size, payload
-        )  # fmt: skip
+        told = reply.loss, reply.examples, frame.s
+        return Heard(data, secret is not None, order, largest, *told, payload)
 
     def _check_said(self, reply: Reply, order: Order, stages: Stages) -> None:
         """FrameError where a reply answers something else, or says what cannot be."""
@@ -216,18 +207,18 @@ class OpenRound:
         if client in self.orders and client not in self.heard:
             self.missing[client] = reason
 
-    def apply_limit(self, limit: NormLimit) -> None:
-        """Refuse what is too large compared with the round's median; for that every norm must be known."""
-        reasons = limit.refused(self.norms, self._median) if limit.needs_all else {}
-        for client, reason in {**far_off(self.changes), **reasons}.items():
+    def apply_limit(self, limit: NormLimit) -> dict[int, str]:
+        """Refuse what is too large compared with the round's median, once every norm is known. Return the reasons."""
+        reasons = {**far_off(self.changes), **limit.refused(self.norms, self._median)}
+        for client, reason in reasons.items():
             if client in self.heard:
                 self.refused_bytes += len(self.heard.pop(client).data)
                 self.missing[client] = reason
+        return reasons
 
-    def clip_factors(self, limit: NormLimit) -> dict[int, float]:
+    def factors(self, limit: NormLimit) -> dict[int, float]:
         """What the updates that are too large are multiplied by, where the limit clips."""
-        factors = limit.factors(self.norms, self._median)
-        return {client: factor for client, factor in factors.items() if client in self.heard}
+        return limit.factors(self.norms, self._median)
 
     @property
     def _median(self) -> float:
@@ -235,13 +226,13 @@ class OpenRound:
 
     def updates(self, shares: Shares, layout: Layout, model: Model, limit: NormLimit) -> Updates:
         """The updates that count, in client order, whatever the order of arrival. model: the round's."""
-        factors, error = self.clip_factors(limit), self.plan.max_error or 0.0
+        factors = self.factors(limit)
         each = tuple(
-            Update(client, shares.weights[client], factors.get(client, 1.0), partial(one.parts, layout),
-                   one.frame_bytes, error)
+            Update(client, shares.weights[client], factors.get(client, 1.0), partial(one.parts, layout))
             for client, one in sorted(self.heard.items())
-        )  # fmt: skip
-        return Updates(each, layout, model, shares.total, scaled=not (shares.complete and not self.missing_clients))
+        )
+        scaled = not (shares.complete and not self.missing_clients)
+        return Updates(each, layout, model, shares.total, scaled, self.plan.max_error or 0.0)
 
 
 def _exact_parts(reply: Reply, weight: float, layout: Layout) -> Checked | None:

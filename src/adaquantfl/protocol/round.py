@@ -139,7 +139,7 @@ def end(
     notes = {
         "undone": not kept,
         "missing": dict(missing),
-        "clipped": opened.clip_factors(stages.limit),
+        "clipped": {c: factor for c, factor in opened.factors(stages.limit).items() if c in told},
         "capped": {c: m for c, m in opened.told_examples.items() if m > examples[c] and opened.shares is None},
         "bounded": [client for client in told if counted[client] != told[client]],
         "left_out": list(left_out),

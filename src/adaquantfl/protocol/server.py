@@ -27,7 +27,7 @@ from . import round as rounds
 from .arrays import EXACT_NAMES, Layout, Model, Weights
 from .cohort import Cohort
 from .downlink import Whole
-from .limits import REFUSE, Changes
+from .limits import REFUSE, measured
 from .messages import Order
 from .parcels import Held, Log, digest_of, fresh_start
 from .replies import OpenRound
@@ -276,16 +276,21 @@ class Server:
         if client in opened.orders and client not in opened.heard:
             opened.missing[client] = reason
 
-    def measured(self, client: int, norm: float, changes: Changes) -> None:
-        """Note the norm of an update that somebody else takes, so that the round's medians count it too."""
-        opened = self._opened()
-        opened.norms[client], opened.changes[client] = norm, changes
+    def measured(self, client: int, sent: Model) -> None:
+        """Note a model that a client sent as it is, and that somebody else takes, so that limits look at it too."""
+        if self.stages.limit.is_set:
+            opened, layout = self._opened(), self._state.layout
+            moved = float(np.linalg.norm((sent.weights - self.model.weights).astype(np.float64)))
+            opened.norms[client], opened.changes[client] = measured(layout, moved, self.model, sent)
 
     def refuse_outliers(self) -> dict[int, str]:
-        """Refuse updates above the limits once all replies are in, as `heard` and `close` do; return `missing`."""
-        opened = self._opened()
-        opened.apply_limit(self.stages.limit)
-        return opened.missing_clients
+        """Refuse updates above the limits once all replies are in, as `heard` and `close` do. Return the reasons."""
+        return self._opened().apply_limit(self.stages.limit)
+
+    @property
+    def factors(self) -> dict[int, float]:
+        """What the updates of the open round that are too large are multiplied by, where the limit clips."""
+        return self._opened().factors(self.stages.limit)
 
     def heard(self, clients: Collection[int] | None = None, wide: bool = False) -> dict[int, Weights]:
         """Return the weights of each accepted reply, w_k + Q(update), for a strategy that adds up by itself.
@@ -298,22 +303,12 @@ class Server:
         """
         self.refuse_outliers()
         opened, layout, model = self._opened(), self._state.layout, self.model
-        factors = opened.clip_factors(self.stages.limit)
+        factors = self.factors
         return {
             client: layout.join(one.decoded(layout, model, factors.get(client, 1.0)), wide=wide)
             for client, one in sorted(opened.heard.items())
             if clients is None or client in clients
         }
-
-    @property
-    def norms(self) -> dict[int, float]:
-        """The norms of the updates of the open round, where there is a limit."""
-        return dict(self._opened().norms)
-
-    @property
-    def changes(self) -> dict[int, Changes]:
-        """How far each update of the open round moves the arrays that are not quantized, where there is a limit."""
-        return dict(self._opened().changes)
 
     @property
     def missing(self) -> dict[int, str]:

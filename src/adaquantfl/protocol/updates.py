@@ -50,16 +50,12 @@ class Update:
         weight: p_i.
         factor: what the update is multiplied by, below 1 where `norm_action = "clip"` made it shorter.
         read: returns the parts of the reply, which waits as its bytes: read them once, and let go of them.
-        frame_bytes: of its frame.
-        error: the share of its energy that its noise may be, where the client was told that.
     """
 
     client: int
     weight: float
     factor: float
     read: Callable[[], Parts]
-    frame_bytes: int
-    error: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +78,8 @@ class Updates:
     """The updates of a round's clients, in client order.
 
     model: of the round. total: what the weights of all that were asked add up to. scaled: whether the sum over those
-    who answered is brought to that total.
+    who answered is brought to that total. error: the share of an update's energy that its noise may be, where clients
+    were told that.
     """
 
     each: tuple[Update, ...]
@@ -90,6 +87,7 @@ class Updates:
     model: Model
     total: float = 1.0
     scaled: bool = False
+    error: float = 0.0
 
     def __len__(self) -> int:
         return len(self.each)
@@ -102,8 +100,7 @@ class Updates:
         """
         layout, model = self.layout, self.model
         update, buffers = Accumulator(layout.dimension), Accumulator(max(1, layout.buffers))
-        relayed = sum(one.frame_bytes for one in self.each) < 4 * layout.dimension
-        others = list[bytes]()
+        others, size = list[bytes](), 0  # of the frames
         weight = kept = 0.0  # kept: of the model's own buffers
         for one in self.each:
             parts, p = one.read(), one.weight * one.factor
@@ -111,6 +108,7 @@ class Updates:
             if parts.buffers is not None:
                 buffers.add(parts.buffers.weighted(p))
             others += [parts.others] if layout.other_bytes else []
+            size += parts.frame.frame.size
             weight += one.weight
             kept += one.weight * (1.0 - one.factor)
         factor, statistics = 1.0, buffers.take()[: layout.buffers]
@@ -123,7 +121,7 @@ class Updates:
         if others and kept:
             others, weights = [*others, model.others], [*weights, kept]
         merged = mean_of_others(layout, others, weights) if others else b""
-        relay = Relay(_Frames(self.each), factor) if relayed else None
+        relay = Relay(_Frames(self.each), factor) if size < 4 * layout.dimension else None
         return Combined(rescaled(update.take(), factor), statistics, merged, relay)
 
     def energies(self) -> Energies:
@@ -135,7 +133,7 @@ class Updates:
         for one, p in zip(self.each, weights.tolist(), strict=True):
             frame = one.read().frame
             total.add(frame.weighted(p * one.factor))
-            decoded, share = (one.factor * frame.decoded_norm) ** 2, _USUAL_SHARE * one.error
+            decoded, share = (one.factor * frame.decoded_norm) ** 2, _USUAL_SHARE * self.error
             mean += p * decoded / (1 + share)
             noise += p * p * decoded * share / (1 + share)
         return Energies(square * energy(total.take()), square * mean, square * noise, float(np.sum(weights**2)))
