@@ -151,6 +151,9 @@ def test_the_core_needs_neither_torch_nor_flower() -> None:
         "import sys; sys.modules['torch'] = sys.modules['flwr'] = None\n"
         "import numpy as np, adaquantfl as aq\n"
         "acc = aq.Accumulator(4); acc.add(aq.compress(np.ones(4, 'f4'), s=3, key=1), 1.0); acc.result()\n"
-        "aq.AdaQuant(s0=2); aq.Fixed(bits=4); aq.theory.bits_per_element(3); print('fine')"
+        "aq.AdaQuant(s0=2); aq.Fixed(bits=4); aq.theory.bits_per_element(3)\n"
+        "try: aq.run('demo')\n"
+        "except ImportError as error: print(error)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "fine\n"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    assert said == "A run needs torch: pip install 'adaquantfl[train]'\n"

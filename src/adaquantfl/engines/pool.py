@@ -181,7 +181,10 @@ def _serve(connection: Connection, config: Settings) -> None:
                 if state is not None:
                     player.restore(call.client, state)
                 answer = player.answer(call)
-                state = player.state(call.client) if keeps and call.client in player.clients else None
+                state = None
+                if keeps and call.client in player.clients:
+                    state = player.state(call.client)
+                    del player.clients[call.client]  # the parent has it from now on
                 del vectors
             except Exception as error:  # whatever it was, the parent must hear of it
                 answer, state = Failure(reason_of(error)), None

@@ -67,8 +67,10 @@ def check(jobs: Sequence[Job]) -> None:
 
 def play(job: Job, observer: Observer | None = None) -> None:
     """Run it, or resume it where it was interrupted; a finished run stays as it is."""
-    from . import loop
-
+    try:
+        from . import loop
+    except ModuleNotFoundError as error:
+        raise ImportError(f"A run needs {error.name}: pip install 'adaquantfl[train]'") from error
     if (job.out / "config.toml").is_file():
         loop.resume(job.out, observer=observer)
     else:
