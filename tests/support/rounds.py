@@ -81,9 +81,7 @@ class Federation:
         except aq.ModelNeeded:
             weights = client.open(self.server.order(number, holds=None))
         trained = self._trained(number, weights, client.order.round, client.order.eta)
-        data = client.reply(
-            trained, self.loss(number, weights), self._examples(number), lambda weights: self.loss(number, weights)
-        )
+        data = client.reply(trained, self.loss(number, weights), self._examples(number))
         arrives = self.change(client.order.round, number, reply_of(client, data)) if self.change else data
         if isinstance(arrives, str):
             self.server.absent(number, arrives)
