@@ -45,7 +45,7 @@ def measured(server: aq.Server) -> aq.rules.Motion:
 
 @pytest.mark.parametrize("share", [1.0, 1.5])
 def test_clients_that_fit_their_data_in_one_round_do_not_make_the_default_diverge(share: float) -> None:
-    distance, _ = train(share, 60, aq.Auto())
+    distance, _ = train(share, 40, aq.Auto())
     assert distance < 0.01  # without the measured gain: 50, and 10^7 at 1.5
 
 
@@ -62,7 +62,7 @@ def test_the_measured_gain_is_near_the_true_one(share: float, noise: float) -> N
 
 
 def test_where_nobody_measures_the_gain_the_delay_is_short_enough() -> None:
-    assert train(1.5, 60, aq.Auto(), downlink="exact")[0] < 0.15
+    assert train(1.5, 30, aq.Auto(), downlink="exact")[0] < 0.15
 
 
 def test_clients_that_miss_rounds_follow_the_late_downlink() -> None:

@@ -241,10 +241,6 @@ class Remainder:
         kept = [value for value in (self.value, *(value for _, value in self.before)) if value is not None]
         return self if all(len(value) == dimension for value in kept) else Remainder()
 
-    def added_to(self, update: Vector) -> Vector:
-        """The update with what was left out."""
-        return update if self.value is None else update + self.value
-
     def all_sent(self, round: int) -> Remainder:
         """The remainder after a round that left nothing out. Nothing is kept once no round can be taken back."""
         if self.value is not None:
