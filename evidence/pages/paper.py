@@ -45,7 +45,7 @@ _NARROW = "ResNet-18, a quarter of its width"
 GLANCE = {  # every setting that has a verdict, and the losses at which it is shown
     "fmnist-sample-cnn-iid": ("CNN, 10,000 pictures, i.i.d.", (0.1, 0.02)),
     "fmnist-sample-cnn-decay": ("CNN, 10,000 pictures, i.i.d., variable rate", (0.1, 0.02)),
-    paper.FULL: ("CNN, 60,000 pictures, i.i.d.", (0.35, 0.3, 0.25)),
+    paper.FULL: ("CNN, 60,000 pictures, i.i.d., batches of 10", (0.35, 0.3, 0.25)),
     paper.BATCH_32: ("CNN, 60,000 pictures, i.i.d., batches of 32", (0.3, 0.1)),
     "fmnist-sample-cnn-sorted": ("CNN, 10,000 pictures, sorted labels", (0.02,)),
     paper.SLOW: ("CNN, 10,000 pictures, sorted labels, eta = 0.03", (0.4,)),
@@ -55,6 +55,7 @@ GLANCE = {  # every setting that has a verdict, and the losses at which it is sh
 }
 _NOT_DRAWN = ("fmnist-sample-cnn-sorted", paper.RESNET_DECAY, paper.RESNET_SORTED)
 FIGURE_PANELS = tuple(name for name in GLANCE if name not in _NOT_DRAWN)
+STALL = "adaquant-stall"
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2)
 
 
@@ -154,7 +155,7 @@ def elsewhere(names: Iterable[str]) -> str:
 def stalled() -> str:
     """Say what AdaQuantFL that does not lock sends on the whole data set, next to 4 bits."""
     (panel,) = load(WHOLE).values()
-    ours, fixed = panel["adaquant-stall"], panel["4bit"]
+    ours, fixed = panel[STALL], panel["4bit"]
     texts = []
     for level in (0.25, 0.2):
         mine, theirs = (cells(runs, "paper_bits", [level])[level] for runs in (ours, fixed))
@@ -220,20 +221,20 @@ def pair(panel: paper.Panel, method: str, level: float) -> str:
 def draw(path: Path) -> None:
     """Draw loss against paper bits, a panel per setting, a line for each seed."""
     styles = figures.styles([method_label(method) for method in paper.METHODS])  # as in other figures
-    colours = {method: styles[method_label(method)].colour for method in paper.METHODS}
+    colours = {method: styles[method_label(method)].colour for method in paper.METHODS} | {STALL: "black"}
     figure, axes = plt.subplots(3, 2, figsize=(10, 11.4))
     for axis, (name, panel) in zip(axes.flat, load(FIGURE_PANELS).items(), strict=False):
         for method, runs in panel.items():
             for one in runs:
-                width = 2 if method == "adaquant" else 1
+                width = 2 if method in ("adaquant", STALL) else 1
                 _curve(axis, one, colours[method], paper.METHODS[method] if one is runs[0] else None, width)
         quantized = [one for method, runs in panel.items() if method != "fp32" for one in runs]
         # float32's bits would squeeze the other lines: its line leaves the figure
         axis.set_xlim(0, 1.05 * max(one.paper_bits[-1] / one.dimension for one in quantized))
+        _finish(axis, GLANCE[name][0])
         axis.set_yticks(TICKS, labels=[f"{tick:g}" for tick in TICKS])
         axis.minorticks_off()
-        axis.set_ylim(0.9 * min(one.lowest for one in quantized), 3)
-        _finish(axis, GLANCE[name][0])
+        axis.set_ylim(0.9 * min(one.lowest for one in quantized), 1.1 * max(one.losses[0] for one in quantized))
     _save(figure, path)
 
 
