@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adaquantfl import checkpoint
+from adaquantfl import checkpoint, durable
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs import loop
 from adaquantfl.runs.config import load_config
@@ -49,7 +49,7 @@ def set_trap(kind: str, round: int) -> None:
 
     def saving(tree: Mapping[str, Any], folder: Path) -> Path:
         if kind == "checkpoint" and tree["run"]["round"] == round:
-            checkpoint.os.replace = lambda source, target: die()  # type: ignore[attr-defined]
+            durable.os.replace = lambda source, target: die()  # type: ignore[attr-defined]
         return save(tree, folder)
 
     RunDirectory.append, LocalEngine.carry = appending, carrying  # type: ignore[method-assign,assignment]
