@@ -33,11 +33,11 @@ $(READY): $(BUILT)
 	$(BIN)/python $(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 
+DEMO := $(BIN)/adaquantfl compare demo --set workers=1 --out demo --methods
+
 demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
-	$(BIN)/adaquantfl compare demo --methods auto,8bit --set workers=1 --out demo --quiet > /dev/null & \
-	  $(BIN)/adaquantfl compare demo --methods adaquant,2bit,4bit --set workers=1 --out demo > /dev/null; \
-	  code=$$?; wait $$! && exit $$code
-	$(BIN)/adaquantfl report demo
+	$(DEMO) auto,8bit --quiet > /dev/null & $(DEMO) adaquant,2bit,4bit > /dev/null; code=$$?; wait $$! && exit $$code
+	@$(DEMO) auto,adaquant,2bit,4bit,8bit --quiet
 
 test: $(READY)  ## lint, types and all but the slow tests, in about three minutes
 	$(MAKE) --jobs=2 lint fast-tests
