@@ -123,6 +123,25 @@ def one_round() -> str:
     )
 
 
+def load() -> str:
+    """Return the memory of a server with many clients, and of either end with a large model; misses are named."""
+    record, texts = read("load"), []
+    for one in record["loads"]:
+        most = max(one["rounds"], key=lambda row: row["above the replies"])["above the replies"]
+        met = "met" if most <= one["allowed"] else "**missed**"
+        texts.append(
+            f"with {one['clients']:,} clients and d = {one['dimension']:,} {most / 1e6:.1f} MB above the replies' bytes "
+            f"(aim: 4 models and 2 kB per client, {one['allowed'] / 1e6:.1f} MB: {met})"
+        )
+    ends = record["ends"]
+    most_of = {end: max(ends[way][end] for way in ("sending", "keeping")) for end in ("server", "client")}
+    return (
+        f"`aq.Server` with the default rule needs, beyond its own model, {', and '.join(texts)}. With d = "
+        f"{ends['dimension']:,} a round takes the server {most_of['server']:.1f} models at most, and a client "
+        f"{most_of['client']:.1f} (aim: {ends['allowed']})."
+    )
+
+
 def machines() -> str:
     """Say which records are from which processor."""
     names = ("targets", "codec", "coldstart", "sizes", "real_updates", "round", "memory", "scale")

@@ -67,6 +67,7 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "speeds": ("evidence/details/performance.md", performance.speeds),
     "bodies": ("evidence/details/performance.md", performance.bodies),
     "updates": ("evidence/details/performance.md", performance.updates),
+    "load": ("docs/performance.md", performance.load),
     "round": ("docs/performance.md", performance.one_round),
     "densities": ("evidence/details/performance.md", performance.densities),
     "sizes": ("evidence/details/performance.md", performance.sizes),
