@@ -130,13 +130,13 @@ def load() -> str:
         most = max(one["rounds"], key=lambda row: row["above the replies"])["above the replies"]
         met = "met" if most <= one["allowed"] else "**missed**"
         texts.append(
-            f"with {one['clients']:,} clients and d = {one['dimension']:,} {most / 1e6:.1f} MB above the replies' bytes "
+            f"{most / 1e6:.1f} MB with {one['clients']:,} clients and d = {one['dimension']:,} "
             f"(aim: 4 models and 2 kB per client, {one['allowed'] / 1e6:.1f} MB: {met})"
         )
     ends = record["ends"]
     most_of = {end: max(ends[way][end] for way in ("sending", "keeping")) for end in ("server", "client")}
     return (
-        f"`aq.Server` with the default rule needs, beyond its own model, {', and '.join(texts)}. With d = "
+        f"`aq.Server` with the default rule needs, in addition to the replies' bytes, {', and '.join(texts)}. With d = "
         f"{ends['dimension']:,} a round takes the server {most_of['server']:.1f} models at most, and a client "
         f"{most_of['client']:.1f} (aim: {ends['allowed']})."
     )
