@@ -36,7 +36,7 @@ $(READY): $(BUILT)
 DEMO := $(BIN)/adaquantfl compare demo --set workers=1 --out demo --methods
 
 demo: $(BUILT)  ## the paper's figure on bundled pictures: figures, tables and a page in demo/, in about a minute
-	$(DEMO) auto,8bit --quiet > /dev/null & $(DEMO) adaquant,2bit,4bit > /dev/null; code=$$?; wait $$! && exit $$code
+	trap 'kill $$!' INT TERM; $(DEMO) auto,8bit --quiet > /dev/null & $(DEMO) adaquant,2bit,4bit > /dev/null; code=$$?; wait $$! && exit $$code
 	@$(DEMO) auto,adaquant,2bit,4bit,8bit --quiet
 
 test: $(READY)  ## lint, types and all but the slow tests, in about three minutes

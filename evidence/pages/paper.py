@@ -156,6 +156,7 @@ def stalled() -> str:
     """Say what AdaQuantFL that does not lock sends on the whole data set, next to 4 bits."""
     (panel,) = load(WHOLE).values()
     ours, fixed = panel[STALL], panel["4bit"]
+    assert [one.seed for one in ours] == [one.seed for one in fixed]
     texts = []
     for level in (0.25, 0.2):
         mine, theirs = (cells(runs, "paper_bits", [level])[level] for runs in (ours, fixed))
@@ -173,8 +174,9 @@ def stalled() -> str:
         passed.append(f"{spent[0] / spent[1]:.2f}" if spent[0] and spent[1] else "never")
     return (
         f"With `stall = 8` ({paper.seeds(mine)}) AdaQuantFL does not stay at 3 bits: its lowest loss is {lowest[0]}. "
-        f"Without it that is {plain:.3g} at best, and with 4 bits {lowest[1]}. 4 bits take {' and '.join(texts)}, "
-        f"and to their own lowest loss {', '.join(passed)} times."
+        f"Without it that is {plain:.3g} at best, and with 4 bits {lowest[1]}. At first 4 bits are as cheap: they take "
+        f"{texts[0]}. Then they are dearer: {texts[1]}. To reach the lowest loss of 4 bits, 4 bits take "
+        f"{', '.join(passed)} times its bits."
     )
 
 

@@ -227,7 +227,7 @@ def test_a_site_that_lost_its_model_gets_it_whole_after_one_failed_round(
     for _ in range(2):
         job.play(dict.fromkeys(job.sites, step))
     client._ENDS.forget(job.context("site-1"))
-    (tmp_path / "adaquantfl" / "site-1" / "state.npz").unlink()
+    (tmp_path / "adaquantfl" / "site-1" / "state.npz").write_bytes(b"PK and no more")
     with pytest.raises(aq.ModelNeeded):  # NVFlare sends the server an error for it
         job.result("site-1", step)
     failed = make_reply(ReturnCode.TASK_DATA_FILTER_ERROR)
@@ -254,6 +254,20 @@ def test_sites_without_the_filter_work_in_the_same_round(model: Data, rng: np.ra
         job.close([job.result("site-1", step), job.arrived("site-2", fobs.loads(fobs.dumps(plain)))])
     late = from_shareable(job.ordered("site-9")).data  # it came after the round began
     assert np.array_equal(late["conv"], job.model["conv"])
+
+
+def test_a_model_that_goes_from_site_to_site_within_a_round_loses_no_site_s_work(
+    model: Data, rng: np.random.Generator, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, step = Job(model, tmp_path), random_step(rng, model)
+    job.model = job.result("site-1", step)
+    job.result("site-2", step)
+    assert np.allclose(job.given["bias"], job.model["bias"], atol=0.05)
+    job.ordered("site-1")  # still at work when the model changes, as in an asynchronous workflow
+    job.model = {**job.model, "bias": job.model["bias"] + 1}
+    late = from_shareable(job.ordered("site-2")).data
+    assert np.array_equal(late["bias"], job.model["bias"])
+    assert "not the one that other clients of this round train" in caplog.text
 
 
 @pytest.mark.parametrize("data", [{"n": np.array([1, 2])}, {"w": 1.5}, {"w": np.array([1j])}])

@@ -272,6 +272,15 @@ def test_a_damaged_file_is_named(finished: Path, name: str, content: bytes, word
         runner.resume(finished, {"rounds": 8} if name == "history.jsonl" else {})
 
 
+def test_a_configuration_that_was_cut_short_is_refused_without_a_checkpoint_too(finished: Path) -> None:
+    (finished / "checkpoint" / "state.npz").unlink()
+    text = (finished / "config.toml").read_text()
+    for cut in ("", "".join(text.splitlines(keepends=True)[:4])):
+        (finished / "config.toml").write_text(cut)
+        with pytest.raises(aq.CheckpointError, match="is incomplete"):
+            runner.resume(finished)
+
+
 def test_a_folder_with_a_run_is_not_written_over(small: Config, finished: Path) -> None:
     with pytest.raises(aq.CheckpointError, match="--resume"):
         runner.run(small, finished)

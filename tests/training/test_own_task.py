@@ -119,6 +119,12 @@ FAULTS = {  # what is replaced in GOOD, by what, and the words of the sentence
     "a loader": ("part() for", "torch.utils.data.DataLoader([part()]) for", "is a DataLoader.*loader.dataset"),
     "items are no pairs": ("part() for", "part()[0] for", "Item 0 of the data of client 0 is a Tensor"),
     "model is no module": ("lambda: nn.Linear(3, 1)", "lambda: 3", "model gave a int"),
+    "lazy": ("nn.Linear(3, 1)", "nn.LazyLinear(1)", "lazy layers"),
+    "shapes differ": (
+        "part() for _ in",
+        "torch.utils.data.TensorDataset(torch.randn(8, 3 + _), torch.randn(8, 1)) for _ in",
+        r"inputs of client 1 are float32 of shape \(1, 4\)",
+    ),
     "no parameters": ("nn.Linear(3, 1)", "nn.Identity()", "nothing to train"),
     "model misfits": ("nn.Linear(3, 1)", "nn.Linear(4, 1)", r"failed on a batch of inputs that are .*\(1, 3\)"),
     "loss is a vector": (

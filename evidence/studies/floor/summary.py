@@ -53,7 +53,7 @@ def by_method(folder: Path = records.RECORDS) -> list[list[str]]:
     """Each method next to ours: on how many tasks it reached it, and its bytes where both did."""
     pairs = list(beside(folder))
     grid = [
-        ["method", "reached it", "where ours did not", "fewer bytes than ours", "tie", "bytes up, times ours",
+        ["method", "target reached", "where ours missed it", "fewer bytes than ours", "ties", "bytes up, times ours",
          "bytes both ways, times ours"]
     ]  # fmt: skip
     rows = []

@@ -34,9 +34,13 @@ class Kept:
 
     def put(self, owner: object, state: Any) -> Any:
         """Return an owner's new state, or array, with the arrays in files for which memory has no room."""
-        self._total -= self._in_memory.pop(owner, 0)
+        self.forget(owner)
         self._in_memory[owner] = 0
         return self._put(owner, state)
+
+    def forget(self, owner: object) -> None:
+        """Note that an owner's state is held elsewhere."""
+        self._total -= self._in_memory.pop(owner, 0)
 
     def _put(self, owner: object, value: Any) -> Any:
         if isinstance(value, dict):

@@ -117,8 +117,8 @@ class Pool:
             if (place := next(mine, None)) is not None:
                 self._busy[connection] = place, time.monotonic() + self._config.round_timeout
                 with suppress(OSError):  # a dead worker: receiving from it says so
-                    call = waiting.pop(place)
-                    connection.send((self._memory.name, light, call, homes[place] >= 0, states.get(call.client)))
+                    call, keeps = waiting.pop(place), homes[place] >= 0
+                    connection.send((self._memory.name, light, call, keeps, states.get(call.client) if keeps else None))
 
     def _start_worker(self, place: int) -> None:
         ours, theirs = self._context.Pipe()
@@ -185,6 +185,7 @@ def _serve(connection: Connection, config: Settings) -> None:
                 if keeps and call.client in player.clients:
                     state = player.state(call.client)
                     del player.clients[call.client]  # the parent has it from now on
+                    player.kept.forget(call.client)
                 del vectors
             except Exception as error:  # whatever it was, the parent must hear of it
                 answer, state = Failure(reason_of(error)), None

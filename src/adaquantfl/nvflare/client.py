@@ -11,7 +11,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
 from .. import checkpoint
-from ..errors import AdaQuantError, ConfigError
+from ..errors import AdaQuantError, CheckpointError, ConfigError
 from ..protocol.client import Client
 from . import message
 from .message import Ends, arrives, is_ours
@@ -29,8 +29,11 @@ class _End:
     def resume(self, folder: Path | None) -> Client:
         """The client, with the model that another process of the site held."""
         if self.client is None:
-            tree = None if folder is None else checkpoint.load(folder)
-            self.client = Client(0) if tree is None else Client.restore(tree)
+            try:
+                tree = None if folder is None else checkpoint.load(folder)
+                self.client = Client(0) if tree is None else Client.restore(tree)
+            except CheckpointError:  # damaged: the server sends the whole model once it hears that this one has none
+                self.client = Client(0)
         return self.client
 
 
@@ -77,7 +80,7 @@ class ClientFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
                 arrays = {name: (given[name] + array).astype(array.dtype) for name, array in arrays.items()}
             reply = client.reply(
                 arrays,
-                loss=float(loss) if isinstance(loss, int | float) and loss > 0 else 0.0,
+                loss=float(loss) if isinstance(loss, int | float) and not loss <= 0 else 0.0,  # NaN says: diverged
                 examples=int(steps) if isinstance(steps, int | float) and 1 <= steps < 2**32 else 1,
             )
         except (ConfigError, KeyError) as error:

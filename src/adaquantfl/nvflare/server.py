@@ -43,7 +43,7 @@ class _End:
         self.types: dict[str, str] = {}  # of its tensors
         self.round: int | None = None
         self.holds: dict[str, bytes] = {}  # the digest of the model that each client holds, as its replies say
-        self.asked, self.heard = set[str](), 0  # in this round
+        self.asked, self.answered, self.heard = set[str](), set[str](), 0  # in this round
         self.bytes = {"up": 0, "down": 0, "float32": 0}
         self._before: ServerState | None = None
 
@@ -60,7 +60,20 @@ class _End:
             self.server.stages.cohort = cohort
         self._before = self.server.current
         self.server.open(range(len(self.names)))
-        self.round, self.asked, self.heard = round, set(), 0
+        self.round, self.asked, self.answered, self.heard = round, set(), set(), 0
+
+    def same(self, data: dict[str, Any]) -> bool:
+        """Whether this is the model that the round began with."""
+        assert self.server is not None
+        try:
+            given = self._split(self.server, message.to_arrays(data)[0])
+        except ConfigError:
+            return False
+        return (
+            np.array_equal(given.weights, self.model.weights)
+            and np.array_equal(given.buffers, self.model.buffers)
+            and given.others == self.model.others
+        )
 
     def _went_on(self, server: Server, arrays: dict[str, AnyArray]) -> bool:
         """Take the workflow's new model over; False if it is another one."""
@@ -155,9 +168,11 @@ class ServerFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
         self.rule, self.downlink, self.exact, self.seed = rule, downlink, exact, seed
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Note clients whose training failed: they may not hold the model that they were sent."""
-        if arrives(fl_ctx) and shareable.get_return_code() != ReturnCode.OK:
-            _ENDS.of(fl_ctx).holds.pop(_peer(fl_ctx), None)
+        """Note who has answered, and whose training failed: they may not hold the model that they were sent."""
+        if arrives(fl_ctx):
+            _ENDS.of(fl_ctx).answered.add(_peer(fl_ctx))
+            if shareable.get_return_code() != ReturnCode.OK:
+                _ENDS.of(fl_ctx).holds.pop(_peer(fl_ctx), None)
         return super().process(shareable, fl_ctx)
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
@@ -196,7 +211,12 @@ class ServerFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
             return None
         number = message.round_of(shareable, fl_ctx)
         try:
-            if end.server is None or number != end.round or number is None:
+            begins = end.server is None or number != end.round
+            if not begins and not end.same(dxo.data):  # workflows that pass a model from client to client
+                if end.asked - end.answered:
+                    raise ConfigError("It is not the one that other clients of this round train.")
+                begins = True
+            if begins:
                 settings = {name: getattr(self, name) for name in ("rule", "downlink", "exact", "seed")}
                 end.begin(number, dxo.data, _clients(fl_ctx), settings)
             entries = end.order(_peer(fl_ctx))

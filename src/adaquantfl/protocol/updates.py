@@ -161,7 +161,7 @@ class Updates:
         return tiles([one.read().frame.weighted(one.factor) for one in self.each])
 
     def far_off(self) -> set[int]:
-        """Places of the updates that move an array that is not quantized too far (`exact_arrays.far_off`)."""
+        """Places of the updates that move an array that is not quantized too far (`limits.far_off`)."""
         changes = dict[int, Changes]()
         for place, one in enumerate(self.each):
             parts = one.read()

@@ -16,7 +16,8 @@ from ..engines.kept import Kept
 from ..errors import CheckpointError, ConfigError
 from ..training.own_files import as_written, named, without_folder
 from . import model_file
-from .config import RESUMABLE, Config, run_config
+from .config import RESUMABLE, Config, read_toml, run_config
+from .config_checks import OWN
 from .records import read_history, read_summary
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class RunDirectory:
         done = int(saved["run"]["round"]) if saved else 0
         if saved:
             self._check_unedited(before, saved["config"])
+        else:
+            self._check_complete()
         if config.rounds < done:
             raise CheckpointError(
                 f"{self.path} has {done} rounds already, more than rounds = {config.rounds}. "
@@ -65,6 +68,16 @@ class RunDirectory:
             )
         self._check_history(done)
         return config, saved
+
+    def _check_complete(self) -> None:
+        """Refuse a config.toml that was cut short: the defaults would take the place of what is missing."""
+        there = read_toml(self.path / "config.toml")
+        own = OWN if there.get("task") else ()
+        if missing := [key for key in Config().to_dict() if key not in there and key not in own]:
+            raise CheckpointError(
+                f"{self.path / 'config.toml'} is incomplete: {missing[0]!r} is missing, and a run writes every key. "
+                "Put it back from a copy, or start the run again in another folder."
+            )
 
     def _check_unedited(self, config: Config, began: Mapping[str, Any]) -> None:
         """Refuse a config.toml that was edited by hand: the rounds that are done would not be those it describes."""

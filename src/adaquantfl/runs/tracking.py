@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from .columns import COLUMNS, flat
 from .config import Config
 from .state import RunState
 
+_log = logging.getLogger("adaquantfl")
 FOLDER = "tensorboard"  # of the event files, in the run's folder
 
 Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
@@ -72,11 +74,17 @@ def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Observer]:
     if not config.tracking:
         yield lambda config, state, line: None
         return
-    file = EventFile(out, rounds_done + 1)
+    file, failed = EventFile(out, rounds_done + 1), set[str]()
 
     def tell(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
-        if line is not None:
+        if line is None:
+            return
+        try:
             file.add(int(line["round"]), scalars_of(line))
+        except OSError as error:  # no training ends for it
+            if not failed:
+                _log.warning("TensorBoard's file lacks rounds: %s.", error.strerror)
+            failed.add(str(error))
 
     try:
         yield tell

@@ -91,7 +91,10 @@ def _build(own: OwnTask, file: OwnFile, seed: int) -> nn.Module:
 def _check(task: Task, batch_size: int, path: Path) -> None:
     """Refuse a task that cannot be trained, before the first round: one batch goes all the way through."""
     with repeatable(0):
+        _check_shapes(task, path)
         net = task.build()
+        if any(map(nn.parameter.is_lazy, net.parameters())):
+            raise TaskError("The model has lazy layers: pass one batch through it before you return it.")
         if not any(p.requires_grad for p in net.parameters()):
             raise TaskError("The model has nothing to train: no parameter has requires_grad = True.")
         batch = np.resize(task.parts[0], batch_size)
@@ -102,6 +105,19 @@ def _check(task: Task, batch_size: int, path: Path) -> None:
                 sample = np.arange(min(len(task.test), batch_size))
                 targets, outputs = _through(net.eval(), task.test, sample, path)
                 _check_accuracy(task, targets, outputs, path)
+
+
+def _check_shapes(task: Task, path: Path) -> None:
+    """The first examples of all clients must look alike."""
+    with blamed(path, "The data cannot be read"):
+        firsts = [task.train.batch(part[:1]) for part in task.parts]
+    for client, example in enumerate(firsts):
+        for what, value, expected in zip(("inputs", "targets"), example, firsts[0], strict=True):
+            if value.shape != expected.shape or value.dtype != expected.dtype:
+                raise TaskError(
+                    f"The {what} of client {client} are {_look(value)}, those of client 0 {_look(expected)}: "
+                    "expected the same shape and kind from all clients."
+                )
 
 
 def _through(net: nn.Module, data: Examples, indices: Indices, path: Path) -> tuple[Tensor, Any]:
