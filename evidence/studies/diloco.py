@@ -194,8 +194,8 @@ def records(size: str, out: Path) -> dict[str, dict[int, dict[str, Any]]]:
 def table(size: str, out: Path) -> str:
     """As Markdown, over the seeds that float32 has too."""
     lines = [
-        "| outer gradients | validation loss | above float32, same seeds | bits per element | times less | as published "
-        "| seeds |",
+        "| outer gradients | validation loss | above float32, same seeds | bits per element | times less "
+        "| as published | seeds |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     found = records(size, out)

@@ -41,7 +41,7 @@ from .messages import ERROR, LEVELS, RESOLUTION, Order
 _TARGETS: Mapping[str, Callable[[float], Target]] = {LEVELS: Count, ERROR: MaxError, RESOLUTION: Resolution}
 MOST_UPDATE_NORM = 2.0**96  # that a client sends
 MOST_VALUE = 2.0**112  # that a frame may decode to: sums of any number of such updates are finite
-MOST_NUMBER = 2.0**32  # of levels, or of what a rule has in their place, in an order
+LEAST_NUMBER, MOST_NUMBER = 2.0**-96, 2.0**32  # of levels, or of what a rule has in their place, in an order
 ROUNDS_KEPT = 2  # the server takes at most the last two rounds back
 
 
@@ -145,8 +145,8 @@ def check(frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
 
 def check_order(order: Order) -> None:
     """Refuse numbers that nobody can work with, and a quantizer or codec that is not there: FrameError."""
-    if order.eta < 0 or not 0 < (1.0 if order.s is None else order.s) <= MOST_NUMBER:
-        raise FrameError("The order has a number of levels that is not above 0, or enormous, or a negative eta.")
+    if order.eta < 0 or not LEAST_NUMBER <= (1.0 if order.s is None else order.s) <= MOST_NUMBER:
+        raise FrameError("The order has a number of levels that is 0 or less, tiny or enormous, or a negative eta.")
     if order.s is not None:
         quantizers.by_tag(order.quantizer)
         codecs.find(order.codec)
