@@ -467,7 +467,9 @@ def test_a_cohort_is_the_servers_and_clients_are_its_numbers() -> None:
     assert set(aq.Server(vector(), cohort=Cohort((1, 2))).open([1])) == {1}
 
 
-@pytest.mark.parametrize("changes", [{"s": 0.0}, {"s": 5e-324, "target": "resolution"}, {"s": 1e300}, {"eta": -0.1}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"s": 0.0}, {"s": 5e-324, "target": "resolution"}, {"s": 1e300}, {"eta": -0.1}], ids=str
+)
 def test_an_order_that_makes_no_sense_is_refused_by_the_client(changes: dict[str, Any]) -> None:
     server, end = aq.Server(vector()), aq.Client(0)
     order = replace(Order.unpack(server.open([0])[0]), **changes)
