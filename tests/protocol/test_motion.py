@@ -75,6 +75,10 @@ def test_nothing_is_known_before_something_was_left_out() -> None:
     assert motion.of(motion.begin()) == motion.of(motion.after(motion.begin(), zeros, zeros, None)) == aq.rules.Motion()
 
 
+def test_a_state_that_contradicts_itself_measures_nothing() -> None:
+    assert motion.of({**motion.begin(), "persistence": [1.0, 2.0], "steps": 0}).persistence == 0.0
+
+
 def test_large_models_are_measured_on_some_elements() -> None:
     size = 3 * motion.ELEMENTS + 1
     sent = motion.sent(np.zeros(size, np.float32), np.ones(size, np.float32))

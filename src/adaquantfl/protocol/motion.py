@@ -100,7 +100,7 @@ def of(state: Mapping[str, Any]) -> Motion:
     return Motion(
         gain=again / left - (onward / sent if sent > 0 else 0.0) if left > 0 else None,
         repair=max(total, 0.0) / weight + math.sqrt(variance) / weight if weight else None,
-        persistence=min(max(cosines / rounds * (1 - 1 / state["steps"]), 0.0), 1.0) if rounds else None,
+        persistence=min(max(cosines / rounds * (1 - 1 / max(state["steps"], 1)), 0.0), 1.0) if rounds else None,
     )
 
 

@@ -146,7 +146,7 @@ def check(frame: bytes, weight: float, order: Order, layout: Layout) -> Checked:
 def check_order(order: Order) -> None:
     """Refuse numbers that nobody can work with, and a quantizer or codec that is not there: FrameError."""
     if order.eta < 0 or not LEAST_NUMBER <= (1.0 if order.s is None else order.s) <= MOST_NUMBER:
-        raise FrameError("The order has a number of levels that is not above 0, or tiny, or enormous, or a negative eta.")
+        raise FrameError("The order has a number of levels that is not above 0, tiny or enormous, or a negative eta.")
     if order.s is not None:
         quantizers.by_tag(order.quantizer)
         codecs.find(order.codec)
