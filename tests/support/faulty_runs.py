@@ -57,6 +57,11 @@ class Disk:
         self.events = 0
         self.contents: dict[int, bytes] = {}  # inode -> what was synced
         self.names: dict[Path, dict[str, int]] = {}  # folder -> its names, when it was synced
+        for one in [root, *root.rglob("*")] if root.exists() else ():  # what an earlier process left, long ago
+            if one.is_dir():
+                self.names[one] = {inside.name: inside.stat().st_ino for inside in one.iterdir()}
+            else:
+                self.contents[one.stat().st_ino] = one.read_bytes()
         self.syncs, self.replaces, self.unlinks = os.fsync, os.replace, os.unlink
         os.fsync, os.replace, os.unlink = self.fsync, self.replace, self.unlink  # type: ignore[assignment]
 

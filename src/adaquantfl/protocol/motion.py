@@ -78,7 +78,7 @@ def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Ener
         cosine = dot(unit, before) * len(update) / len(u)
         total, weight = state["persistence"]
         found["persistence"] = [_PERSISTENCE_MEMORY * total + cosine, _PERSISTENCE_MEMORY * weight + 1]
-    share = np.float32(max(1 - _DIRECTION_MEMORY, 1 / steps))
+    share = np.float32(max(1 - _DIRECTION_MEMORY, 1 / max(steps, 1)))
     new = direction + share * (unit - direction) if len(direction) else unit
     return {**found, "direction": new, "direction_before": direction, "steps": steps}
 
