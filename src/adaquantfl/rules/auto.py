@@ -136,13 +136,13 @@ def delay_after(rounds: float, gain: float | None, share: float = LATE) -> float
 
     >>> [delay_after(k, gain=0.0) for k in (1, 25, 100)]
     [0.04, 1.0, 4.0]
-    >>> delay_after(100, gain=0.5)
-    0.2
+    >>> delay_after(100, gain=0.5), delay_after(100, gain=1e-300)  # whose square is 0
+    (0.2, 4.0)
     """
     late = share * max(rounds, 1.0)
     if gain is None:
         return min(late, UNMEASURED_LATE)
-    return min(late, GAIN_LATE / gain**2) if gain > 0 else late
+    return min(late, GAIN_LATE / gain**2) if gain > 1e-6 else late
 
 
 def error_of(delay: float) -> float:
