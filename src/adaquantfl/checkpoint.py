@@ -66,7 +66,12 @@ def pack(tree: Mapping[str, Any]) -> bytes:
     {'a': [1, b'x', None]}
     """
     file = BytesIO()
-    _write_tree(tree, file)
+    try:
+        _write_tree(tree, file)
+    except ValueError:
+        if not file.closed:  # it closes itself where it cannot grow, and NumPy then stumbles over that
+            raise
+        raise MemoryError from None
     return file.getvalue()
 
 

@@ -399,7 +399,7 @@ def frame(body: Bytes, codec: int, dimension: int, **facts: Any) -> bytes:
     found = _frame(_here.plan_at, address, size, _here.error_at)
     if found < 0:
         raise _refused(_here.error)
-    return whole.raw[:found]
+    return memoryview(whole)[:found].tobytes()
 
 
 # -- reading

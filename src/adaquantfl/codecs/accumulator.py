@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..errors import FrameError
 from ..open_registry import OUTSIDE_TAGS
 from ..quantizers.base import L2, LARGEST_FLOAT
 from ..quantizers.segments import Segments
+from ..quantizers.vectors import energy
 from . import raw
 from .coding import levels_of
 from .frame import FLOAT32, TILE, Bytes, Frame, read_frame
@@ -157,11 +158,14 @@ class Checked:
     @property
     def decoded_norm(self) -> float:
         """The l2 norm of what the frame decodes to, whatever its header says; without its weight."""
-        found = np.zeros(self.frame.header.dimension, dtype=np.float32)
-        self.weighted(1.0).add_to(found)
-        # Not by BLAS, whose sums depend on the number of threads: weights are made from this number.
-        parts = (found[start : start + TILE] for start in range(0, len(found), TILE))
-        return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in parts))
+        header = self.frame.header
+        if self.s is not None and not header.kind.traits.linear:
+            pieces: Iterable[Any] = (floats for _, floats in header.kind.pieces(levels_of(self.frame)))
+        else:
+            found = np.zeros(header.dimension, dtype=np.float32)
+            self.weighted(1.0).add_to(found)
+            pieces = (found,)
+        return math.sqrt(sum(map(energy, pieces)))
 
     def vector(self) -> npt.NDArray[np.float32]:
         """What the frame stands for, without its weight."""

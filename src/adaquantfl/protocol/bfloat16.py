@@ -36,8 +36,7 @@ def widened(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     if name_of(array.dtype) != NAME:
         return array
-    bits = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << np.uint32(16)
-    return bits.view(np.float32).reshape(array.shape)
+    return of_bits(np.ascontiguousarray(array).view(np.uint16)).reshape(array.shape)
 
 
 def narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -46,8 +45,20 @@ def narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     >>> widened(narrowed(np.array([1.0, 1.001, -2.5])))
     array([ 1. ,  1. , -2.5], dtype=float32)
     """
+    return bits_of(values).reshape(np.shape(values)).view(dtype())
+
+
+def bits_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """Return the bits of numbers as bfloat16, rounded to the nearest, ties to even."""
     wide = np.ascontiguousarray(values, dtype=np.float32)
     bits = wide.view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded = np.where(np.isnan(wide), np.uint32(0x7FC00000), bits + half)
-    return (rounded >> np.uint32(16)).astype(np.uint16).reshape(np.shape(values)).view(dtype())
+    return (rounded >> np.uint32(16)).astype(np.uint16)
+
+
+def of_bits(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Return the float32 values of bfloat16 numbers."""
+    wide = bits.astype(np.uint32)
+    wide <<= np.uint32(16)
+    return wide.view(np.float32)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ..codecs.coding import encode, quantize_within
 from ..codecs.frame import TILE, Frame, read_frame
@@ -22,13 +23,14 @@ from ..quantizers.registry import find
 from ..quantizers.streams import stream_key
 from ..rules import Energies, Motion
 from ..rules.auto import LATER, NOISY, delay_after, error_of
-from . import motion
+from . import bfloat16, motion
 from .arrays import Layout, Model, Vector
 from .parcels import Log, Relay, add_up, digest_of
 
 NOISE = 0.8  # of the change's energy: below 1, so that what is left out of several rounds does not grow
 MOMENTUM_NOISE = 0.2  # where the step is not the clients' mean: momentum repeats in later rounds what noise does to one
 UNMEASURED_GAIN = 0.25
+_PIECE = TILE // 4  # elements that are rounded at a time
 _NOBODY = 2**32 - 1  # the client whose random numbers the downlink has
 
 
@@ -37,7 +39,7 @@ class Change:
     """A round's change of the model.
 
     Attributes:
-        update: what is added to the weights. A downlink may overwrite it.
+        update: what is added to the weights. A downlink may overwrite it, and take its memory.
         buffers: of the new model.
         others: of the new model.
         relay: the frames that the update is the sum of, where it is nothing but their sum.
@@ -135,13 +137,13 @@ class Late(Exact):
             raise ConfigError(f"error = {self.error!r}: the share that is left for later is between 0 and 1.")
 
     def init(self, model: Model) -> dict[str, Any]:
-        return {"remainder": np.zeros_like(model.weights), **motion.begin()}
+        return {"remainder": np.zeros(len(model.weights), dtype=np.uint16), **motion.begin()}
 
     def motion(self, state: Mapping[str, Any]) -> Motion:
         return motion.of(state)
 
     def publish(self, old: Model, change: Change, state: dict[str, Any]) -> Published:
-        seen, left = self.motion(state), state["remainder"]
+        seen, left = self.motion(state), bfloat16.of_bits(state["remainder"])
         gain = seen.gain
         error = min(error_of(delay_after(change.round + 1, gain)) if change.error is None else change.error, self.error)
         measured = motion.after(state, change.update, left, change.energies)
@@ -150,18 +152,29 @@ class Late(Exact):
         noise = (NOISE if measured["mean"] else MOMENTUM_NOISE) / twice
         random = not seen.measured or error / (1 - error) < noise
         total = np.add(change.update, left, out=change.update)  # in place: a model may fill much of the memory
+        del left
         frame, fixed = _sent(total, noise if random else error, change, NOISY if random else LATER)
-        relay, remainder, theirs = Relay([(frame, 1.0)]), total, change.relay
+        relay, remainder, theirs = Relay([(frame, 1.0)]), state["remainder"], change.relay
         if theirs is not None and not self.private and _is_known(change, seen) and _size(theirs) < frame.size:
-            relay, remainder, random = theirs, left, False
+            relay, random = theirs, False
             weights = add_up(old.weights, relay)
         else:
             weights = add_up(old.weights, Relay([(fixed, 1.0)]))
-            for start in range(0, len(total), TILE):
-                here = slice(start, start + TILE)
-                total[here] -= weights[here] - old.weights[here]
+            del fixed
+            remainder = _left_of(total, old.weights, weights)
         after = {**measured, "remainder": remainder, "sent": motion.sent(old.weights, weights), "random": random}
         return Published(Model(weights, change.buffers, change.others), relay, after)
+
+
+def _left_of(total: Vector, old: Vector, new: Vector) -> npt.NDArray[np.uint16]:
+    """What was not sent of a change, as bits of bfloat16 in the change's own memory, of which the rest is freed."""
+    bits, size = total.view(np.uint16), len(total)
+    for start in range(0, size, _PIECE):  # a piece is written behind what was read
+        here = slice(start, start + _PIECE)
+        bits[start : min(start + _PIECE, size)] = bfloat16.bits_of(total[here] - (new[here] - old[here]))
+    del bits
+    total.resize(-(-size // 2), refcheck=False)  # nobody has a view of it
+    return total.view(np.uint16)[:size]
 
 
 def _is_known(change: Change, seen: Motion) -> bool:

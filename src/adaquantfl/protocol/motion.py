@@ -31,7 +31,7 @@ from ..quantizers.vectors import dot, energy
 from ..rules import Energies, Motion
 from .arrays import Vector
 
-ELEMENTS = 2**18  # that gain and persistence are measured on, spread over the model
+ELEMENTS = 2**16  # that gain and persistence are measured on, spread over the model
 _GAIN_MEMORY, _REPAIR_MEMORY, _PERSISTENCE_MEMORY = 0.8, 0.95, 0.9  # of the sums of earlier rounds
 _DIRECTION_MEMORY = 0.9
 _LEAST = 1e-3  # of the last change's energy: a round with a smaller update says nothing
