@@ -3,12 +3,13 @@
 An update can be made small in two ways, and each costs rounds:
 
 - With unbiased *noise*. Let N be the energy of a round's noise, P the part of the step's energy that persists over
-  rounds, and g the fraction of noise that a round repairs. Noise that is not repaired adds up like a random walk, so
-  after k rounds it has raised the loss by k N g / (2 eta), while each round lowers it by P / eta. Training is therefore
-  a share N g / (2 P) of its rounds behind. In addition, the noise may be the share of what the step's own noise does.
-  The step has the energy S, and its own noise costs about S / (4 eta) however long training takes. With both,
+  rounds, and g the fraction of noise that the next round repairs. Training undoes the noise in sharp directions first,
+  so noise that is j rounds old is repaired at about g / sqrt(j). After k rounds all noise together has raised the loss
+  by N g sqrt(k) / eta, while k rounds have lowered it by k P / eta. Training is therefore a share N g / (P sqrt(k)) of
+  its rounds behind; before round 4, where that is less, we count N g / (2 P). In addition, the noise may be the share
+  of what the step's own noise does, which with the step's energy S costs about S / (4 eta). With both,
 
-      N = delay / g * (2 P + S / (2 k)).
+      N = delay / g * max(1, sqrt(k) / 2) * (2 P + S / (2 k)).
 
 - *Late*: the client sends a part of its update and adds the rest to the next one. A delay of T rounds may be a share
   `delay` of the rounds so far. A sender that leaves out a share D of the energy, and adds it to what it sends next,
@@ -118,7 +119,8 @@ class Auto(Rule):
         if state["alignment"] is None:
             return share  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:
-            share = self.delay / motion.repair * (2 * motion.persistence + 1 / (2 * round))
+            repaired = motion.repair * min(1.0, 2 / math.sqrt(round))  # in the mean over the ages of all noise so far
+            share = self.delay / repaired * (2 * motion.persistence + 1 / (2 * round))
             share = min(max(share, LEAST_NOISE), MOST_NOISE)
         return float(min(share * state["alignment"] / seen.weights_squared, MOST_ERROR))
 
