@@ -4,8 +4,8 @@
     python -m evidence.studies.diloco --size small --seeds 3          runs what is missing, then prints the table
     python -m evidence.studies.diloco --size large --methods float32,ours
 
-Every worker takes 30 steps of AdamW on its own part of the text, then all of them take an outer step together. A run
-that is interrupted is resumed. All methods start from one model, which was trained alone for some steps.
+Every worker takes 30 steps of AdamW, or Muon, on its own part of the text, then all of them take an outer step
+together. A run that is interrupted is resumed. All methods start from one model, which was trained alone for some steps.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from evidence.studies.tasks.gpt import GPT, Text
 RECORDS, WORK = Path("evidence") / "records" / "diloco", Path("runs") / "diloco"
 INNER_STEPS = 30
 CLIP, DECAY, BETAS = 1.0, 0.1, (0.9, 0.95)  # of the inner AdamW
+MUON_MOMENTUM = 0.95
 LAST_RATE = 0.1  # of the learning rate, at the end of a cosine
 GLANCE = 128  # stretches of text on which the loss is measured after a round; at the end it is measured on all
 
@@ -73,6 +74,56 @@ class Trainer:
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
 
+    def state(self) -> dict[str, Any]:
+        """What the optimizer carries from step to step."""
+        return self.optimizer.state_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from this state."""
+        self.optimizer.load_state_dict(state)
+
+
+class MuonTrainer(Trainer):
+    """Muon (Jordan et al. 2024) on the matrices of the layers, and AdamW on the rest, as in MuLoCo.
+
+    Steps have the length of AdamW's (Liu et al. 2025), so that learning rate and decay mean the same.
+    """
+
+    def __init__(self, gpt: GPT, rows: Tensor) -> None:
+        super().__init__(gpt, rows)
+        hidden = [name for name in self.parts if name.endswith(("mix", "out", "wide", "narrow"))]
+        self.momenta = {name: torch.zeros_like(self.parts[name]) for name in hidden}
+
+    def step(self, text: Tensor, rate: float) -> None:
+        before = {name: self.parts[name].detach().clone() for name in self.momenta}
+        super().step(text, rate)
+        for name, momentum in self.momenta.items():
+            gradient = self.parts[name].grad
+            assert gradient is not None
+            momentum.lerp_(gradient, 1 - MUON_MOMENTUM)
+            direction = orthogonal(gradient.lerp(momentum, MUON_MOMENTUM))
+            length = 0.2 * max(direction.shape[-2:]) ** 0.5
+            self.parts[name].data.copy_((1 - rate * DECAY) * before[name] - rate * length * direction)
+
+    def state(self) -> dict[str, Any]:
+        return {"adamw": super().state(), "momenta": self.momenta}
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state["adamw"])
+        for name, momentum in self.momenta.items():
+            momentum.copy_(state["momenta"][name])
+
+
+def orthogonal(x: Tensor) -> Tensor:
+    """Matrices with singular values near 1 in place of x's: five steps of Muon's Newton-Schulz iteration."""
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(5):
+        square = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x.mT if tall else x
+
 
 def first_model(setting: Setting, text: Text, seed: int) -> Vector:
     """The model that all methods start from."""
@@ -96,7 +147,8 @@ class Run:
 
     def __init__(self, setting: Setting, method: Method, text: Text, model: Vector, seed: int) -> None:
         self.setting, self.method, self.text, self.model, self.seed = setting, method, text, model, seed
-        self.trainer = Trainer(setting.gpt, torch.from_numpy(model).repeat(WORKERS, 1))
+        trainer = MuonTrainer if method.muon else Trainer
+        self.trainer = trainer(setting.gpt, torch.from_numpy(model).repeat(WORKERS, 1))
         self.generators = _generators(seed)
         self.left_out = np.zeros((WORKERS, len(model) if method.kept else 0), dtype=np.float32)
         self.outer = method.step.init(len(model))
@@ -107,7 +159,7 @@ class Run:
         self.trainer.rows.data[:] = torch.from_numpy(self.model)
         for number in range(INNER_STEPS):
             done = (len(self.history) + number / INNER_STEPS) / setting.rounds
-            rate = setting.rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * done)) / 2)
+            rate = method.rate * setting.rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * done)) / 2)
             self.trainer.step(self.text.batch(self.generators, setting.batch, setting.gpt.context), rate)
         total, size, plain = np.zeros(len(self.model)), 0, 0
         for worker, trained in enumerate(self.trainer.rows.detach().numpy()):
@@ -128,7 +180,7 @@ class Run:
         state = {"model": self.model, "left_out": self.left_out, **{f"outer.{k}": v for k, v in self.outer.items()}}
         torch.save(
             {name: torch.from_numpy(value) for name, value in state.items()}
-            | {"adam": self.trainer.optimizer.state_dict(), "history": self.history}
+            | {"inner": self.trainer.state(), "history": self.history}
             | {"generators": [generator.get_state() for generator in self.generators]},
             path.with_suffix(".new"),
         )
@@ -138,7 +190,7 @@ class Run:
         state = torch.load(path, weights_only=True)
         self.history, self.model, self.left_out = state["history"], state["model"].numpy(), state["left_out"].numpy()
         self.outer = {name: state[f"outer.{name}"].numpy() for name in self.outer}
-        self.trainer.optimizer.load_state_dict(state["adam"])
+        self.trainer.load(state["inner"])
         for generator, known in zip(self.generators, state["generators"], strict=True):
             generator.set_state(known)
 

@@ -19,6 +19,7 @@ Vector = npt.NDArray[np.float32]
 DILOCO = aq.Nesterov(eta=0.7, beta=0.9)  # Douillard et al. 2023
 BITS = 0.14  # per element, of ours
 WORKERS = 8
+MUON_RATE = 1.0
 KEPT, LARGE_STEPS = (
     0.8,
     aq.Momentum(eta=20.0, beta=0.0),
@@ -41,12 +42,15 @@ Sender = Callable[[Vector, Sequence[int], int], Sent]
 @dataclass(frozen=True)
 class Method:
     """send: a vector, the lengths of its tensors and a key to what is sent. kept: how much of what was left out is
-    added to the next vector; 0 is no error feedback."""
+    added to the next vector; 0 is no error feedback. muon: the inner optimizer is Muon, not AdamW. rate: a multiple of
+    the learning rate."""
 
     title: str
     send: Sender
     kept: float = 0.0
     step: ServerStep = DILOCO
+    muon: bool = False
+    rate: float = 1.0
 
 
 def float32(vector: Vector, lengths: Sequence[int], key: int) -> Sent:
@@ -115,4 +119,6 @@ METHODS = {
     "sparseloco-large-steps": Method("SparseLoCo, larger outer steps", sparse, kept=KEPT, step=LARGE_STEPS),
     "outer-step": Method("ours, `OuterStep` with its defaults", ours()),
     "ours": Method(f"ours, `bits = {BITS}`", ours(bits=BITS)),
+    "float32-muon": Method("float32, inner Muon", float32, muon=True, rate=MUON_RATE),
+    "ours-muon": Method(f"ours, `bits = {BITS}`, inner Muon", ours(bits=BITS), muon=True, rate=MUON_RATE),
 }

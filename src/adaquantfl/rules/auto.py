@@ -3,11 +3,11 @@
 An update can be made small in two ways, and each costs rounds:
 
 - With unbiased *noise*. Let N be the energy of a round's noise, P the part of the step's energy that persists over
-  rounds, and g the fraction of noise that the next round repairs. Training undoes the noise in sharp directions first,
-  so noise that is j rounds old is repaired at about g / sqrt(j). After k rounds all noise together has raised the loss
-  by N g sqrt(k) / eta, while k rounds have lowered it by k P / eta. Training is therefore a share N g / (P sqrt(k)) of
-  its rounds behind; before round 4, where that is less, we count N g / (2 P). In addition, the noise may be the share
-  of what the step's own noise does, which with the step's energy S costs about S / (4 eta). With both,
+  rounds, and g the fraction of noise that the next round repairs, so that noise raises the loss by N g / (2 eta).
+  Training undoes noise in sharp directions first: j rounds later it costs about 1 / sqrt(1 + j) of that. The noise of k
+  rounds together costs N g sqrt(k) / eta, while k rounds have lowered the loss by k P / eta. Training is therefore a
+  share N g / (P sqrt(k)) of its rounds behind; before round 4 we count N g / (2 P). In addition, the noise may be the
+  share of what the step's own noise does, which with the step's energy S costs about S / (4 eta). With both,
 
       N = delay / g * max(1, sqrt(k) / 2) * (2 P + S / (2 k)).
 
@@ -119,7 +119,7 @@ class Auto(Rule):
         if state["alignment"] is None:
             return share  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:
-            repaired = motion.repair * min(1.0, 2 / math.sqrt(round))  # in the mean over the ages of all noise so far
+            repaired = motion.repair * min(1.0, 2 / math.sqrt(round))  # what all noise so far still costs
             share = self.delay / repaired * (2 * motion.persistence + 1 / (2 * round))
             share = min(max(share, LEAST_NOISE), MOST_NOISE)
         return float(min(share * state["alignment"] / seen.weights_squared, MOST_ERROR))
