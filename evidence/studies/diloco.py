@@ -5,7 +5,8 @@
     python -m evidence.studies.diloco --size large --methods float32,ours
 
 Every worker takes 30 steps of AdamW, or Muon, on its own part of the text, then all of them take an outer step
-together. A run that is interrupted is resumed. All methods start from one model, which was trained alone for some steps.
+together. A run that is interrupted is resumed. All methods start from one model, which was trained alone for some
+steps.
 """
 
 from __future__ import annotations
