@@ -59,7 +59,6 @@ MARKS: dict[str, tuple[str, Callable[[], str]]] = {
     "mean": ("evidence/details/rivals.md", quantizers.mean),
     "few": ("evidence/details/rivals.md", quantizers.few),
     "rate-bound": ("evidence/details/rivals.md", quantizers.bound),
-    "repair": ("docs/theory.md", sensitivity.ages),
     "constants-of-auto": ("docs/theory.md", sensitivity.constants),
     "traffic": ("evidence/details/performance.md", downlink.traffic),
     "machines": ("evidence/details/performance.md", performance.machines),

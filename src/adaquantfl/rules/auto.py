@@ -3,13 +3,12 @@
 An update can be made small in two ways, and each costs rounds:
 
 - With unbiased *noise*. Let N be the energy of a round's noise, P the part of the step's energy that persists over
-  rounds, and g the fraction of noise that the next round repairs, so that noise raises the loss by N g / (2 eta).
-  Training undoes noise in sharp directions first: j rounds later it costs about 1 / sqrt(1 + j) of that. The noise of k
-  rounds together costs N g sqrt(k) / eta, while k rounds have lowered the loss by k P / eta. Training is therefore a
-  share N g / (P sqrt(k)) of its rounds behind; before round 4 we count N g / (2 P). In addition, the noise may be the
-  share of what the step's own noise does, which with the step's energy S costs about S / (4 eta). With both,
+  rounds, and g the fraction of noise that a round repairs. Noise that is not repaired adds up like a random walk, so
+  after k rounds it has raised the loss by k N g / (2 eta), while each round lowers it by P / eta. Training is therefore
+  a share N g / (2 P) of its rounds behind. In addition, the noise may be the share of what the step's own noise does.
+  The step has the energy S, and its own noise costs about S / (4 eta) however long training takes. With both,
 
-      N = delay / g * max(1, sqrt(k) / 2) * (2 P + S / (2 k)).
+      N = delay / g * (2 P + S / (2 k)).
 
 - *Late*: the client sends a part of its update and adds the rest to the next one. A delay of T rounds may be a share
   `delay` of the rounds so far. A sender that leaves out a share D of the energy, and adds it to what it sends next,
@@ -35,7 +34,8 @@ NOISY, LATER = "centroid", "fitted"  # the quantizer of each way
 LATE_SAVES = 2.0  # late by T rounds, an update takes the bytes of one with noise of this times T, or fewer
 MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames save nothing
 LEAST_NOISE, MOST_NOISE = 0.02, 32.0  # of the step's energy, which cannot be told from far more noise than that
-FIRST_ROUNDS, FIRST_NOISE = 4, 4.0  # rounds in which there may be more noise, as a multiple of `noise`
+FIRST_ROUNDS, FIRST_NOISE = 4, 4.0  # rounds in which there may be more noise, and the least multiple of `noise` then
+SPREAD = 25.0  # and sqrt(d) over this: training acts in few of d directions, and g was below 10 / sqrt(d) on all tasks
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 LATE = 0.04  # of the rounds that a sender has taken part in
 MOST_LATE = 0.8  # of the energy: a delay of four rounds
@@ -115,12 +115,13 @@ class Auto(Rule):
 
         Updates u_i with the error q bring noise of q * sum of p_i^2 ||u_i||^2 into the step.
         """
-        motion, share = seen.motion or Motion(), self.noise * (FIRST_NOISE if round <= FIRST_ROUNDS else 1.0)
+        motion, share = seen.motion or Motion(), self.noise
+        if round <= FIRST_ROUNDS:
+            share *= min(max(FIRST_NOISE, math.sqrt(seen.dimension) / SPREAD), MOST_NOISE / self.noise)
         if state["alignment"] is None:
             return share  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:
-            repaired = motion.repair * min(1.0, 2 / math.sqrt(round))  # what all noise so far still costs
-            share = self.delay / repaired * (2 * motion.persistence + 1 / (2 * round))
+            share = self.delay / motion.repair * (2 * motion.persistence + 1 / (2 * round))
             share = min(max(share, LEAST_NOISE), MOST_NOISE)
         return float(min(share * state["alignment"] / seen.weights_squared, MOST_ERROR))
 
