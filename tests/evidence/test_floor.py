@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaquantfl.bench import loop
 from adaquantfl.engines.local import LocalEngine
 from adaquantfl.runs.loop import Run
 from adaquantfl.training.trainer import Trainer
-from evidence.studies.floor import methods, records, rivals, summary, tables
+from evidence.studies.floor import loop, methods, records, rivals, summary, tables
 from evidence.studies.floor.powersgd import PowerSGD
 from evidence.studies.floor.records import Record
 from evidence.studies.floor.tasks import TASKS, TRIAL, TRIAL_SEED, compared_every

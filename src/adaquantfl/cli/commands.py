@@ -1,4 +1,4 @@
-"""What each command does: one function a command; the work itself lives in the package.
+"""What each command does: one function a command, whose docstring is its help; the work itself lives in the package.
 
 What is heavy is imported inside: `adaquantfl --help` must not wait for PyTorch.
 """
@@ -26,7 +26,7 @@ NEXT = """Next: `adaquantfl watch {out}` shows the page in a browser. The same c
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train one configuration, or resume it."""
+    """Train one configuration. The run's folder gets its configuration, history, model and summary."""
     from ..engines.launch import is_client, launch
     from ..runs.directory import check_changes, check_free
     from ..training.catalogue import check_task
@@ -69,7 +69,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Train several methods on one configuration, and report."""
+    """Train several methods on one preset and compare what they sent.
+
+    The same command again keeps finished runs and resumes interrupted ones.
+    """
     from ..runs import jobs
     from ..runs.methods import parse_list
 
@@ -100,7 +103,7 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace) -> i
 
 
 def methods(options: argparse.Namespace) -> int:
-    """List rules, quantizers, codecs and server steps."""
+    """List the rules, quantizers, codecs and server steps, each with its source."""
     from ..codecs.registry import names as codec_names
     from ..protocol.step import STEPS
     from ..quantizers.registry import find, names
@@ -127,7 +130,10 @@ def _about(method: type) -> str:
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Run a panel of the paper's figures, and report."""
+    """Run a panel of the paper's figures 2 and 3, which are presets, and report.
+
+    It takes hours. It can be stopped at any time: the same command skips finished runs and resumes interrupted ones.
+    """
     from ..runs.reproduce import effort, plan
 
     out = options.out or Path("runs") / options.panel
@@ -139,7 +145,10 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Write figures, tables and the page of runs."""
+    """Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page.
+
+    Folders are searched two levels deep. Damaged runs are left out by name.
+    """
     require("matplotlib")
     from ..report.write import Look, parse_size, write_all
 
@@ -151,7 +160,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write a run's model to a file that plain PyTorch reads."""
+    """Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."""
     from ..runs import model_file
 
     model_file.export(options.run, options.out)
@@ -160,20 +169,19 @@ def export(options: argparse.Namespace) -> int:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """Serve the page of runs while they are running."""
+    """Serve the report page of runs to this machine alone, and keep it up to date. Ctrl-C ends it."""
     from ..report import watch
 
-    port = watch.PORT if options.port is None else options.port
-    if not 0 <= port < 65536:
+    if not 0 <= options.port < 65536:
         _mistyped("watch --port takes a number from 0 to 65535.")
-    with suppress(KeyboardInterrupt), watch.serve(options.runs, port) as server:
+    with suppress(KeyboardInterrupt), watch.serve(options.runs, options.port) as server:
         print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
         server.serve_forever()
     return 0
 
 
 def data_list(options: argparse.Namespace) -> int:
-    """List the data sets."""
+    """List the data sets, and which are on this machine."""
     from ..training import catalogue, datasets
 
     for spec in catalogue.SPECS.values():
@@ -185,7 +193,7 @@ def data_list(options: argparse.Namespace) -> int:
 
 
 def data_get(options: argparse.Namespace) -> int:
-    """Fetch a data set."""
+    """Fetch a data set, check it, and keep it in the cache."""
     from ..training import catalogue
 
     catalogue.find(options.name)
@@ -200,7 +208,7 @@ def data_get(options: argparse.Namespace) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Measure this machine's codecs."""
+    """Measure the speed of the codecs, next to that of copying the vector."""
     from ..threads import set_threads
     from . import bench
 
@@ -213,7 +221,12 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def bench_method(options: argparse.Namespace) -> int:
-    """Compare compressors of the user's own with float32 and with ours."""
+    """Train the bench's tasks with a compressor of your own, and say what it sends, both ways, until it is as good
+    as float32.
+
+    A compressor is a class in a file, with compress(self, update, seed), which returns bytes, and decompress(self,
+    data, dimension), which returns float32. The same command again skips finished runs.
+    """
     from .. import __version__
 
     if options.seeds < 1:
@@ -233,7 +246,7 @@ def bench_method(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Show what is in a frame."""
+    """Show the header of a frame and statistics of its levels."""
     from ..codecs.inspection import describe
 
     print(describe(sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()))
