@@ -91,6 +91,7 @@ def test_no_flipped_byte_is_ever_loaded_as_data(fashion: Tiny) -> None:
         damaged = bytearray(whole)
         damaged[place] ^= 0x41
         path.write_bytes(damaged)
+        datasets._load.cache_clear()
         try:
             data = load("fashion-mnist")
         except DataError as error:
@@ -108,7 +109,7 @@ def test_killed_write_leaves_nothing_that_counts_as_present(cache_folder: Path) 
         import numpy as np
         from adaquantfl.training import datasets
         from adaquantfl.training.catalogue import find
-        datasets.os.replace = lambda *_: os._exit(9)
+        datasets.durable.os.replace = lambda *_: os._exit(9)
         zeros = np.zeros(1000, np.uint8)
         datasets.write(datasets.path_of(find("cifar-10")), datasets.Arrays(zeros, zeros, zeros, zeros))
     """
