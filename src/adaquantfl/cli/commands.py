@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import Diverged, EngineError
+from ..errors import AdaQuantError, CheckpointError, Diverged, EngineError
 from ..runs.config import load_config, parse_override, run_config
 from ..runs.play import default_folder
 from .extras import require
@@ -92,8 +92,18 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace) -> i
     from ..report import progress
     from ..report.write import write_all
 
+    failures = []
     with progress.shown(options.quiet, plan) as display, _repeatable():
-        failures = jobs.carry_out(plan, display)
+        for job in plan:
+            failure = ""
+            try:
+                jobs.play(job, display.of(job.name))
+            except CheckpointError:
+                raise
+            except AdaQuantError as error:  # one method's divergence does not take the others with it
+                failure = f"{job.name} did not finish: {error}"
+                failures.append(failure)
+            display.ended(job, failure)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
+from ..engines.local import LocalEngine
 from ..errors import Refused
 from ..protocol.server import Server
 from ..protocol.stages import Stages
@@ -146,7 +147,7 @@ class Run:
         began, state, config = time.perf_counter(), self.state, self.config
         if state.round % config.evaluate_every == 0 or state.round >= config.rounds:
             found = self.engine.evaluate(self.server)
-            targets = reached(state, found, config)
+            targets = reached(state, found.loss, line, config.target_loss)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.rule_loss, targets=targets)
             line = {**line, "loss": found.loss, **found.test, **found.refusals}
         elif config.loss == "full" and self.server.wants_loss():
@@ -203,7 +204,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     """Play a new run into the folder `out`; returns its summary."""
     tracking.check(config)
     directory = RunDirectory(out)
-    engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
+    engine = (connect or LocalEngine)(config)  # before the folder is made: missing data leaves nothing behind
     engine.player.kept.folder = out
     try:
         directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
@@ -233,7 +234,7 @@ def resume(
         if saved is None:
             _log.warning("%s has no checkpoint yet: the run starts again, with its configuration.", out)
         _check_feedback(saved)
-        engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
+        engine = (connect or LocalEngine)(config)  # before anything is changed: its task may be gone, or another
         engine.player.kept.folder = out
         try:
             run = Run(config, engine, saved)
@@ -280,9 +281,3 @@ def _check_feedback(saved: Mapping[str, Any] | None) -> None:
             "resume without it, so that the model will not be the same, bit for bit, as without the interruption: %s.",
             ", ".join(lost) or "all of them",
         )
-
-
-def _local(config: Config) -> Engine:
-    from ..engines.local import LocalEngine
-
-    return LocalEngine(config)
