@@ -160,12 +160,10 @@ def report(options: argparse.Namespace) -> int:
     Folders are searched two levels deep. Damaged runs are left out by name.
     """
     require("matplotlib")
-    from ..report.write import Look, parse_size, write_all
+    from ..report.write import write_all
 
     formats = [name.strip() for name in options.format.split(",")]
-    size = parse_size(options.size) if options.size else None
-    look = Look(options.methods, formats, size, options.font, options.latex)
-    print(write_all(options.runs, options.out or options.runs[0], _tell, look))
+    print(write_all(options.runs, options.out or options.runs[0], _tell, options.methods, formats))
     return 0
 
 

@@ -99,16 +99,12 @@ def _add_training(to: Commands) -> None:
 
 
 def _add_reading(to: Commands) -> None:
-    report = _command(to, "report", commands.report, "report runs/compare-demo --format pdf --size 3.4x2.4 --latex")
+    report = _command(to, "report", commands.report, "report runs/compare-demo --methods adaquant,4bit --format pdf")
     _add_runs(report)
     _add_folder(report, "--out", "where to write (default: the first RUN_DIR)")
     report.add_argument("--methods", default="", metavar="LIST", help="only these, as in compare (default: all)")
     formats = "of figures: png, pdf, svg, separated by commas (default: %(default)s)"
     report.add_argument("--format", default="png,pdf", metavar="LIST", help=formats)
-    report.add_argument("--size", metavar="WxH", help="of each figure in inches, such as 3.4x2.4 for a paper's column")
-    points = "size of text (default: %(default)s points)"
-    report.add_argument("--font", type=float, default=11, metavar="PT", help=points)
-    report.add_argument("--latex", action="store_true", help="write the tables as table.tex too")
 
     watch = _command(to, "watch", commands.watch, "watch runs/compare-demo --port 8640")
     _add_runs(watch)
