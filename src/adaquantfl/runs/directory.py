@@ -7,7 +7,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,8 +35,8 @@ class RunDirectory:
         self._history: IO[str] | None = None
         self._lock: IO[str] | None = None
 
-    def create(self, config: Config, write_others: Callable[[], None] = lambda: None) -> None:
-        """Begin a new run here. write_others: writes what else belongs to it."""
+    def create(self, config: Config) -> None:
+        """Begin a new run here."""
         check_free(self.path)
         durable.make_folder(self.path)
         self._acquire()
@@ -46,7 +46,6 @@ class RunDirectory:
             (self.path / file.key).mkdir(exist_ok=True)
             (self.path / file.key / file.path.name).write_bytes(file.read())
         (self.path / HISTORY).write_bytes(b"")
-        write_others()
         self._write_config(config)  # last: a folder with a configuration holds a run that can be resumed
         self._history = (self.path / HISTORY).open("a", encoding="utf-8")
 

@@ -16,7 +16,7 @@ from ..errors import Refused
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import Ledger
-from ..training import methods, own_files, partitions
+from ..training import methods, own_files
 from . import columns, provenance, tracking
 from .config import Config, load_config
 from .directory import RunDirectory, check_changes, described
@@ -207,7 +207,7 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     engine = (connect or LocalEngine)(config)  # before the folder is made: missing data leaves nothing behind
     engine.player.kept.folder = out
     try:
-        directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
+        directory.create(config)
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
