@@ -62,17 +62,6 @@ def test_a_round_is_what_plain_pytorch_does(name: str) -> None:
     np.testing.assert_allclose(flat(trained), reference(trainer, build), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{}, *(keys for keys, _ in REFERENCES.values())])
-def test_a_round_depends_on_nothing_before_it(settings: dict[str, Any]) -> None:
-    trainer = trainer_of(small(**settings))
-    start = trainer.weights()
-    first, loss = trainer.train(1, start, round=5, eta=0.01)
-    trainer.train(0, first, round=5, eta=0.01)
-    again, same = trainer.train(1, start, round=5, eta=0.01)
-    assert loss == same
-    assert flat(first).tobytes() == flat(again).tobytes()
-
-
 def test_a_step_runs_wholly_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """On PyTorch's meta device, which has shapes and no values: an operand left on the CPU would be an error."""
     config = small(optimizer="adamw", model="cnn")
