@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,8 @@ def download() -> Iterator[Callable[[str, int, int], None]]:
 
 def closing_line(summary: dict[str, Any], out: Path) -> str:
     """A finished run in two lines."""
-    measured = _measured(summary["final_loss"], summary["final_accuracy"], summary.get("final_test_loss"))
+    test = {"test_accuracy": summary["final_accuracy"], "test_loss": summary.get("final_test_loss")}
+    measured = _measured(summary["final_loss"], test)
     bits = summary["paper_bits"]
     formula = "" if bits is None else f" (by the paper's formula {value_text('paper_bits', bits)} each)"
     return (
@@ -70,19 +71,20 @@ def closing_line(summary: dict[str, Any], out: Path) -> str:
 def numbers(state: RunState, line: dict[str, Any] | None) -> str:
     """The figures of a round."""
     s = line["s"] if line else state.s
-    latest = state.latest
     levels = "—" if s is None else f"{s:.3g}" if s < 100 else f"{s:.0f}"
-    shown = [*_measured(latest.loss, latest.accuracy, latest.test_loss), f"s {levels}"]
+    shown = [*_measured(state.latest.loss, state.latest.test), f"s {levels}"]
     shown.append(f"sent {value_text('wire_bytes_up', state.ledger.wire_bytes_up)}")
     return "  ".join([*shown, "taken back"] if line and line.get("undone") else shown)
 
 
-def _measured(loss: float | None, accuracy: float | None, test_loss: float | None) -> list[str]:
+def _measured(loss: float | None, test: Mapping[str, float | None]) -> list[str]:
     """What was measured, in words; a loss of None is one that JSON cannot hold."""
-    shown = {"loss": _number(loss)}
-    shown |= {} if test_loss is None else {"test loss": _number(test_loss)}
-    shown |= {} if accuracy is None else {"accuracy": value_text("test_accuracy", accuracy)}
-    return [f"{name} {number}" for name, number in shown.items()]
+    shown = ["loss not finite" if loss is None else f"loss {loss:.4f}"]
+    if (test_loss := test.get("test_loss")) is not None:
+        shown.append(f"test loss {test_loss:.4f}")
+    if (accuracy := test.get("test_accuracy")) is not None:
+        shown.append(f"accuracy {value_text('test_accuracy', accuracy)}")
+    return shown
 
 
 class Display:
@@ -143,7 +145,3 @@ class _Live(Display):
 
     def _say(self, text: str) -> None:
         self._progress.console.print(text)
-
-
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4f}"

@@ -149,13 +149,15 @@ class Run:
             found = self.engine.evaluate(self.server)
             targets = reached(state, found.loss, line, config.target_loss)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.rule_loss, targets=targets)
-            line = {**line, "loss": found.loss, **found.test, **found.refusals}
+            line = {**line, "loss": found.loss, **found.test}
         elif config.loss == "full" and self.server.wants_loss():
             found = self.engine.evaluate(self.server, test=False)
             state = replace(state, rule_loss=found.rule_loss)
-            line = {**line, "rule_loss": found.loss, **found.refusals}
+            line = {**line, "rule_loss": found.loss}
         else:
             return line
+        if found.refused:
+            line = {**line, "refused_losses": found.refused}
         if found.bounded:
             line = {**line, "bounded": sorted({*line.get("bounded", ()), *found.bounded})}
         took = time.perf_counter() - began
