@@ -134,10 +134,6 @@ class Result(Curve):
     seconds: list[float]
     failure: str = ""
 
-    @property
-    def key(self) -> tuple[str, str, str, int]:
-        return self.task, self.method, self.version, self.seed
-
 
 @dataclass
 class Bench:
@@ -155,7 +151,7 @@ class Bench:
             raise CheckpointError(
                 f"{self.path} cannot be read ({error}). Remove that line, or choose another folder with --out."
             ) from None
-        self.found = {one.key: one for one in results}
+        self.found = {(one.task, one.method, one.version, one.seed): one for one in results}
 
     @property
     def path(self) -> Path:
@@ -166,8 +162,11 @@ class Bench:
         for seed in range(seeds):
             for task in tasks:
                 for method in methods:
-                    if (task, method.name, method.version, seed) not in self.found:
-                        self._keep(self._play(TASKS[task], method, seed))
+                    if (key := (task, method.name, method.version, seed)) not in self.found:
+                        self.found[key] = self._play(TASKS[task], method, seed)
+                        self.folder.mkdir(parents=True, exist_ok=True)
+                        with self.path.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(asdict(self.found[key])) + "\n")
 
     def _play(self, task: BenchTask, method: Method, seed: int) -> Result:
         name, lines, failure = f"{task.name}, {method.title}, seed {seed}", list[Line](), ""
@@ -183,22 +182,9 @@ class Bench:
             failure = str(error)
         last = f"accuracy {lines[-1].value:.1%}, {lines[-1].up / 1000:,.0f} kB up" if lines else "no round"
         self.tell(f"{name}: {last}, {time.monotonic() - began:.0f} s" + (f". {failure}" if failure else ""))
-        columns: dict[str, Any] = {key: [getattr(line, key) for line in lines] for key in Line.__dataclass_fields__}
-        return Result(
-            task=task.name,
-            method=method.name,
-            version=method.version,
-            seed=seed,
-            accuracy=True,
-            failure=failure,
-            **columns,
-        )
-
-    def _keep(self, result: Result) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
-        self.found[result.key] = result
+        columns: Any = {key: [getattr(line, key) for line in lines] for key in Line.__dataclass_fields__}
+        key: Any = {"task": task.name, "method": method.name, "version": method.version, "seed": seed}
+        return Result(accuracy=True, failure=failure, **key, **columns)
 
     def tables(self, tasks: Sequence[str], methods: Sequence[Method], seeds: int) -> str:
         """A table for each task; a method's means over the seeds."""

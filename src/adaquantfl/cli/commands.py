@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         if not is_client(options.engine):
             check_task(config)
             check_free(out)
-    require("torch", engine=options.engine)
+    require("torch", *(["flwr"] if options.engine == "flower" else []))
     _starting(options)
     from ..report import progress
     from ..runs.loop import Request
