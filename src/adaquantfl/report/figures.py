@@ -1,6 +1,6 @@
 """The paper's figures 2 to 5 from run directories: loss, test accuracy and bits per element against bytes sent.
 
-Several seeds of one method become their mean with a band from the lowest to the highest seed. Methods differ in colour,
+Several seeds of one method become their mean with a band of one standard deviation. Methods differ in colour,
 dash and marker, so that a grey print and a colour-blind reader can tell them apart.
 """
 
