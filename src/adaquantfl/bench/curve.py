@@ -48,7 +48,7 @@ class Curve:
 
         which: "up", "down", "both" or "round".
         """
-        amounts = getattr(self, which)[SMOOTHED - 1 :]
+        amounts: list[int] = getattr(self, which)[SMOOTHED - 1 :]
         sign, before = (1 if self.accuracy else -1), None
         for value, amount in zip(self.smoothed, amounts, strict=True):
             if sign * value >= sign * target:

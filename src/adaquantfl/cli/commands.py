@@ -25,7 +25,7 @@ NEXT = """Next: `adaquantfl watch {out}` shows the page in a browser. The same c
 --set partition=sorted gives each client other classes. Your own model and data: docs/own-task.md."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Train one configuration. The run's folder gets its configuration, history, model and summary."""
     from ..engines.launch import is_client, launch
     from ..runs.directory import check_changes, check_free
@@ -65,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
         summary = launch(options.engine, request, display.of())
     if summary is not None:  # a client among several hosts has nothing to say
         print(progress.closing_line(summary, request.out))
-    return 0
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -112,7 +111,7 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace) -> i
     return 1 if failures else 0
 
 
-def methods(options: argparse.Namespace) -> int:
+def methods(options: argparse.Namespace) -> None:
     """List the rules, quantizers, codecs and server steps, each with its source."""
     from ..codecs.registry import names as codec_names
     from ..protocol.step import STEPS
@@ -131,7 +130,6 @@ def methods(options: argparse.Namespace) -> int:
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")
     print(lines("step", ((step.name, _about(step), step.reference) for step in steps)))
-    return 0
 
 
 def _about(method: type) -> str:
@@ -154,7 +152,7 @@ def reproduce(options: argparse.Namespace) -> int:
     return _carry_out(runs, out, options)
 
 
-def report(options: argparse.Namespace) -> int:
+def report(options: argparse.Namespace) -> None:
     """Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page.
 
     Folders are searched two levels deep. Damaged runs are left out by name.
@@ -164,19 +162,17 @@ def report(options: argparse.Namespace) -> int:
 
     formats = [name.strip() for name in options.format.split(",")]
     print(write_all(options.runs, options.out or options.runs[0], _tell, options.methods, formats))
-    return 0
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: argparse.Namespace) -> None:
     """Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."""
     from ..runs import model_file
 
     model_file.export(options.run, options.out)
     print(f"{options.out} holds the model; plain PyTorch reads it without this package (docs/own-task.md).")
-    return 0
 
 
-def watch(options: argparse.Namespace) -> int:
+def watch(options: argparse.Namespace) -> None:
     """Serve the report page of runs to this machine alone, and keep it up to date. Ctrl-C ends it."""
     from ..report import watch
 
@@ -185,10 +181,9 @@ def watch(options: argparse.Namespace) -> int:
     with suppress(KeyboardInterrupt), watch.serve(options.runs, options.port) as server:
         print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
         server.serve_forever()
-    return 0
 
 
-def data_list(options: argparse.Namespace) -> int:
+def data_list(options: argparse.Namespace) -> None:
     """List the data sets, and which are on this machine."""
     from ..training import catalogue, datasets
 
@@ -197,10 +192,9 @@ def data_list(options: argparse.Namespace) -> int:
         here, size = path.is_file(), path.stat().st_size if path.is_file() else spec.size
         state = f"here: {path}" if here else f"not here; get it with: adaquantfl data get {spec.name}"
         print(f"{spec.name}  ({size / 1e6:.0f} MB)  {spec.description}\n    licence: {spec.licence}\n    {state}")
-    return 0
 
 
-def data_get(options: argparse.Namespace) -> int:
+def data_get(options: argparse.Namespace) -> None:
     """Fetch a data set, check it, and keep it in the cache."""
     from ..training import catalogue
 
@@ -212,10 +206,9 @@ def data_get(options: argparse.Namespace) -> int:
     with progress.download() as show:
         path = download.get(options.name, progress=show, force=options.force)
     print(f"{options.name} is in {path}")
-    return 0
 
 
-def bench(options: argparse.Namespace) -> int:
+def bench(options: argparse.Namespace) -> None:
     """Measure the speed of the codecs, next to that of copying the vector."""
     from ..threads import set_threads
     from . import bench
@@ -225,10 +218,9 @@ def bench(options: argparse.Namespace) -> int:
     set_threads(options.threads)
     for line in bench.table():
         print(line, flush=True)
-    return 0
 
 
-def bench_method(options: argparse.Namespace) -> int:
+def bench_method(options: argparse.Namespace) -> None:
     """Train the bench's tasks with a compressor of your own, and say what it sends, both ways, until it is as good
     as float32.
 
@@ -250,15 +242,13 @@ def bench_method(options: argparse.Namespace) -> int:
     with _repeatable():
         bench.run(tasks, methods, options.seeds)
     print(bench.tables(tasks, methods, options.seeds))
-    return 0
 
 
-def inspect(options: argparse.Namespace) -> int:
+def inspect(options: argparse.Namespace) -> None:
     """Show the header of a frame and statistics of its levels."""
     from ..codecs.inspection import describe
 
     print(describe(sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()))
-    return 0
 
 
 def _starting(options: argparse.Namespace) -> None:

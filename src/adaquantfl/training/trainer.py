@@ -35,6 +35,7 @@ class Trainer:
     def __init__(self, config: Settings, task: Task) -> None:
         self.config = config
         self.task = task
+        self.examples = tuple(len(part) for part in task.parts)  # m_i of every client
         self.device = find_device(config.device)
         self._net = task.build().to(self.device)
         self._loss = task.loss.to(self.device) if isinstance(task.loss, torch.nn.Module) else task.loss
@@ -45,11 +46,6 @@ class Trainer:
         self._tensors = {name: _lying(p) for name, p in trained.items()} | dict(self._net.named_buffers())
         self._optimizer = _optimizer(config, list(trained.values()))
         self._pool: Indices | None = None
-
-    @property
-    def examples(self) -> tuple[int, ...]:
-        """m_i of every client."""
-        return tuple(len(part) for part in self.task.parts)
 
     def weights(self) -> dict[str, AnyArray]:
         """The present weights; w_0 before anything was trained."""
@@ -151,7 +147,7 @@ class Trainer:
 
     def _load(self, weights: Arrays) -> None:
         for name, tensor in self._tensors.items():
-            tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))
+            tensor.copy_(torch.from_numpy(np.array(weights[name])).reshape(tensor.shape))
 
     def _layout(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)
