@@ -18,7 +18,7 @@ from ..training.own_files import short
 from .tables import value_text
 
 if TYPE_CHECKING:
-    from ..runs.tracking import Observer
+    from ..engines.launch import Observer
 
 LINE_SECONDS = 10.0  # between lines, where there is no terminal
 

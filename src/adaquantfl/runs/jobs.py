@@ -18,7 +18,7 @@ from .directory import described
 from .methods import Method
 
 if TYPE_CHECKING:
-    from .tracking import Observer
+    from ..engines.launch import Observer
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
+from ..engines.launch import Observer
 from ..engines.local import LocalEngine
 from ..errors import Refused
 from ..protocol.server import Server
@@ -21,7 +22,6 @@ from . import columns, provenance, tracking
 from .config import Config, load_config
 from .directory import RunDirectory, check_changes, described
 from .state import RunState, finished, reached
-from .tracking import Observer
 
 if TYPE_CHECKING:
     from ..engines.base import Engine

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..engines.launch import Observer
 from ..errors import ConfigError
 from .columns import COLUMNS, flat
 from .config import Config
@@ -18,8 +19,6 @@ from .state import RunState
 
 _log = logging.getLogger("adaquantfl")
 FOLDER = "tensorboard"  # of the event files, in the run's folder
-
-Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
