@@ -60,9 +60,12 @@ def test_compare_runs_every_method_and_reports(
     out = tmp_path / "c"
     arguments = ["compare", "demo", *TINY, "--methods", "adaquant,2bit,fp32", "--seeds", "2", "--out", str(out)]
     assert main(arguments) == 0
-    text = capsys.readouterr().out
+    text, said = capsys.readouterr()
     assert "AdaQuantFL" in text
     assert "2-bit" in text
+    lines = said.splitlines()
+    assert "adaquant seed 0: mlp on fashion-mnist-sample, 2 clients, 4 rounds" in lines
+    assert "fp32 seed 1: finished, 6 of 6 runs done" in lines
     for name in ("report.html", "table.md", "loss.png", "loss.pdf", "accuracy.png", "bits.png"):
         assert (out / name).stat().st_size > 0
     stamps = {path: path.stat().st_mtime_ns for path in out.glob("*/*/history.jsonl")}

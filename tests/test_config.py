@@ -77,13 +77,6 @@ def test_a_mistake_in_a_file_is_named(tmp_path: Path, text: str, words: list[str
         assert word in str(caught.value)
 
 
-def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
-    with pytest.raises(aq.ConfigError, match="Did you mean 'fmnist-cnn-iid'"):
-        load_config("fmnist-cnn-idd")
-    with pytest.raises(aq.ConfigError, match="There is no file"):
-        load_config("nowhere.toml")
-
-
 def test_a_configuration_written_down_is_read_back(tmp_path: Path) -> None:
     config = load_config("demo", {"scope": 512, "rule.guard": False, "quantizer": "rotated"})
     (tmp_path / "config.toml").write_text(tomli_w.dumps(config.to_dict()))

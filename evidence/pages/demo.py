@@ -72,7 +72,7 @@ def seeds() -> str:
 
 def draw(path: Path) -> None:
     """Draw the same runs against rounds and against bits, and s as the loss falls."""
-    runs = [run for run in shown() if run.by_formula]
+    runs = [run for run in shown() if run.final("paper_bits") is not None]
     with matplotlib.rc_context(RC):
         picture = Figure(figsize=(11, 3.9), layout="constrained")
         rounds, bits, rule = picture.subplots(1, 3)

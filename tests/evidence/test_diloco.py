@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from evidence.studies import diloco
-from evidence.studies.diloco import Setting
-from evidence.studies.senders import METHODS, sparse, two_bits
+from evidence.studies.senders import sparse, two_bits
 from evidence.studies.tasks.gpt import GPT
 
 TINY = GPT(layers=1, heads=2, head=4, context=8)
@@ -43,46 +38,3 @@ def test_two_bits_are_the_means_of_their_steps() -> None:
     codes, table = two_bits(values)
     for code in np.unique(codes):
         assert table[code] == pytest.approx(values[codes == code].mean())
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(diloco.SIZES, "small", Setting(TINY, rounds=4, batch=1, start=3, rate=1e-3, checkpoint_every=2))
-    monkeypatch.setattr(diloco, "INNER_STEPS", 2)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", ["int4", "sparseloco"])
-def test_an_interrupted_run_ends_in_the_same_record(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    diloco.record("small", name, 0, tmp_path / "work", tmp_path / "whole")
-    play, rounds = diloco.Run.round, []
-
-    def interrupted(run: diloco.Run) -> None:
-        rounds.append(len(run.history))
-        if len(rounds) == 4:
-            raise KeyboardInterrupt
-        play(run)
-
-    monkeypatch.setattr(diloco.Run, "round", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        diloco.record("small", name, 0, tmp_path / "work", tmp_path / "again")
-    diloco.record("small", name, 0, tmp_path / "work", tmp_path / "again")
-    assert rounds == [0, 1, 2, 3, 2, 3]
-    whole, again = (
-        json.loads((tmp_path / out / "small" / name / "seed-0.json").read_text()) for out in ("whole", "again")
-    )
-    assert whole == again
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("tiny")
-def test_the_table_compares_with_float32_of_the_same_seed(tmp_path: Path) -> None:
-    for name in ("float32", "int8"):
-        diloco.record("small", name, 1, tmp_path / "work", tmp_path)
-    lines = diloco.table("small", tmp_path).splitlines()
-    assert len(lines) == 4
-    runs = diloco.records("small", tmp_path)
-    above = runs["int8"][1]["final_loss"] / runs["float32"][1]["final_loss"] - 1
-    assert f"{100 * above:+.2f} %" in lines[-1]
-    assert METHODS["int8"].title in lines[-1]

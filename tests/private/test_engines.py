@@ -28,7 +28,7 @@ def test_a_record_says_what_a_private_run_cost(tmp_path: Path) -> None:
     assert record.label == "masked"
     assert summary["mean_masked_bits"] == pytest.approx(1.0, abs=0.01)
     assert summary["paper_bits"] is None
-    assert not record.by_formula
+    assert record.final("paper_bits") is None
     assert [line["clients"] for line in record.history] == [5, 5, 5]
     assert record.history[-1]["round_loss"] > 0
     assert summary["final_loss"] < summary["initial_loss"]

@@ -17,7 +17,6 @@ pytest.importorskip("websockets")
 from adaquantfl.report import watch
 from adaquantfl.report.page import write_report
 from adaquantfl.runs.records import find_runs
-from adaquantfl.training import partitions
 from support import browser
 from support.browser import Tab
 from support.processes import HANG_SECONDS, wait_until
@@ -43,8 +42,6 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def page(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = shutil.copytree(comparison, tmp_path_factory.mktemp("page") / "runs")
-    for run in find_runs([folder]):
-        partitions.write(np.array([[5, 0, 7], [1, 9, 2]]), ["shirt", "bag", "boot"], run.path)
     return write_report(find_runs([folder]), folder)
 
 

@@ -1,20 +1,16 @@
 import base64
 import hashlib
 import re
-import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from adaquantfl.report import holdings
 from adaquantfl.report.page import write_report
 from adaquantfl.runs.records import RunRecord, find_runs, load_run
-from adaquantfl.training import partitions
 
 MakeRun = Callable[..., Path]
 
@@ -80,27 +76,6 @@ def test_text_from_a_run_directory_is_escaped(make_run: MakeRun, tmp_path: Path)
     assert "&lt;script&gt;" in text
     assert "a&amp;b" in text
     assert "adaquantfl run &#x27;../a b/config.toml&#x27;" in text
-
-
-def test_label_counts_are_a_table_with_bars(comparison: Path, tmp_path: Path) -> None:
-    runs = find_runs([shutil.copytree(comparison / "adaquant", tmp_path / "copy")])
-    for run in runs:
-        partitions.write(np.array([[40, 0], [10, 20]]), ["shirt", "<bag>"], run.path)
-    text = write_report(runs, tmp_path).read_text(encoding="utf-8")
-    assert text.count('class="holdings"') == 1  # both seeds hold the same
-    assert "AdaQuantFL, seed 0; AdaQuantFL, seed 1" in text
-    assert '<td class="bar" style="--share:1.000">40</td><td class="none">0</td><td>40</td>' in text
-    assert '<th scope="col">&lt;bag&gt;</th>' in text
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[]", '{"classes": ["a"], "counts": [[1, 2]]}', '{"classes": [], "counts": []}']
-)
-def test_damaged_label_counts_are_left_out(make_run: MakeRun, content: str) -> None:
-    folder = make_run("run")
-    (folder / holdings.FILE).write_text(content)
-    assert holdings.read(folder) is None
-    assert "holdings" in write_report([load_run(folder)], folder).read_text(encoding="utf-8")
 
 
 def test_runs_that_differ_in_a_setting_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_memory_that_ran_out_is_called_so_and_not_damage(
     def no_memory(*_: object, **__: object) -> None:
         raise error
 
-    datasets._shared.cache_clear()
+    datasets._load.cache_clear()
     monkeypatch.setattr(place, no_memory)
     assert main(["run", "demo", "--out", str(tmp_path / "run"), "--quiet"]) == 1
     said = f"adaquantfl: There is not enough memory{size}. Nothing that was saved before is lost.\n"

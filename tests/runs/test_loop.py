@@ -137,24 +137,6 @@ def stc(small: Config) -> Config:
     return replace(small, quantizer={"name": "stc", "sparsity": 50}, rule="1bit", rounds=4)
 
 
-def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of_a_round(
-    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = runner.run(stc, tmp_path / "whole")
-    train = Trainer.train
-
-    def cut(self: Trainer, client: int, weights: Any, round: int, eta: float) -> Any:
-        if (round, client) == (2, 2):  # two clients have played this round, and have new remainders
-            raise KeyboardInterrupt
-        return train(self, client, weights, round, eta)
-
-    monkeypatch.setattr(Trainer, "train", cut)
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(stc, tmp_path / "cut")
-    monkeypatch.undo()
-    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]
-
-
 def test_what_clients_keep_is_in_files_above_a_limit_and_the_model_is_the_same(
     stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

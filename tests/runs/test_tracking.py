@@ -12,7 +12,6 @@ import adaquantfl as aq
 from adaquantfl.runs import loop as runner
 from adaquantfl.runs import tracking
 from adaquantfl.runs.config import Config, load_config
-from adaquantfl.runs.tracking import EventFile
 from support.small_runs import TINY
 
 SMALL = {**TINY, "evaluate_every": 2}
@@ -37,19 +36,6 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
                 known = {key: value for key, value in known.items() if key[1] < event.step}
             known |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
     return known
-
-
-def test_tensorboard_reads_the_file(tmp_path: Path) -> None:
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    for first in (1, 3):  # stopped after round 4, goes on from round 3
-        file = EventFile(tmp_path, first)
-        for step in range(first, first + 4):
-            file.add(step, {"loss/train": first + step / 8, "lr": 0.1})
-        file.close()
-    shown = reader.EventAccumulator(str(tmp_path / tracking.FOLDER)).Reload()
-    assert sorted(shown.Tags()["scalars"]) == ["loss/train", "lr"]
-    points = [(point.step, point.value) for point in shown.Scalars("loss/train")]
-    assert points == [(1, 1.125), (2, 1.25), (3, 3.375), (4, 3.5), (5, 3.625), (6, 3.75)]
 
 
 def test_a_tracked_run_is_the_same_run_and_goes_on_after_a_stop(tmp_path: Path) -> None:

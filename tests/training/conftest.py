@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adaquantfl.training import datasets
 from adaquantfl.training.catalogue import SPECS, Spec
 from adaquantfl.training.datasets import Arrays, digest
 
@@ -57,6 +58,7 @@ def _tiny(like: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Spec, Arrays, Raw
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
+    datasets._load.cache_clear()
     monkeypatch.setenv("ADAQUANTFL_DATA", str(folder))
     return folder
 

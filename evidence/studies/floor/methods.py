@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from adaquantfl.bench import loop
+from adaquantfl.bench.loop import Line, engine_rounds
 from adaquantfl.bench.tasks import MORE_ROUNDS, BenchTask
 from adaquantfl.runs.config import Config, load_config
-from evidence.studies.floor import decomfl, rivals
+from evidence.studies.floor import decomfl, loop, rivals
 from evidence.studies.floor.klms import klms
 from evidence.studies.floor.powersgd import powersgd
 from evidence.studies.floor.shifts import diana, ef21
@@ -30,7 +30,7 @@ class Setting:
     keys: dict[str, Any] = field(default_factory=dict)
     rival: loop.MakeRival | None = None
     batches: int = 0
-    own: Callable[[Config], Iterator[loop.Line]] | None = None
+    own: Callable[[Config], Iterator[Line]] | None = None
 
     def config(self, task: BenchTask, seed: int, rounds: int) -> Config:
         """Of a run; patience is a tenth of float32's rounds, as DAdaQuant's authors have it."""
@@ -41,11 +41,11 @@ class Setting:
             own["rule.patience"] = max(1, task.rounds // 10)
         return load_config(task.source, {**task.settings, **keys, **own})
 
-    def rounds(self, config: Config) -> Iterator[loop.Line]:
+    def rounds(self, config: Config) -> Iterator[Line]:
         if self.own is not None:
             return self.own(config)
         if self.rival is None:
-            return loop.engine_rounds(config)
+            return engine_rounds(config)
         return loop.rival_rounds(config, self.rival, self.batches)
 
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from adaquantfl.bench.loop import Exchanged, Shape
 from adaquantfl.protocol.arrays import Vector
+from evidence.studies.floor.loop import Exchanged, Shape
 
 Matrix = npt.NDArray[np.float64]
 

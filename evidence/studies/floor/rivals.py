@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
-from adaquantfl.bench.loop import Exchanged, Shape
 from adaquantfl.protocol.arrays import Vector
 from evidence.studies import senders
+from evidence.studies.floor.loop import Exchanged, Shape
 
 WIDTHS = (0, 2, 4, 8)  # bits that FedFQ gives to an element
 

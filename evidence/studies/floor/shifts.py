@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import adaquantfl as aq
-from adaquantfl.bench.loop import Exchanged, MakeRival, Shape
 from adaquantfl.protocol.arrays import Vector
+from evidence.studies.floor.loop import Exchanged, MakeRival, Shape
 from evidence.studies.floor.rivals import Send, top_k
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 SMOOTHED = 5  # evaluations in the trailing mean of a curve
@@ -19,6 +18,11 @@ class Curve:
     value: list[float]
     up: list[int]
     down: list[int]
+
+    @property
+    def both(self) -> list[int]:
+        """Bytes up and down so far."""
+        return [up + down for up, down in zip(self.up, self.down, strict=True)]
 
     @property
     def smoothed(self) -> list[float]:
@@ -42,9 +46,9 @@ class Curve:
     def spent(self, target: float, which: str) -> float | None:
         """What was spent when the smoothed curve first met the target, linear between two evaluations. None: never.
 
-        which: "both" for bytes up and down, or one of the run's lists, such as "up" or "round".
+        which: "up", "down", "both" or "round".
         """
-        amounts = self._amounts(which)[SMOOTHED - 1 :]
+        amounts: list[int] = getattr(self, which)[SMOOTHED - 1 :]
         sign, before = (1 if self.accuracy else -1), None
         for value, amount in zip(self.smoothed, amounts, strict=True):
             if sign * value >= sign * target:
@@ -54,8 +58,3 @@ class Curve:
                 return before[1] + share * (amount - before[1])
             before = (value, float(amount))
         return None
-
-    def _amounts(self, which: str) -> Sequence[float]:
-        if which == "both":
-            return [up + down for up, down in zip(self.up, self.down, strict=True)]
-        return list(getattr(self, which))

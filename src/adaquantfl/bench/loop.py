@@ -1,62 +1,17 @@
-"""Two ways to train: the package's own rounds, and a short loop for methods that the package does not have.
-
-The short loop has the same trainer, clients, seeds and evaluation; with float32 it gives the same model, bit for bit.
-Its bytes are those of the bare contents: it counts no headers and no checksums, which the package's own do.
-"""
+"""Rounds of the bench: the package's own, and the same with someone's compressor between the clients and the server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-
-from ..codecs.accumulator import Checked
-from ..codecs.frame import read_frame
-from ..codecs.raw import encode_float32
 from ..engines.local import LocalEngine
-from ..errors import Diverged
-from ..protocol.arrays import Layout, Model, Vector
-from ..protocol.cohort import Cohort
-from ..protocol.updates import Parts, Update, Updates
+from ..errors import ConfigError, EngineError
+from ..protocol.arrays import AnyArray, Layout, Model, Vector
 from ..runs.config import Config
 from ..runs.loop import Run
-from ..training.task import Task
-from ..training.trainer import Trainer
-
-_OTHER_BATCHES = 1_000_000  # rounds: more than any run has, so that nobody else draws these mini-batches
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Exchanged:
-    """A round. values: what the server has of each client's update. up: bytes of all clients. step: bytes that lead a
-    client from the old model to the new one. at_once: the round's clients got them within the round. seconds: that the
-    clients took to make their messages, where they are measured."""
-
-    values: dict[int, Vector]
-    up: int
-    step: int
-    at_once: bool = False
-    seconds: float = 0.0
-
-
-class Rival(Protocol):
-    """A method. kept: how much of what was left out is added to the next update. eta: the server's step."""
-
-    @property
-    def kept(self) -> float: ...
-
-    @property
-    def eta(self) -> float: ...
-
-    def exchange(
-        self, wanted: Mapping[int, Vector], weights: Mapping[int, float], seed: int, round: int
-    ) -> Exchanged: ...
-
-
-MakeRival = Callable[[tuple[Shape, ...]], Rival]
+from ..training.trainer import Arrays
 
 
 @dataclass(frozen=True)
@@ -74,9 +29,18 @@ class Line:
     seconds: float
 
 
-def engine_rounds(config: Config) -> Iterator[Line]:
+@dataclass(frozen=True)
+class Sent:
+    """A client's message: what the server has of its update, how many bytes that took, and how long."""
+
+    values: Vector
+    size: int
+    seconds: float
+
+
+def engine_rounds(config: Config, engine: LocalEngine | None = None) -> Iterator[Line]:
     """The package's own rounds."""
-    engine = LocalEngine(config)
+    engine = engine or LocalEngine(config)
     try:
         run = Run(config, engine)
         passes, seconds = 0, 0.0
@@ -92,48 +56,41 @@ def engine_rounds(config: Config) -> Iterator[Line]:
         engine.close()
 
 
-def rival_rounds(config: Config, make: MakeRival, batches: int = 0) -> Iterator[Line]:
-    """The rounds of a method that the package does not have."""
-    return (line for line, _ in short_loop(config, make, batches))
+def compressed_rounds(config: Config, send: Callable[[int, int, Vector], Sent]) -> Iterator[Line]:
+    """Rounds of float32 in which the server gets what `send(client, round, update)` leaves of each update.
 
+    The bytes are those of the bare contents, without headers and checksums, which the package's own have.
+    """
+    engine = LocalEngine(config)
+    trainer = engine.player.trainer
+    train, layout = trainer.train, Layout.of(trainer.weights(), trainer.buffer_names)
+    sent, mistakes = dict[int, Sent](), list[ConfigError]()
 
-def short_loop(config: Config, make: MakeRival, batches: int = 0) -> Iterator[tuple[Line, Model]]:
-    """Each round's line and the model after it. batches: another number draws other mini-batches."""
-    task = Task.of(config)
-    trainer = Trainer(config, task)
-    layout = Layout.of(trainer.weights(), trainer.buffer_names)
-    rival = make(shapes(task, layout))
-    model, cohort = layout.split(trainer.weights(), copy=True), Cohort(trainer.examples, config.clients_per_round)
+    def compressed(client: int, weights: Arrays, round: int, eta: float) -> tuple[dict[str, AnyArray], float]:
+        trained, loss = train(client, weights, round, eta)
+        before, after = layout.split(weights), layout.split(trained)
+        try:
+            sent[client] = send(client, round, after.weights - before.weights)
+        except ConfigError as error:
+            mistakes.append(error)
+            raise
+        received: Any = layout.join(Model(before.weights + sent[client].values, after.buffers, after.others))
+        return received, loss
+
+    trainer.train = compressed  # type: ignore[method-assign]
     untouched = 4 * layout.buffers + layout.other_bytes
-    downlink = Downlink(4 * layout.dimension + untouched)
-    up, passes, seconds, memory = 0, 0, 0.0, dict[int, Vector]()
-    for round in range(config.rounds):
-        shares, eta = cohort.draw(config.seed, round), config.learning_rate(round)
-        downlink.serve(shares.weights)
-        given: Any = layout.join(model, copy=False)
-        trained = {}
-        for client in shares.weights:
-            arrays, _ = trainer.train(client, given, round + batches * _OTHER_BATCHES, eta)
-            trained[client] = layout.split(arrays, copy=True)
-        updates = {client: after.weights - model.weights for client, after in trained.items()}
-        if not all(np.isfinite(update).all() for update in updates.values()):
-            raise Diverged(f"Round {round + 1}: a client's update is not finite.")
-        wanted = {c: u + np.float32(rival.kept) * memory[c] if c in memory else u for c, u in updates.items()}
-        sent = rival.exchange(wanted, shares.weights, config.seed, round)
-        seconds += sent.seconds
-        passes += len(updates) * config.tau * config.batch_size
-        if rival.kept:
-            memory |= {client: wanted[client] - values for client, values in sent.values.items()}
-        each = [_update(c, shares.weights[c], values, trained[c]) for c, values in sent.values.items()]
-        made = Updates(tuple(each), layout, model, shares.total, not shares.complete).sum()
-        step = made.update if rival.eta == 1.0 else np.float32(rival.eta) * made.update
-        model = Model(model.weights + step, made.buffers, made.others)
-        up += sent.up + untouched * len(each)
-        downlink.after_round(sent.step + untouched, shares.weights if sent.at_once else ())
-        value = None
-        if (round + 1) % config.evaluate_every == 0 or round + 1 == config.rounds:
-            value = _tested(trainer, task, layout.join(model, copy=False))
-        yield Line(round + 1, value, up, downlink.sent, passes, seconds), model
+    downlink, up, seconds = Downlink(4 * layout.dimension + untouched), 0, 0.0
+    try:
+        for line in engine_rounds(config, engine):
+            size = sum(one.size for one in sent.values())
+            downlink.serve(sent)
+            downlink.after_round(size + untouched)
+            up += size + untouched * len(sent)
+            seconds += sum(one.seconds for one in sent.values())
+            sent.clear()
+            yield replace(line, up=up, down=downlink.sent, seconds=seconds)
+    except EngineError as error:
+        raise mistakes[0] if mistakes else error from None
 
 
 class Downlink:
@@ -144,35 +101,13 @@ class Downlink:
         self._steps: list[int] = []
         self._holds: dict[int, int] = {}  # client -> how many steps are in its model
 
-    def serve(self, clients: Mapping[int, Any]) -> None:
+    def serve(self, clients: Iterable[int]) -> None:
         """These clients get the present model."""
         for client in clients:
             missed = sum(self._steps[self._holds[client] :]) if client in self._holds else self._whole
             self.sent += min(missed, self._whole)
             self._holds[client] = len(self._steps)
 
-    def after_round(self, step: int, at_once: Any = ()) -> None:
-        """A step of this size leads to the new model; some clients got it within the round already."""
+    def after_round(self, step: int) -> None:
+        """A step of this size leads to the new model."""
         self._steps.append(step)
-        for client in at_once:
-            self.sent += step
-            self._holds[client] = len(self._steps)
-
-
-def shapes(task: Task, layout: Layout) -> tuple[Shape, ...]:
-    """The shape of each tensor of the vector, in its order."""
-    found = {name: tuple(p.shape) for name, p in task.build().named_parameters()}
-    return tuple(found[entry.name] for entry in layout.entries if entry.name in found)
-
-
-def _update(client: int, weight: float, values: Vector, trained: Model) -> Update:
-    buffers = Checked.of(read_frame(encode_float32(trained.buffers)), weight) if len(trained.buffers) else None
-    parts = Parts(Checked.of(read_frame(encode_float32(values)), weight), buffers, trained.others)
-    return Update(client, weight, 1.0, lambda: parts)
-
-
-def _tested(trainer: Trainer, task: Task, weights: Any) -> float:
-    assert task.test is not None
-    tests = len(task.test)
-    measure = trainer.correct if task.accuracy else trainer.test_losses
-    return measure(0, tests, weights) / tests

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,7 @@ from ..runs.methods import parse
 from ..training.methods import check_signature, in_file
 from ..training.own_files import OwnFile, blamed, digest, names_file, short
 from .curve import Curve
-from .loop import Exchanged, Line, Shape, engine_rounds, rival_rounds
+from .loop import Line, Sent, compressed_rounds, engine_rounds
 from .tasks import MORE_ROUNDS, TASKS, BenchTask
 
 FLOAT32 = "fp32"
@@ -67,7 +67,7 @@ class Method:
                 raise ConfigError(f"{place} lacks the method {method}. `adaquantfl bench-method --help` has both.")
             check_signature(place, method, expected, getattr(found, method))
         made = Method(str(file), digest(source)[:16], found)
-        _Compressed(made, _TRIED).exchange({0: np.linspace(-1, 1, _TRIED, dtype=np.float32)}, {}, 0, 0)
+        _Compressed(made, 0).send(0, 0, np.linspace(-1, 1, _TRIED, dtype=np.float32))
         return made
 
     @property
@@ -79,42 +79,34 @@ class Method:
         rounds = task.rounds if self.name == FLOAT32 else round(MORE_ROUNDS * task.rounds)
         own = {"rule": FLOAT32} if self.own else parse(self.name).settings
         config: Config = load_config(task.source, {**task.settings, **own, "seed": seed, "rounds": rounds})
-        return rival_rounds(config, self._for) if self.own else engine_rounds(config)
-
-    def _for(self, shapes: tuple[Shape, ...]) -> _Compressed:
-        return _Compressed(self, sum(int(np.prod(shape)) for shape in shapes))
+        return compressed_rounds(config, _Compressed(self, seed).send) if self.own else engine_rounds(config)
 
 
 class _Compressed:
-    """A compressor as a rival of the short loop. Who follows the model gets the messages of the round's clients."""
+    """A compressor in a run. Each client has two objects of it."""
 
-    kept, eta = 0.0, 1.0  # a compressor keeps what it left out itself
-
-    def __init__(self, method: Method, dimension: int) -> None:
-        self._method, self._dimension = method, dimension
+    def __init__(self, method: Method, seed: int) -> None:
+        self._method, self._seed = method, seed
         self._ends: dict[int, tuple[Compressor, Compressor]] = {}
 
-    def exchange(self, wanted: Mapping[int, Vector], weights: Mapping[int, float], seed: int, round: int) -> Exchanged:
-        values, total, seconds = {}, 0, 0.0
-        for client, update in wanted.items():
-            if client not in self._ends:
-                self._ends[client] = self._call(self._made), self._call(self._made)
-            mine, theirs = self._ends[client]
-            began = time.perf_counter()
-            data: Any = self._call(mine.compress, update.copy(), stream_key(seed, round, client))
-            seconds += time.perf_counter() - began
-            if not isinstance(data, bytes | bytearray | memoryview):
-                raise ConfigError(f"{self._where(mine.compress)} {type(data).__name__}, expected bytes.")
-            found: Any = np.asarray(self._call(theirs.decompress, bytes(data), self._dimension))
-            if found.shape != (self._dimension,) or found.dtype.kind != "f":
-                shown = f"{found.dtype} of shape {found.shape}"
-                raise ConfigError(
-                    f"{self._where(theirs.decompress)} {shown}, expected float32 of shape ({self._dimension:,},)."
-                )
-            if not np.isfinite(found).all():
-                raise ConfigError(f"{self._where(theirs.decompress)} NaN or infinity for an update that is finite.")
-            values[client], total = found.astype(np.float32), total + len(data)
-        return Exchanged(values, total, total, seconds=seconds)
+    def send(self, client: int, round: int, update: Vector) -> Sent:
+        if client not in self._ends:
+            self._ends[client] = self._call(self._made), self._call(self._made)
+        mine, theirs = self._ends[client]
+        began = time.perf_counter()
+        data: Any = self._call(mine.compress, update.copy(), stream_key(self._seed, round, client))
+        seconds = time.perf_counter() - began
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise ConfigError(f"{self._where(mine.compress)} {type(data).__name__}, expected bytes.")
+        found: Any = np.asarray(self._call(theirs.decompress, bytes(data), len(update)))
+        if found.shape != update.shape or found.dtype.kind != "f":
+            shown = f"{found.dtype} of shape {found.shape}"
+            raise ConfigError(
+                f"{self._where(theirs.decompress)} {shown}, expected float32 of shape ({len(update):,},)."
+            )
+        if not np.isfinite(found).all():
+            raise ConfigError(f"{self._where(theirs.decompress)} NaN or infinity for an update that is finite.")
+        return Sent(found.astype(np.float32), len(data), seconds)
 
     def _made(self) -> Compressor:
         assert self._method.own is not None
@@ -142,10 +134,6 @@ class Result(Curve):
     seconds: list[float]
     failure: str = ""
 
-    @property
-    def key(self) -> tuple[str, str, str, int]:
-        return self.task, self.method, self.version, self.seed
-
 
 @dataclass
 class Bench:
@@ -163,7 +151,7 @@ class Bench:
             raise CheckpointError(
                 f"{self.path} cannot be read ({error}). Remove that line, or choose another folder with --out."
             ) from None
-        self.found = {one.key: one for one in results}
+        self.found = {(one.task, one.method, one.version, one.seed): one for one in results}
 
     @property
     def path(self) -> Path:
@@ -174,8 +162,11 @@ class Bench:
         for seed in range(seeds):
             for task in tasks:
                 for method in methods:
-                    if (task, method.name, method.version, seed) not in self.found:
-                        self._keep(self._play(TASKS[task], method, seed))
+                    if (key := (task, method.name, method.version, seed)) not in self.found:
+                        self.found[key] = self._play(TASKS[task], method, seed)
+                        self.folder.mkdir(parents=True, exist_ok=True)
+                        with self.path.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(asdict(self.found[key])) + "\n")
 
     def _play(self, task: BenchTask, method: Method, seed: int) -> Result:
         name, lines, failure = f"{task.name}, {method.title}, seed {seed}", list[Line](), ""
@@ -191,22 +182,9 @@ class Bench:
             failure = str(error)
         last = f"accuracy {lines[-1].value:.1%}, {lines[-1].up / 1000:,.0f} kB up" if lines else "no round"
         self.tell(f"{name}: {last}, {time.monotonic() - began:.0f} s" + (f". {failure}" if failure else ""))
-        columns: dict[str, Any] = {key: [getattr(line, key) for line in lines] for key in Line.__dataclass_fields__}
-        return Result(
-            task=task.name,
-            method=method.name,
-            version=method.version,
-            seed=seed,
-            accuracy=True,
-            failure=failure,
-            **columns,
-        )
-
-    def _keep(self, result: Result) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
-        self.found[result.key] = result
+        columns: Any = {key: [getattr(line, key) for line in lines] for key in Line.__dataclass_fields__}
+        key: Any = {"task": task.name, "method": method.name, "version": method.version, "seed": seed}
+        return Result(accuracy=True, failure=failure, **key, **columns)
 
     def tables(self, tasks: Sequence[str], methods: Sequence[Method], seeds: int) -> str:
         """A table for each task; a method's means over the seeds."""

@@ -24,8 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         options = build_parser().parse_args(arguments)
-        code = options.command(options)
-        return int(code or 0)
+        return int(options.command(options) or 0)
     except AdaQuantError as error:
         print(f"adaquantfl: {error}", file=sys.stderr)
         return 1

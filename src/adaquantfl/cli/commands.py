@@ -1,4 +1,4 @@
-"""What each command does: one function a command; the work itself lives in the package.
+"""What each command does: one function a command, whose docstring is its help; the work itself lives in the package.
 
 What is heavy is imported inside: `adaquantfl --help` must not wait for PyTorch.
 """
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import Diverged, EngineError
+from ..errors import AdaQuantError, CheckpointError, Diverged, EngineError
 from ..runs.config import load_config, parse_override, run_config
 from ..runs.play import default_folder
 from .extras import require
@@ -25,8 +25,8 @@ NEXT = """Next: `adaquantfl watch {out}` shows the page in a browser. The same c
 --set partition=sorted gives each client other classes. Your own model and data: docs/own-task.md."""
 
 
-def run(options: argparse.Namespace) -> int:
-    """Train one configuration, or resume it."""
+def run(options: argparse.Namespace) -> None:
+    """Train one configuration. The run's folder gets its configuration, history, model and summary."""
     from ..engines.launch import is_client, launch
     from ..runs.directory import check_changes, check_free
     from ..training.catalogue import check_task
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         if not is_client(options.engine):
             check_task(config)
             check_free(out)
-    require("torch", engine=options.engine)
+    require("torch", *(["flwr"] if options.engine == "flower" else []))
     _starting(options)
     from ..report import progress
     from ..runs.loop import Request
@@ -65,11 +65,13 @@ def run(options: argparse.Namespace) -> int:
         summary = launch(options.engine, request, display.of())
     if summary is not None:  # a client among several hosts has nothing to say
         print(progress.closing_line(summary, request.out))
-    return 0
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Train several methods on one configuration, and report."""
+    """Train several methods on one preset and compare what they sent.
+
+    The same command again keeps finished runs and resumes interrupted ones.
+    """
     from ..runs import jobs
     from ..runs.methods import parse_list
 
@@ -89,8 +91,18 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace) -> i
     from ..report import progress
     from ..report.write import write_all
 
+    failures = []
     with progress.shown(options.quiet, plan) as display, _repeatable():
-        failures = jobs.carry_out(plan, display)
+        for job in plan:
+            failure = ""
+            try:
+                jobs.play(job, display.of(job.name))
+            except CheckpointError:
+                raise
+            except AdaQuantError as error:  # one method's divergence does not take the others with it
+                failure = f"{job.name} did not finish: {error}"
+                failures.append(failure)
+            display.ended(job, failure)
     for failure in failures:
         print(f"adaquantfl: {failure}", file=sys.stderr)
     if len(failures) < len(plan):
@@ -99,8 +111,8 @@ def _carry_out(plan: Sequence[Job], out: Path, options: argparse.Namespace) -> i
     return 1 if failures else 0
 
 
-def methods(options: argparse.Namespace) -> int:
-    """List rules, quantizers, codecs and server steps."""
+def methods(options: argparse.Namespace) -> None:
+    """List the rules, quantizers, codecs and server steps, each with its source."""
     from ..codecs.registry import names as codec_names
     from ..protocol.step import STEPS
     from ..quantizers.registry import find, names
@@ -118,7 +130,6 @@ def methods(options: argparse.Namespace) -> int:
     steps = [STEPS.find(name) for name in STEPS.names()]
     print("\nServer steps (`step`):")
     print(lines("step", ((step.name, _about(step), step.reference) for step in steps)))
-    return 0
 
 
 def _about(method: type) -> str:
@@ -127,7 +138,10 @@ def _about(method: type) -> str:
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """Run a panel of the paper's figures, and report."""
+    """Run a panel of the paper's figures 2 and 3, which are presets, and report.
+
+    It takes hours. It can be stopped at any time: the same command skips finished runs and resumes interrupted ones.
+    """
     from ..runs.reproduce import effort, plan
 
     out = options.out or Path("runs") / options.panel
@@ -138,42 +152,39 @@ def reproduce(options: argparse.Namespace) -> int:
     return _carry_out(runs, out, options)
 
 
-def report(options: argparse.Namespace) -> int:
-    """Write figures, tables and the page of runs."""
+def report(options: argparse.Namespace) -> None:
+    """Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page.
+
+    Folders are searched two levels deep. Damaged runs are left out by name.
+    """
     require("matplotlib")
-    from ..report.write import Look, parse_size, write_all
+    from ..report.write import write_all
 
     formats = [name.strip() for name in options.format.split(",")]
-    size = parse_size(options.size) if options.size else None
-    look = Look(options.methods, formats, size, options.font, options.latex)
-    print(write_all(options.runs, options.out or options.runs[0], _tell, look))
-    return 0
+    print(write_all(options.runs, options.out or options.runs[0], _tell, options.methods, formats))
 
 
-def export(options: argparse.Namespace) -> int:
-    """Write a run's model to a file that plain PyTorch reads."""
+def export(options: argparse.Namespace) -> None:
+    """Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."""
     from ..runs import model_file
 
     model_file.export(options.run, options.out)
     print(f"{options.out} holds the model; plain PyTorch reads it without this package (docs/own-task.md).")
-    return 0
 
 
-def watch(options: argparse.Namespace) -> int:
-    """Serve the page of runs while they are running."""
+def watch(options: argparse.Namespace) -> None:
+    """Serve the report page of runs to this machine alone, and keep it up to date. Ctrl-C ends it."""
     from ..report import watch
 
-    port = watch.PORT if options.port is None else options.port
-    if not 0 <= port < 65536:
+    if not 0 <= options.port < 65536:
         _mistyped("watch --port takes a number from 0 to 65535.")
-    with suppress(KeyboardInterrupt), watch.serve(options.runs, port) as server:
+    with suppress(KeyboardInterrupt), watch.serve(options.runs, options.port) as server:
         print(f"Watching at {server.address} (Ctrl-C ends it)", flush=True)
         server.serve_forever()
-    return 0
 
 
-def data_list(options: argparse.Namespace) -> int:
-    """List the data sets."""
+def data_list(options: argparse.Namespace) -> None:
+    """List the data sets, and which are on this machine."""
     from ..training import catalogue, datasets
 
     for spec in catalogue.SPECS.values():
@@ -181,11 +192,10 @@ def data_list(options: argparse.Namespace) -> int:
         here, size = path.is_file(), path.stat().st_size if path.is_file() else spec.size
         state = f"here: {path}" if here else f"not here; get it with: adaquantfl data get {spec.name}"
         print(f"{spec.name}  ({size / 1e6:.0f} MB)  {spec.description}\n    licence: {spec.licence}\n    {state}")
-    return 0
 
 
-def data_get(options: argparse.Namespace) -> int:
-    """Fetch a data set."""
+def data_get(options: argparse.Namespace) -> None:
+    """Fetch a data set, check it, and keep it in the cache."""
     from ..training import catalogue
 
     catalogue.find(options.name)
@@ -196,11 +206,10 @@ def data_get(options: argparse.Namespace) -> int:
     with progress.download() as show:
         path = download.get(options.name, progress=show, force=options.force)
     print(f"{options.name} is in {path}")
-    return 0
 
 
-def bench(options: argparse.Namespace) -> int:
-    """Measure this machine's codecs."""
+def bench(options: argparse.Namespace) -> None:
+    """Measure the speed of the codecs, next to that of copying the vector."""
     from ..threads import set_threads
     from . import bench
 
@@ -209,11 +218,15 @@ def bench(options: argparse.Namespace) -> int:
     set_threads(options.threads)
     for line in bench.table():
         print(line, flush=True)
-    return 0
 
 
-def bench_method(options: argparse.Namespace) -> int:
-    """Compare compressors of the user's own with float32 and with ours."""
+def bench_method(options: argparse.Namespace) -> None:
+    """Train the bench's tasks with a compressor of your own, and say what it sends, both ways, until it is as good
+    as float32.
+
+    A compressor is a class in a file, with compress(self, update, seed), which returns bytes, and decompress(self,
+    data, dimension), which returns float32. The same command again skips finished runs.
+    """
     from .. import __version__
 
     if options.seeds < 1:
@@ -229,15 +242,13 @@ def bench_method(options: argparse.Namespace) -> int:
     with _repeatable():
         bench.run(tasks, methods, options.seeds)
     print(bench.tables(tasks, methods, options.seeds))
-    return 0
 
 
-def inspect(options: argparse.Namespace) -> int:
-    """Show what is in a frame."""
+def inspect(options: argparse.Namespace) -> None:
+    """Show the header of a frame and statistics of its levels."""
     from ..codecs.inspection import describe
 
     print(describe(sys.stdin.buffer.read() if options.frame == "-" else Path(options.frame).read_bytes()))
-    return 0
 
 
 def _starting(options: argparse.Namespace) -> None:

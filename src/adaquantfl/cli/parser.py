@@ -31,7 +31,6 @@ EPILOG = """examples:
 
 Each command has its own help: adaquantfl run --help
 """
-_WIDTH = 79  # of the texts that argparse does not fold
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,174 +43,105 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"adaquantfl {__version__}")
     chosen = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (
-        _add_run,
-        _add_compare,
-        _add_methods,
-        _add_reproduce,
-        _add_report,
-        _add_watch,
-        _add_export,
-        _add_data,
-        _add_bench,
-        _add_bench_method,
-        _add_inspect,
-    ):
-        add(chosen)
+    _add_training(chosen)
+    _add_reading(chosen)
+    _add_measuring(chosen)
     return parser
 
 
-def _command(
-    to: Commands, name: str, function: Any, about: str, example: str, more: str = ""
-) -> argparse.ArgumentParser:
-    """The parser of one command, and the function that carries it out. example: a command that can be typed.
+def _command(to: Commands, name: str, function: Any, example: str, more: str = "") -> argparse.ArgumentParser:
+    """The parser of one command: `function` carries it out, and its docstring is the help.
 
-    The first sentence of `about` stands for the command in the list of all.
+    example: a command that can be typed. The first sentence of the help stands in the list of all commands.
     """
-    texts = [textwrap.fill(more, _WIDTH, break_on_hyphens=False)] if more else []
+    about = " ".join((function.__doc__ or "").split())
     parser = to.add_parser(
         name,
         help=about.partition(". ")[0].rstrip("."),
-        description=textwrap.fill(about, _WIDTH, break_on_hyphens=False),
-        epilog="\n\n".join([f"example:\n  adaquantfl {example}", *texts]),
+        description=_folded(about),
+        epilog="\n\n".join([f"example:\n  adaquantfl {example}", *([_folded(more)] if more else [])]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=function)
     return parser
 
 
-def _add_run(to: Commands) -> None:
-    about = "Train one configuration. The run's folder gets its configuration, history, model and summary."
+def _folded(text: str) -> str:
+    return textwrap.fill(text, 79, break_on_hyphens=False)
+
+
+def _add_training(to: Commands) -> None:
     presets = f"Presets: {', '.join(preset_names())}. docs/configuration.md explains their keys."
-    example = "run demo --set rule=4bit --set rounds=20 --out runs/first"
-    run = _command(to, "run", commands.run, about, example, presets)
+    run = _command(to, "run", commands.run, "run demo --set rule=4bit --set rounds=20 --out runs/first", presets)
     run.add_argument("preset", nargs="?", metavar=_SOURCE, help=_SOURCE_HELP)
-    _add_set(run)
-    run.add_argument(
-        "--engine",
-        default="local",
-        choices=ENGINES.names(),
-        help="what carries the messages between server and clients (default: %(default)s)",
-    )
-    _add_folder(run, "--out", "the run's folder (default: runs/PRESET-RULE-seedN)")
+    engine = "what carries the messages between server and clients (default: %(default)s)"
+    run.add_argument("--engine", default="local", choices=ENGINES.names(), help=engine)
     _add_folder(run, "--resume", "resume the run in this folder from its last checkpoint")
-    _add_quiet(run)
+    _add_common(run, "the run's folder (default: runs/PRESET-RULE-seedN)")
 
-
-def _add_compare(to: Commands) -> None:
-    about = (
-        "Train several methods on one preset and compare what they sent. The same command again keeps finished runs "
-        "and resumes interrupted ones."
-    )
     example = "compare demo --methods adaquant,2bit,4bit --seeds 3 --out runs/mine"
-    compare = _command(to, "compare", commands.compare, about, example)
+    compare = _command(to, "compare", commands.compare, example)
     compare.add_argument("preset", metavar=_SOURCE, help=_SOURCE_HELP)
-    compare.add_argument(
-        "--methods",
-        default="adaquant,2bit,4bit,8bit,16bit,fp32",
-        metavar="LIST",
-        help="separated by commas, each RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]; 'adaquantfl methods' lists the "
-        "names; FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)",
+    methods = (
+        "separated by commas, each RULE[+QUANTIZER][@CODEC][[KEY=VALUE,...]]; 'adaquantfl methods' lists the "
+        "names; FILE.py:CLASS is a rule or a quantizer of your own (default: %(default)s)"
     )
-    _add_number(compare, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
-    _add_set(compare)
-    _add_folder(compare, "--out", "the comparison's folder (default: runs/compare-PRESET)")
-    _add_quiet(compare)
+    compare.add_argument("--methods", default="adaquant,2bit,4bit,8bit,16bit,fp32", metavar="LIST", help=methods)
+    _add_seeds(compare)
+    _add_common(compare, "the comparison's folder (default: runs/compare-PRESET)")
 
-
-def _add_methods(to: Commands) -> None:
-    about = "List the rules, quantizers, codecs and server steps, each with its source."
-    _command(to, "methods", commands.methods, about, "methods")
-
-
-def _add_reproduce(to: Commands) -> None:
-    about = (
-        "Run a panel of the paper's figures 2 and 3, which are presets, and report. It takes hours. It can be stopped "
-        "at any time: the same command skips finished runs and resumes interrupted ones."
-    )
-    example = "reproduce fmnist-cnn-iid --methods adaquant,2bit"
-    reproduce = _command(to, "reproduce", commands.reproduce, about, example)
+    reproduce = _command(to, "reproduce", commands.reproduce, "reproduce fmnist-cnn-iid --methods adaquant,2bit")
     reproduce.add_argument("panel", metavar="PANEL", help=f"one of {', '.join(PANELS)}")
-    methods = "methods separated by commas (default: %(default)s)"
-    reproduce.add_argument("--methods", default=METHODS, metavar="A,B,...", help=methods)
-    reproduce.add_argument("--seeds", type=int, default=1, metavar="N", help="runs per method (default: 1)")
-    _add_set(reproduce)
-    _add_folder(reproduce, "--out", "the panel's folder (default: runs/PANEL)")
-    _add_quiet(reproduce)
+    methods = "as in compare (default: %(default)s)"
+    reproduce.add_argument("--methods", default=METHODS, metavar="LIST", help=methods)
+    _add_seeds(reproduce)
+    _add_common(reproduce, "the panel's folder (default: runs/PANEL)")
 
 
-def _add_report(to: Commands) -> None:
-    about = (
-        "Write figures, tables of what each method sent to reach a loss, and a self-contained HTML page. Folders are "
-        "searched two levels deep. Damaged runs are left out by name."
-    )
-    example = "report runs/compare-demo --format pdf --size 3.4x2.4 --latex"
-    report = _command(to, "report", commands.report, about, example)
+def _add_reading(to: Commands) -> None:
+    report = _command(to, "report", commands.report, "report runs/compare-demo --methods adaquant,4bit --format pdf")
     _add_runs(report)
     _add_folder(report, "--out", "where to write (default: the first RUN_DIR)")
     report.add_argument("--methods", default="", metavar="LIST", help="only these, as in compare (default: all)")
     formats = "of figures: png, pdf, svg, separated by commas (default: %(default)s)"
     report.add_argument("--format", default="png,pdf", metavar="LIST", help=formats)
-    report.add_argument("--size", metavar="WxH", help="of each figure in inches, such as 3.4x2.4 for a paper's column")
-    report.add_argument(
-        "--font", type=float, default=11, metavar="PT", help="size of text (default: %(default)s points)"
-    )
-    report.add_argument("--latex", action="store_true", help="write the tables as table.tex too")
 
-
-def _add_watch(to: Commands) -> None:
-    about = "Serve the report page of runs to this machine alone, and keep it up to date. Ctrl-C ends it."
-    watch = _command(to, "watch", commands.watch, about, "watch runs/compare-demo --port 8640")
+    watch = _command(to, "watch", commands.watch, "watch runs/compare-demo --port 8640")
     _add_runs(watch)
-    _add_number(watch, "--port", "the port; 0 takes any free one (default: 8640)")
+    port = "the port; 0 takes any free one (default: %(default)s)"
+    watch.add_argument("--port", type=int, default=8640, metavar="N", help=port)
 
-
-def _add_export(to: Commands) -> None:
-    about = "Write the model of a run, or of its last checkpoint, to a file that plain PyTorch reads."
-    export = _command(to, "export", commands.export, about, "export runs/demo-adaquant-seed0 model.safetensors")
+    export = _command(to, "export", commands.export, "export runs/demo-adaquant-seed0 model.safetensors")
     export.add_argument("run", type=Path, metavar="RUN_DIR", help="the run's folder")
     export.add_argument("out", type=Path, metavar="OUT", help="a file that ends in .safetensors or .pt")
 
+    inspect = _command(to, "inspect", commands.inspect, "inspect update.frame")
+    inspect.add_argument("frame", metavar="FRAME", help="a file that holds one frame; - for standard input")
 
-def _add_data(to: Commands) -> None:
+
+def _add_measuring(to: Commands) -> None:
+    _command(to, "methods", commands.methods, "methods")
     data = to.add_parser("data", help="list or fetch data sets", description="List or fetch data sets.")
     actions = data.add_subparsers(metavar="ACTION", required=True)
-    _command(actions, "list", commands.data_list, "List the data sets, and which are on this machine.", "data list")
-    about = "Fetch a data set, check it, and keep it in the cache."
-    get = _command(actions, "get", commands.data_get, about, "data get fashion-mnist")
+    _command(actions, "list", commands.data_list, "data list")
+    get = _command(actions, "get", commands.data_get, "data get fashion-mnist")
     get.add_argument("name", metavar="NAME", help="fashion-mnist or cifar-10")
     get.add_argument("--force", action="store_true", help="fetch it again even if it is there")
 
+    bench = _command(to, "bench", commands.bench, "bench --threads 1")
+    bench.add_argument("--threads", type=int, metavar="N", help="threads of the core (default: all cores)")
 
-def _add_bench(to: Commands) -> None:
-    about = "Measure the speed of the codecs, next to that of copying the vector."
-    bench = _command(to, "bench", commands.bench, about, "bench --threads 1")
-    _add_number(bench, "--threads", "threads of the core (default: all cores)")
-
-
-def _add_bench_method(to: Commands) -> None:
-    about = (
-        "Train the bench's tasks with a compressor of your own, and say what it sends, both ways, until it is as good "
-        "as float32. A compressor is a class in a file, with compress(self, update, seed), which returns bytes, and "
-        "decompress(self, data, dimension), which returns float32. The same command again skips finished runs."
-    )
-    example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted"
     more = f"Tasks: {', '.join(TASKS)}. A run takes seconds, of the CNN minutes. docs/own-task.md has more."
-    bench = _command(to, "bench-method", commands.bench_method, about, example, more)
+    example = "bench-method my_compressor.py:TopK --tasks mlp-iid,logistic-sorted"
+    bench = _command(to, "bench-method", commands.bench_method, example, more)
     bench.add_argument("methods", metavar="FILE.py:CLASS,...", help="compressors, separated by commas")
     bench.add_argument("--tasks", default="mlp-iid", metavar="LIST", help="separated by commas (default: %(default)s)")
     beside = "methods of this package to compare with, as `compare --methods` takes them (default: %(default)s)"
     bench.add_argument("--beside", default="auto,adaquant", metavar="LIST", help=beside)
-    _add_number(bench, "--seeds", "seeds 0 to N - 1 (default: %(default)s)", default=1)
+    _add_seeds(bench)
     _add_folder(bench, "--out", "where finished runs are kept (default: runs/bench-method)")
     bench.set_defaults(out=Path("runs") / "bench-method")
     _add_quiet(bench)
-
-
-def _add_inspect(to: Commands) -> None:
-    about = "Show the header of a frame and statistics of its levels."
-    inspect = _command(to, "inspect", commands.inspect, about, "inspect update.frame")
-    inspect.add_argument("frame", metavar="FRAME", help="a file that holds one frame; - for standard input")
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:
@@ -222,18 +152,20 @@ def _add_folder(parser: argparse.ArgumentParser, option: str, help: str) -> None
     parser.add_argument(option, type=Path, metavar="DIR", help=help)
 
 
-def _add_number(parser: argparse.ArgumentParser, option: str, help: str, default: int | None = None) -> None:
-    parser.add_argument(option, type=int, default=default, metavar="N", help=help)
-
-
-def _add_set(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the preset; may be repeated"
-    )
+def _add_seeds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress display, only the result")
+
+
+def _add_common(parser: argparse.ArgumentParser, out: str) -> None:
+    """What all commands that train presets take. out: what is written to --out."""
+    changes = "override a key of the preset; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=changes)
+    _add_folder(parser, "--out", out)
+    _add_quiet(parser)
 
 
 class _Parser(argparse.ArgumentParser):

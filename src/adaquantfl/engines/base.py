@@ -61,16 +61,17 @@ class Engine(ABC):
         tests = len(task.test) if test and task.test else 0
         pooled = min(_POOLED_SAMPLES, sum(trainer.examples)) if self.config.clients_per_round else 0
         losses = [Call("losses", -1, numbers=shard) for shard in _shards(pooled)]
-        on_test = "correct" if task.accuracy else "test_losses"
+        on_test, column = ("correct", "test_accuracy") if task.accuracy else ("test_losses", "test_loss")
         sums = self.measure(server, [*losses, *(Call(on_test, -1, numbers=shard) for shard in _shards(tests))])
         if pooled:
-            found = Evaluation(sum(sums[: len(losses)]) / pooled, None)
+            loss = sum(sums[: len(losses)]) / pooled
+            found = Evaluation(loss, loss)
         else:
             each = [Call("loss", client) for client in range(self.config.clients)]
             found = self._losses(server, [answer for _, answer in sorted(self._answers(server, each))])
-        mean = sum(sums[len(losses) :]) / tests if tests else None
-        accuracy, test_loss = (mean, None) if task.accuracy else (None, mean)
-        return replace(found, accuracy=accuracy, test_loss=test_loss)
+        if not tests:
+            return found
+        return replace(found, test={column: sum(sums[len(losses) :]) / tests})
 
     def measure(self, server: Server, calls: list[Call]) -> list[float]:
         """The answers to calls about samples that everybody has, by the server itself."""
@@ -122,7 +123,7 @@ class Engine(ABC):
             _log.warning("Evaluation: losses were refused: %s", who_is_missing(reasons))
         if not used:
             if server.stages.undo and not any(map(math.isfinite, losses.values())):
-                return Evaluation(math.nan, None, refused=refused)  # the model is ruined: the rule will take it back
+                return Evaluation(math.nan, math.nan, refused=refused)  # a ruined model: the rule will take it back
             raise Diverged(
                 f"Evaluation: no client sent a loss that can be used: {who_is_missing(reasons)} If the training has "
                 "diverged, lower the learning rate, or take more levels."
@@ -132,7 +133,7 @@ class Engine(ABC):
         far_off = tuple(client for client in used if counted[client] != told[client])
         share = 1.0 if len(used) == len(answers) else sum(p[client] for client in used)
         loss, rule_loss = (sum(p[client] * one[client] for client in used) / share for one in (told, counted))
-        return Evaluation(loss, None, refused=refused, bounded_loss=rule_loss if far_off else None, bounded=far_off)
+        return Evaluation(loss, rule_loss, refused=refused, bounded=far_off)
 
     def _unusable(self, loss: float, stages: Stages) -> str:
         """Why a client's loss is left out; empty where it is not."""

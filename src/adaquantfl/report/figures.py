@@ -1,14 +1,12 @@
 """The paper's figures 2 to 5 from run directories: loss, test accuracy and bits per element against bytes sent.
 
-Several seeds of one method become their mean with a band from the lowest to the highest seed. Methods differ in colour,
+Several seeds of one method become their mean with a band of one standard deviation. Methods differ in colour,
 dash and marker, so that a grey print and a colour-blind reader can tell them apart.
 """
 
 import functools
-import itertools
-import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..errors import ConfigError, DataError
+from ..names import unknown
 from ..runs.columns import COLUMNS, Column
 from ..runs.records import Floats, RunRecord, group_runs, measure_of_test
 from .tables import si_unit
@@ -56,6 +55,9 @@ SPARE = (
     Style("#b03a3a", (0, (1, 1, 4, 1)), "*"),
     Style("#1f7f9c", (0, (9, 2, 3, 2)), "8"),
 )
+# For many variants: the colours of all of these with another one's dash.
+_ALL = (*SPARE, *STYLES.values())
+MIXED = [Style(one.colour, other.dash, one.marker) for other in _ALL for one in _ALL if one is not other]
 
 _SIDES = dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK)
 RC: Any = {
@@ -71,36 +73,24 @@ RC: Any = {
 _FAR_APART = 8
 NAMES = ("loss", "accuracy", "bits", "paper")
 FORMATS = ("png", "pdf", "svg")
-FONT = 11.0  # points
+_LEGEND_LETTERS = 80  # that fit into the width of a figure, with 9 for each line and its space
 _UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
-_LEAST_AXES = 0.3  # of a figure's height, below which its legend leaves too little
 
 
-def draw(
-    runs: Sequence[RunRecord],
-    out_dir: Path,
-    formats: Sequence[str] = ("png", "pdf"),
-    size: tuple[float, float] | None = None,
-    font: float = FONT,
-) -> list[Path]:
-    """Write every figure of NAMES that the runs have into `out_dir` and return the paths.
-
-    Args:
-        runs: What is drawn.
-        out_dir: The folder, which is made where it does not exist.
-        formats: Of FORMATS.
-        size: Width and height of each figure in inches.
-        font: The size of text in points.
-    """
+def draw(runs: Sequence[RunRecord], out_dir: Path, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
+    """Write every figure of NAMES that the runs have into `out_dir`, in these of FORMATS, and return the paths."""
     import matplotlib
 
+    for suffix in formats:
+        if suffix not in FORMATS:
+            raise ConfigError(unknown("figure format", suffix, FORMATS))
     out_dir.mkdir(parents=True, exist_ok=True)
     paths = []
     measure = measure_of_test(runs)
     absent = {"accuracy"} if measure is None else set()
     absent |= set() if any("paper_bits" in run.history[-1] for run in runs if run.history) else {"paper"}
     for name in (name for name in NAMES if name not in absent):
-        picture = figure(name, runs, size, font)
+        picture = figure(name, runs)
         stem = "test_loss" if name == "accuracy" and measure == "test_loss" else name
         for suffix in formats:
             paths.append(out_dir / f"{stem}.{suffix}")
@@ -109,10 +99,8 @@ def draw(
     return paths
 
 
-def figure(
-    name: str, runs: Sequence[RunRecord], size: tuple[float, float] | None = None, font: float = FONT
-) -> "Figure":
-    """Return one figure of NAMES as a matplotlib Figure that belongs to no window; size and font as in `draw`."""
+def figure(name: str, runs: Sequence[RunRecord]) -> "Figure":
+    """Return one figure of NAMES as a matplotlib Figure that belongs to no window."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -125,21 +113,14 @@ def figure(
     key = {"accuracy": measure_of_test(runs), "bits": "bits_per_element" if by_formula else "s"}.get(name, "loss")
     if key is None:
         raise DataError("These runs measured nothing on a test set; there is no such figure of them.")
-    with matplotlib.rc_context({**RC, **_sizes(font)}):
-        picture = Figure(figsize=size or (6.4, 4.3), layout=ConstrainedLayoutEngine())
+    with matplotlib.rc_context(RC):
+        picture = Figure(figsize=(6.4, 4.3), layout=ConstrainedLayoutEngine())
         axes = picture.subplots()
-        panel(axes, runs, key, "paper_bits" if name == "paper" else "wire_bytes_up", font / FONT)
-        legend(picture, axes)
+        panel(axes, runs, key, "paper_bits" if name == "paper" else "wire_bytes_up")
+        _, labels = axes.get_legend_handles_labels()
+        widest = max(map(len, labels), default=0)
+        picture.legend(loc="outside lower center", ncols=min(6, max(1, _LEGEND_LETTERS // (widest + 9))))
     return picture
-
-
-def _sizes(font: float) -> Any:
-    """The settings of matplotlib that follow the size of text."""
-    names = ("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize")
-    thin = {"axes.linewidth": 0.8, "grid.linewidth": RC["grid.linewidth"]}
-    return {name: RC.get(name, FONT - 1) * font / FONT for name in names} | {
-        name: value * font / FONT for name, value in thin.items()
-    }
 
 
 def styles(labels: Sequence[str]) -> dict[str, Style]:
@@ -147,23 +128,14 @@ def styles(labels: Sequence[str]) -> dict[str, Style]:
     chosen: dict[str, Style] = {label: STYLES[label] for label in labels if label in STYLES}
     for label in labels:
         if label not in chosen:
-            free = (style for style in _from(zlib.crc32(label.encode())) if style not in chosen.values())
-            chosen[label] = next(free)
+            place = zlib.crc32(label.encode()) % len(SPARE)
+            free = (*SPARE[place:], *SPARE[:place], *MIXED)
+            chosen[label] = next(style for style in free if style not in chosen.values())
     return chosen
 
 
-def _from(place: int) -> Iterator[Style]:
-    """Styles of no method, from a place on; then colours with another one's dash."""
-    yield from (SPARE[(place + step) % len(SPARE)] for step in range(len(SPARE)))
-    everyone = (*SPARE, *STYLES.values())
-    for shift in itertools.count(1):
-        for at, style in enumerate(everyone):
-            other = everyone[(at + shift) % len(everyone)]
-            yield Style(style.colour, other.dash, other.marker)
-
-
-def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, scaled: float = 1.0) -> None:
-    """Draw `key` against `x` for each method, on one pair of axes. scaled: lines and markers."""
+def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str) -> None:
+    """Draw `key` against `x` for each method, on one pair of axes."""
     having_x = {
         label: [run for run in group if run.history and x in run.history[-1]]
         for label, group in group_runs(runs).items()
@@ -182,7 +154,7 @@ def panel(axes: "Axes", runs: Sequence[RunRecord], key: str, x: str, scaled: flo
         ours = groups[label][0].method == "adaquant"
         curves = [_curve(run, COLUMNS[key], x, divisor, scale == "log") for run in groups[label]]
         steps = COLUMNS[key].scale == "log2"
-        _lines(axes, curves, label, style, bold=ours, steps=steps, order=order, scaled=scaled)
+        _lines(axes, curves, label, style, bold=ours, steps=steps, order=order)
     _finish_axes(axes, COLUMNS[key], scale)
 
 
@@ -199,7 +171,7 @@ def _curve(run: RunRecord, column: Column, x: str, divisor: float, positive: boo
 
 
 def _lines(
-    axes: "Axes", curves: list[Floats], label: str, style: Style, *, bold: bool, steps: bool, order: int, scaled: float
+    axes: "Axes", curves: list[Floats], label: str, style: Style, *, bold: bool, steps: bool, order: int
 ) -> None:
     curves = [curve for curve in curves if len(curve)]
     if not curves:
@@ -216,9 +188,9 @@ def _lines(
         *mean.T,
         label=label.replace("$", r"\$"),  # a label holds settings, never a formula
         linestyle=style.dash,
-        linewidth=(2.7 if bold else 1.8) * scaled,
+        linewidth=2.7 if bold else 1.8,
         marker=style.marker,
-        markersize=(6.5 if bold else 5.5) * scaled,
+        markersize=6.5 if bold else 5.5,
         markeredgecolor="white",
         markeredgewidth=0.6,
         markevery=(0.02 + 0.025 * (order % 6), 0.16),  # staggered, so that markers do not hide each other
@@ -261,23 +233,3 @@ def _finish_axes(axes: "Axes", column: Column, scale: XScale) -> None:
     subs = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def legend(picture: "Figure", axes: "Axes") -> None:
-    """Put the legend below the figure, in as many columns as fit, or raise ConfigError."""
-    handles, labels = axes.get_legend_handles_labels()
-    for columns in range(min(len(labels), 6), 0, -1):
-        made = picture.legend(handles, labels, loc="outside lower center", ncols=columns)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # there is no room at all: said below
-            picture.draw_without_rendering()
-        tall = axes.get_window_extent().height
-        if made.get_window_extent().width <= picture.bbox.width and tall >= _LEAST_AXES * picture.bbox.height:
-            return
-        made.remove()
-    if labels:
-        width, height = picture.get_size_inches()
-        raise ConfigError(
-            f"A figure of {width:g}x{height:g} inches has no room for a legend of {len(labels)} methods: use a larger "
-            "--size, a smaller --font or fewer --methods."
-        )

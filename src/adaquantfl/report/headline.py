@@ -1,7 +1,6 @@
 """The sentences at the top of a report: which method sent the least, as far as the evaluations show it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from ..runs.columns import COLUMNS
 from ..runs.records import RunRecord, differing_settings, group_runs
 from .tables import EXPERIMENT, amount, bits_table, having, ratio
 
+Reached = dict[float, dict[str, float]]  # loss -> method -> what it sent
 _WHAT = {"wire_bytes_up": "uplink of all clients", "paper_bits": "uplink of one client by the paper's formula"}
 
 
@@ -26,18 +26,18 @@ def headline(runs: Sequence[RunRecord], measure: str = "wire_bytes_up") -> str:
     """
     if clashing := _clashing(runs):
         return f"These runs differ in their {' and '.join(clashing)}, so their bits are not compared here."
-    groups = group_runs(having(runs, measure))
-    ours = [name for name, group in groups.items() if group[0].method == "adaquant"]
-    reached = _reached(runs, measure)
-    level = _compared(reached, ours)
-    return _nothing_to_compare(reached, measure) if level is None else _verdict(groups, level, reached, ours, measure)
+    groups, reached, level = _compared(runs, measure)
+    if level is not None:
+        return _verdict(groups, level, reached, measure)
+    if not (levels := [level for level, sent in reached.items() if sent]):
+        return "No method here has brought its training loss down to a round level yet."
+    name, value = min(reached[min(levels)].items(), key=lambda item: item[1])
+    return f"Only {name} reached loss {min(levels):g}, in {_amount(value, measure)} of uplink."
 
 
 def _both_ways(runs: Sequence[RunRecord]) -> list[str]:
     """Say which method sent and received the least together, and what float32 would have sent in as many rounds."""
-    groups = group_runs(runs)
-    reached = _reached(runs, "wire_bytes_up")
-    level = _compared(reached, [name for name, group in groups.items() if group[0].method == "adaquant"])
+    groups, reached, level = _compared(runs, "wire_bytes_up")
     if _clashing(runs) or level is None or not all(run.summary for run in runs):
         return []
     lines = {name: [line for run in groups[name] if (line := run.reached(level))] for name in reached[level]}
@@ -61,28 +61,29 @@ def _clashing(runs: Sequence[RunRecord]) -> list[str]:
     return [key for key in differing_settings(runs) if key in EXPERIMENT]
 
 
-def _reached(runs: Sequence[RunRecord], measure: str) -> dict[float, dict[str, float]]:
-    """Loss levels with what each method sent to them on average, of those that reached them with every seed."""
-    table = bits_table(runs, measure=measure)
-    return {
+def _compared(runs: Sequence[RunRecord], measure: str) -> tuple[dict[str, list[RunRecord]], Reached, float | None]:
+    """The methods, what each of them sent on average to the losses that all of its seeds reached, and the loss to
+    compare at: the lowest that two methods reached, AdaQuantFL being one of them where it takes part."""
+    groups, table = group_runs(having(runs, measure)), bits_table(runs, measure=measure)
+    reached = {
         level: {
             row.method: cell.mean for row in table.rows if (cell := row.cells[place]).complete and cell.mean is not None
         }
         for place, level in enumerate(table.levels)
     }
+    ours = _ours(groups)
+    compared = [level for level, sent in reached.items() if len(sent) > 1 and (not ours or ours & sent.keys())]
+    return groups, reached, min(compared, default=None)
 
 
-def _compared(reached: Mapping[float, Mapping[str, float]], ours: Sequence[str]) -> float | None:
-    """The level at which methods are compared."""
-    compared = [level for level, sent in reached.items() if len(sent) > 1 and (not ours or set(ours) & set(sent))]
-    return min(compared, default=None)
+def _ours(groups: Mapping[str, Sequence[RunRecord]]) -> set[str]:
+    return {name for name, group in groups.items() if group[0].method == "adaquant"}
 
 
 def _verdict(
     groups: Mapping[str, Sequence[RunRecord]],
     level: float,
-    reached: Mapping[float, Mapping[str, float]],
-    ours: Sequence[str],
+    reached: Reached,
     measure: str,
 ) -> str:
     """The headline at one level. It claims only what the evaluations show.
@@ -92,7 +93,9 @@ def _verdict(
     """
     sent = reached[level]
     cheapest = min(sent, key=lambda name: sent[name])
-    before = {name: np.mean([_before(run, level, measure) for run in groups[name]]) for name in sent}
+    before = {
+        name: float(np.mean([(run.crossing(level, measure) or (0.0,))[0] for run in groups[name]])) for name in sent
+    }
     unsure = [name for name in sent if name != cheapest and before[name] < sent[cheapest]]
     seeds = f", mean of {len(groups[cheapest])} seeds" if len(groups[cheapest]) > 1 else ""
     if unsure:
@@ -105,7 +108,7 @@ def _verdict(
             f"{'; '.join(ranges)}. Each range is from the last evaluation above the loss to the first at or below it."
             f"{advice}"
         )
-    mine = min((name for name in ours if name in sent), key=lambda name: sent[name], default=cheapest)
+    mine = min((name for name in sorted(_ours(groups)) if name in sent), key=lambda name: sent[name], default=cheapest)
     other = mine if mine != cheapest else min((name for name in sent if name != cheapest), key=lambda name: sent[name])
     text = (
         f"To loss {level:g}, {cheapest} sent the least: {_amount(sent[cheapest], measure)} ({_WHAT[measure]}{seeds}). "
@@ -120,20 +123,5 @@ def _verdict(
     return text
 
 
-def _before(run: RunRecord, level: float, measure: str) -> float:
-    found = run.crossing(level, measure)
-    assert found is not None
-    return found[0]
-
-
-def _nothing_to_compare(reached: dict[float, dict[str, float]], measure: str) -> str:
-    levels = [level for level, sent in reached.items() if sent]
-    if not levels:
-        return "No method here has brought its training loss down to a round level yet."
-    sent = reached[min(levels)]
-    name = min(sent, key=lambda one: sent[one])
-    return f"Only {name} reached loss {min(levels):g}, in {_amount(sent[name], measure)} of uplink."
-
-
-def _amount(value: float | np.floating[Any], measure: str) -> str:
-    return amount(float(value), COLUMNS[measure].unit)
+def _amount(value: float, measure: str) -> str:
+    return amount(value, COLUMNS[measure].unit)

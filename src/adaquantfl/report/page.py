@@ -18,7 +18,7 @@ from typing import Any
 
 from ..runs.columns import COLUMNS
 from ..runs.records import CONFIG, RunRecord, differing_settings, group_runs
-from . import holdings, tables
+from . import tables
 from .headline import headline
 from .page_data import embedded, plot_data, plots
 
@@ -51,7 +51,6 @@ def content(runs: Sequence[RunRecord], home: Path) -> dict[str, Any]:
             "headline": escape(headline(runs)),
             "chips": _chips(runs, differing_settings(runs)),
             "targets": "\n".join(_table(f"{table.caption}.", *table.grid()) for table in to_reach_a_loss),
-            "holdings": holdings.section(runs, names) or '<p class="note">These runs did not write it down.</p>',
             "totals": _runs_table(runs, names),
             "runs": "\n".join(_run(run, names[run.path], home) for run in runs),
         },

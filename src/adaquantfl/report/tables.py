@@ -1,4 +1,4 @@
-"""How much each method sent to reach a training loss, as one small table that prints in three ways.
+"""How much each method sent to reach a training loss, as one small table for Markdown, the terminal and the page.
 
 Two measures: `wire_bytes_up`, the bytes that all clients together really sent, and `paper_bits`, the uplink of one
 client by the paper's formula, for runs of the paper's quantizer only. Ratios are to AdaQuantFL: 3.2x means 3.2 times
@@ -6,7 +6,6 @@ what AdaQuantFL sent, and 1.10x ± 0.05 is interpolated between two evaluations.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -185,28 +184,6 @@ def aligned(grid: Sequence[Sequence[str]]) -> str:
     ]
     rows.insert(1, ["-" * wide for wide in widths])
     return "\n".join("  ".join(row).rstrip() for row in rows)
-
-
-def to_latex(table: Table) -> str:
-    """The table for a paper; it uses the package booktabs."""
-    header, *rows = ([_tex(cell) for cell in line] for line in table.grid())
-    lines = [" & ".join(line) + r" \\" for line in (header, *rows)]
-    columns = "l" + "r" * (len(header) - 1)
-    return "\n".join([
-        rf"% {table.caption}.", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
-        r"\bottomrule", r"\end{tabular}", "",
-    ])  # fmt: skip
-
-
-def _tex(text: str) -> str:
-    """Text of a cell for LaTeX.
-
-    >>> print(_tex("1.50x ± 0.02"), _tex("4-bit, 10% of my_rule"))
-    1.50$\\times$ $\\pm$ 0.02 4-bit, 10\\% of my\\_rule
-    """
-    text = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
-    text = re.sub(r"(?<=\d)x\b", r"$\\times$", text)
-    return text.replace("±", r"$\pm$").replace("—", "---").replace("~", r"\textasciitilde ").replace("^", r"\^{}")
 
 
 def significant(value: float, digits: int = 3) -> str:

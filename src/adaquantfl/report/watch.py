@@ -21,7 +21,7 @@ from ..errors import AdaQuantError, EngineError
 from ..runs.records import RunRecord, find_runs
 from . import page as report
 
-HOST, PORT, _DATA = "127.0.0.1", 8640, "/data.json"
+HOST, _DATA = "127.0.0.1", "/data.json"
 _HEADERS = {
     "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
@@ -38,7 +38,7 @@ def status(runs: Sequence[RunRecord]) -> str:
     return f"Under way: {'; '.join(parts[:4])}{'; and more' if len(parts) > 4 else ''}{done}."
 
 
-def serve(folders: Sequence[Path], port: int = PORT) -> PageServer:
+def serve(folders: Sequence[Path], port: int) -> PageServer:
     """A server of these folders' page; `serve_forever` starts it. Port 0 takes one that is free."""
     try:
         return PageServer(folders, port)

@@ -5,74 +5,33 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..names import unknown
-from ..runs import methods, records
+from ..runs import records
 from ..runs.columns import COLUMNS, flat
+from ..runs.methods import label_of, split
 from . import figures, tables
 from .headline import story
 from .page import write_report
 
 
-@dataclass(frozen=True)
-class Look:
-    """What is written and how figures look; the defaults suit a screen.
-
-    Attributes:
-        methods: Those that are shown, as `adaquantfl compare --methods` names them. Empty: all.
-        formats: Of figures: "png", "pdf", "svg".
-        size: Width and height of a figure in inches, such as (3.4, 2.4) for a column of a paper.
-        font: The size of the figures' text in points.
-        latex: Whether table.tex is written too.
-    """
-
-    methods: str = ""
-    formats: Sequence[str] = ("png", "pdf")
-    size: tuple[float, float] | None = None
-    font: float = figures.FONT
-    latex: bool = False
-
-    def __post_init__(self) -> None:
-        for name in self.formats or [""]:
-            if name not in figures.FORMATS:
-                raise ConfigError(unknown("figure format", name, figures.FORMATS))
-        if not all(1 <= side <= 50 for side in self.size or ()):
-            sides = "x".join(f"{side:g}" for side in self.size or ())
-            raise ConfigError(f"A figure of {sides} inches: use 1 to 50 inches a side, such as 3.4x2.4.")
-        if not 3 <= self.font <= 50:
-            raise ConfigError(f"font = {self.font:g}: use 3 to 50 points.")
-
-
-def parse_size(text: str) -> tuple[float, float]:
-    """Return the width and height that a text such as "3.4x2.4" means.
-
-    >>> parse_size("3.4x2.4")
-    (3.4, 2.4)
-    """
-    found = re.fullmatch(r"\s*([\d.]+)\s*x\s*([\d.]+)\s*", text)
-    try:
-        width, height = (float(side) for side in found.groups()) if found else (math.nan, math.nan)
-    except ValueError:
-        width = math.nan
-    if math.isnan(width):
-        raise ConfigError(f"--size {text}: expected WIDTHxHEIGHT in inches, such as 3.4x2.4.")
-    return width, height
-
-
-def report(runs: Sequence[str | Path | records.RunRecord], out: str | Path | None = None, **look: Any) -> Path:
+def report(
+    runs: Sequence[str | Path | records.RunRecord],
+    out: str | Path | None = None,
+    *,
+    methods: str = "",
+    formats: Sequence[str] = ("png", "pdf"),
+) -> Path:
     """Write figures, tables, the history as CSV and the page of runs, and return the page's path.
 
     Args:
         runs: Records, folders of runs, or folders of such folders, all of one task.
         out: Where to write. By default the first run's folder.
-        look: The fields of `adaquantfl.report.write.Look`, such as formats=["svg"], size=(3.4, 2.4), latex=True.
+        methods: Only these, as `adaquantfl compare --methods` names them. By default all.
+        formats: Of figures: "png", "pdf", "svg".
 
     Returns:
         The path of report.html.
@@ -86,26 +45,27 @@ def report(runs: Sequence[str | Path | records.RunRecord], out: str | Path | Non
     """
     folders = [one.path if isinstance(one, records.RunRecord) else Path(one) for one in runs]
     folder = Path(out) if out is not None else folders[0]
-    write_all(folders, folder, look=Look(**look))
+    write_all(folders, folder, methods=methods, formats=formats)
     return folder / "report.html"
 
 
 def write_all(
-    folders: Sequence[Path], out: Path, skipped: Callable[[str], None] | None = None, look: Look | None = None
+    folders: Sequence[Path],
+    out: Path,
+    skipped: Callable[[str], None] | None = None,
+    methods: str = "",
+    formats: Sequence[str] = ("png", "pdf"),
 ) -> str:
     """Write it for all runs in these folders; returns the text for the terminal.
 
     skipped: hears why a damaged run is left out.
     """
-    look = look or Look()
-    runs = chosen(records.find_runs(list(folders), skipped=skipped), look.methods)
+    runs = chosen(records.find_runs(list(folders), skipped=skipped), methods)
     records.check_one_task(runs)
     out.mkdir(parents=True, exist_ok=True)
-    drawn = figures.draw(runs, out, look.formats, look.size, look.font)
+    drawn = figures.draw(runs, out, formats)
     by_measure = [tables.bits_table(runs, measure=measure) for measure in tables.measures(runs)]
     (out / "table.md").write_text("\n\n".join(map(tables.to_markdown, by_measure)) + "\n", encoding="utf-8")
-    if look.latex:
-        (out / "table.tex").write_text("\n".join(map(tables.to_latex, by_measure)), encoding="utf-8")
     (out / "history.csv").write_text(history_csv(runs, out), encoding="utf-8")
     page = write_report(runs, out / "report.html")
     main = sorted(drawn, key=lambda path: path.stem != "paper")[:1]
@@ -118,7 +78,7 @@ def chosen(runs: Sequence[records.RunRecord], names: str) -> list[records.RunRec
     if not names:
         return list(runs)
     there = {run.label for run in runs}
-    wanted = {name: methods.label_of(name) for name in methods.names(names)}
+    wanted = {name: label_of(name) for name in split(names)}
     for name, label in wanted.items():
         if label not in there:
             raise ConfigError(f"No run here is of the method {name!r}. There are: {', '.join(sorted(there))}.")

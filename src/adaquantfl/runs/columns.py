@@ -108,7 +108,6 @@ _ALL = (
 )  # fmt: skip
 
 COLUMNS = {column.name: column for column in _ALL}
-FORMULA = ("paper_bits", "bits_per_element")  # only for runs that the paper's formula describes
 
 
 def flat(line: Mapping[str, Any]) -> dict[str, Any]:

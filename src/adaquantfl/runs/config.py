@@ -80,12 +80,6 @@ class Config(Settings):
         """The name of the rule."""
         return str(self.rule["name"])
 
-    @property
-    def by_formula(self) -> bool:
-        """Whether the paper's formula C_s describes what clients send: with its own quantizer, and in float32."""
-        plain = not self.make_private().masks
-        return plain and (self.quantizer["name"] == "uniform" or self.method == "fp32")
-
     def make_rule(self) -> Rule:
         """The rule of the table [rule]."""
         rule: Rule = build("rule", self.rule)

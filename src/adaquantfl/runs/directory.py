@@ -7,7 +7,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,8 +35,8 @@ class RunDirectory:
         self._history: IO[str] | None = None
         self._lock: IO[str] | None = None
 
-    def create(self, config: Config, write_others: Callable[[], None] = lambda: None) -> None:
-        """Begin a new run here. write_others: writes what else belongs to it."""
+    def create(self, config: Config) -> None:
+        """Begin a new run here."""
         check_free(self.path)
         durable.make_folder(self.path)
         self._acquire()
@@ -46,7 +46,6 @@ class RunDirectory:
             (self.path / file.key).mkdir(exist_ok=True)
             (self.path / file.key / file.path.name).write_bytes(file.read())
         (self.path / HISTORY).write_bytes(b"")
-        write_others()
         self._write_config(config)  # last: a folder with a configuration holds a run that can be resumed
         self._history = (self.path / HISTORY).open("a", encoding="utf-8")
 
@@ -92,7 +91,7 @@ class RunDirectory:
         """Resume the run here, after `rounds` rounds: what was said of its end no longer holds."""
         self._write_config(config)
         path = self.path / HISTORY
-        kept = b"".join(json.dumps(line).encode() + b"\n" for line in self._first_rounds(rounds))
+        kept = b"".join(json.dumps(line).encode() + b"\n" for line in read_history(self.path / HISTORY, rounds))
         if not path.exists() or path.read_bytes() != kept:  # later rounds, and a torn last line, are played again
             durable.write(path, kept)
         for name in ("summary.json", model_file.FILE):
@@ -148,17 +147,11 @@ class RunDirectory:
         self._lock.flush()
 
     def _check_history(self, rounds: int) -> None:
-        path = self.path / HISTORY
-        there = len(self._first_rounds(rounds))
-        if there < rounds:
+        if (there := len(read_history(self.path / HISTORY, rounds))) < rounds:
             raise CheckpointError(
-                f"{path} has {there} rounds, but the checkpoint is at round {rounds}: lines were removed. "
-                "Put the history back, or remove the folder and run again."
+                f"{self.path / HISTORY} has {there} rounds, but the checkpoint is at round {rounds}: lines were "
+                "removed. Put the history back, or remove the folder and run again."
             )
-
-    def _first_rounds(self, rounds: int) -> list[dict[str, Any]]:
-        path = self.path / HISTORY
-        return read_history(path, rounds) if path.exists() else []
 
     def _write_config(self, config: Config) -> None:
         import tomli_w  # of the extra that trains

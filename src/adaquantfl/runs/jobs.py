@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ..errors import AdaQuantError, CheckpointError, ConfigError
+from ..errors import CheckpointError, ConfigError
 from ..training.catalogue import check_task
 from ..training.own_files import short
 from .config import Config, load_config, run_config
@@ -18,7 +18,7 @@ from .directory import described
 from .methods import Method
 
 if TYPE_CHECKING:
-    from .tracking import Observer
+    from ..engines.launch import Observer
 
 
 @dataclass(frozen=True)
@@ -75,27 +75,3 @@ def play(job: Job, observer: Observer | None = None) -> None:
         loop.resume(job.out, observer=observer)
     else:
         loop.run(job.config, job.out, observer)
-
-
-class Display(Protocol):
-    """Who is told how runs are going."""
-
-    def of(self, name: str) -> Observer: ...
-
-    def ended(self, job: Job, failure: str) -> None: ...
-
-
-def carry_out(jobs: Sequence[Job], display: Display) -> list[str]:
-    """Run what is missing and resume what was interrupted. Returns a sentence for each run that failed."""
-    failures = []
-    for job in jobs:
-        failure = ""
-        try:
-            play(job, display.of(job.name))
-        except CheckpointError:
-            raise
-        except AdaQuantError as error:  # one method's divergence does not take the others with it
-            failure = f"{job.name} did not finish: {error}"
-            failures.append(failure)
-        display.ended(job, failure)
-    return failures

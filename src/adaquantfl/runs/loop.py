@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.calls import Failure
+from ..engines.launch import Observer
+from ..engines.local import LocalEngine
 from ..errors import Refused
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import Ledger
-from ..training import methods, own_files, partitions
+from ..training import methods, own_files
 from . import columns, provenance, tracking
 from .config import Config, load_config
 from .directory import RunDirectory, check_changes, described
 from .state import RunState, finished, reached
-from .tracking import Observer
 
 if TYPE_CHECKING:
     from ..engines.base import Engine
@@ -146,15 +147,17 @@ class Run:
         began, state, config = time.perf_counter(), self.state, self.config
         if state.round % config.evaluate_every == 0 or state.round >= config.rounds:
             found = self.engine.evaluate(self.server)
-            targets = reached(state, found, config)
+            targets = reached(state, found.loss, line, config.target_loss)
             state = replace(state, latest=found, latest_round=state.round, rule_loss=found.rule_loss, targets=targets)
-            line = {**line, "loss": found.loss, **found.test, **found.refusals}
+            line = {**line, "loss": found.loss, **found.test}
         elif config.loss == "full" and self.server.wants_loss():
             found = self.engine.evaluate(self.server, test=False)
             state = replace(state, rule_loss=found.rule_loss)
-            line = {**line, "rule_loss": found.loss, **found.refusals}
+            line = {**line, "rule_loss": found.loss}
         else:
             return line
+        if found.refused:
+            line = {**line, "refused_losses": found.refused}
         if found.bounded:
             line = {**line, "bounded": sorted({*line.get("bounded", ()), *found.bounded})}
         took = time.perf_counter() - began
@@ -203,10 +206,10 @@ def run(config: Config, out: Path, observer: Observer | None = None, connect: Co
     """Play a new run into the folder `out`; returns its summary."""
     tracking.check(config)
     directory = RunDirectory(out)
-    engine = (connect or _local)(config)  # before the folder is made: missing data leaves nothing behind
+    engine = (connect or LocalEngine)(config)  # before the folder is made: missing data leaves nothing behind
     engine.player.kept.folder = out
     try:
-        directory.create(config, lambda: partitions.write(engine.task.holdings(), engine.task.classes, out))
+        directory.create(config)
         return _play(Run(config, engine), directory, observer, saved=-1)
     finally:
         directory.close()
@@ -233,7 +236,7 @@ def resume(
         if saved is None:
             _log.warning("%s has no checkpoint yet: the run starts again, with its configuration.", out)
         _check_feedback(saved)
-        engine = (connect or _local)(config)  # before anything is changed: its task may be gone, or another
+        engine = (connect or LocalEngine)(config)  # before anything is changed: its task may be gone, or another
         engine.player.kept.folder = out
         try:
             run = Run(config, engine, saved)
@@ -280,9 +283,3 @@ def _check_feedback(saved: Mapping[str, Any] | None) -> None:
             "resume without it, so that the model will not be the same, bit for bit, as without the interruption: %s.",
             ", ".join(lost) or "all of them",
         )
-
-
-def _local(config: Config) -> Engine:
-    from ..engines.local import LocalEngine
-
-    return LocalEngine(config)

@@ -52,10 +52,10 @@ def parse_list(text: str) -> list[Method]:
     >>> [method.name for method in parse_list("adaquant, 2bit[tau=1,scope=whole],adaquant")]
     ['adaquant', '2bit[tau=1,scope=whole]']
     """
-    return [parse(name) for name in names(text)]
+    return [parse(name) for name in split(text)]
 
 
-def names(text: str) -> list[str]:
+def split(text: str) -> list[str]:
     """Return the names in a list with commas, each once; commas in brackets belong to a name."""
     return [name for name in dict.fromkeys(name.strip() for name in _COMMA.split(text)) if name]
 

@@ -10,7 +10,7 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..training import own_files
 from ..training.methods import KINDS
-from .columns import COLUMNS, FORMULA
+from .columns import COLUMNS
 from .config import Config
 from .labels import fixed_bits
 from .labels import label as label_of
@@ -69,13 +69,6 @@ class RunRecord:
         part of it: "AdaQuantFL (nearest)", "AdaQuantFL (s0 4)".
         """
         return label_of(self.config)
-
-    @property
-    def by_formula(self) -> bool:
-        """Whether the paper's formula counts what was sent: only for its own quantizer, and for float32."""
-        if self.config.get("private", {}).get("name", "off") != "off":
-            return False
-        return self.config.get("quantizer", {}).get("name", "uniform") == "uniform" or self.method == "fp32"
 
     def setting(self, key: str) -> Any:
         """A key of its configuration; a run of an earlier version has the default of a key that was added later."""
@@ -160,15 +153,7 @@ def load_run(directory: Path | str) -> RunRecord:
         raise DataError(f'{path / CONFIG} names no rule; expected a table [rule] with a name, such as "adaquant".')
     if "task" in config:
         config["task"] = own_files.without_folder(str(config["task"]))
-    record = RunRecord(path, config, read_history(path / HISTORY), read_summary(path / SUMMARY))
-    return record if record.by_formula else _without_formula(record)
-
-
-def _without_formula(record: RunRecord) -> RunRecord:
-    """The record without the paper's bits, which its formula gives for the paper's quantizer only."""
-    history = [{key: value for key, value in line.items() if key not in FORMULA} for line in record.history]
-    empty = {COLUMNS[name].summary: None for name in FORMULA}
-    return replace(record, history=history, summary=record.summary and {**record.summary, **empty})
+    return RunRecord(path, config, read_history(path / HISTORY), read_summary(path / SUMMARY))
 
 
 def find_runs(paths: Iterable[Path | str], skipped: Callable[[str], None] | None = None) -> list[RunRecord]:
@@ -268,7 +253,7 @@ def read_history(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
     """The lines of a history, one per finished round. rounds: read only this many; later damage does not matter."""
     # A process killed while writing leaves a last line without its line feed; that round did not finish.
     # The same damage anywhere else is not explained by a kill, so it is an error.
-    *complete, rest = path.read_bytes().split(b"\n")
+    *complete, rest = path.read_bytes().split(b"\n") if path.exists() else (b"",)
     history: list[dict[str, Any]] = []
     for number, raw in enumerate([*complete, rest], start=1):
         if rounds is not None and len(history) == rounds:

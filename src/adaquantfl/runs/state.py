@@ -38,14 +38,13 @@ class RunState:
         return RunState(**{**tree, **evaluations, "ledger": Ledger(**tree["ledger"])})
 
 
-def reached(state: RunState, found: Evaluation, config: Config) -> dict[str, dict[str, int]]:
-    """The loss levels reached so far, each with what it took."""
-    targets, ledger = dict(state.targets), state.ledger
-    sent = {name: getattr(ledger, name) for name in ("wire_bytes_up", "wire_bytes_down")}
-    sent |= {"paper_bits": ledger.paper_bits} if config.by_formula else {}
-    for level in sorted({*LOSS_LEVELS, config.target_loss} - {0.0}, reverse=True):
-        if found.loss <= level and f"{level:g}" not in targets:
-            targets[f"{level:g}"] = {"round": state.round, **sent}
+def reached(state: RunState, loss: float, line: Mapping[str, Any], target: float) -> dict[str, dict[str, int]]:
+    """The loss levels reached so far, each with what it took. line: the round's, whose loss was evaluated."""
+    targets = dict(state.targets)
+    took = {name: line[name] for name in ("round", "paper_bits", "wire_bytes_up", "wire_bytes_down") if name in line}
+    for level in sorted({*LOSS_LEVELS, target} - {0.0}, reverse=True):
+        if loss <= level:
+            targets.setdefault(f"{level:g}", took)
     return targets
 
 

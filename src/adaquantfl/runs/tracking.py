@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..engines.launch import Observer
 from ..errors import ConfigError
 from .columns import COLUMNS, flat
 from .config import Config
@@ -18,35 +19,6 @@ from .state import RunState
 
 _log = logging.getLogger("adaquantfl")
 FOLDER = "tensorboard"  # of the event files, in the run's folder
-
-Observer = Callable[[Config, RunState, dict[str, Any] | None], None]  # (config, state, the round's line)
-
-
-class EventFile:
-    """A new event file in the run's folder. TensorBoard drops what it has from `first_step` on: it is played again."""
-
-    def __init__(self, out: Path, first_step: int) -> None:
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2
-
-        (out / FOLDER).mkdir(parents=True, exist_ok=True)
-        # A run may resume within a second, and TensorBoard reads the files of a folder in the order of their names.
-        suffix = f".{time.time_ns() % 10**9:09d}.adaquantfl"
-        self._file = EventsWriter(str(out / FOLDER / "events"), suffix)
-        self._write(first_step, session_log={"status": event_pb2.SessionLog.START})
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write a round's scalars; other processes can read them at once."""
-        self._write(step, summary={"value": [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]})
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, step: int, **content: Any) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-
-        self._file.write_event(Event(wall_time=time.time(), step=step, **content))
-        self._file.flush()
 
 
 def scalars_of(line: Mapping[str, Any]) -> dict[str, float]:
@@ -70,22 +42,34 @@ def check(config: Config) -> None:
 
 @contextmanager
 def tracked(config: Config, out: Path, rounds_done: int) -> Iterator[Observer]:
-    """An observer of the run that writes the event file, where the configuration asks for one."""
+    """An observer of the run that writes a new event file in its folder, where the configuration asks for one."""
     if not config.tracking:
         yield lambda config, state, line: None
         return
-    file, failed = EventFile(out, rounds_done + 1), set[str]()
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    (out / FOLDER).mkdir(parents=True, exist_ok=True)
+    # A run may resume within a second, and TensorBoard reads the files of a folder in the order of their names.
+    file = EventsWriter(str(out / FOLDER / "events"), f".{time.time_ns() % 10**9:09d}.adaquantfl")
+    failed = set[str]()
+
+    def write(step: int, **content: Any) -> None:
+        file.write_event(Event(wall_time=time.time(), step=step, **content))
+        file.flush()  # other processes can read it at once
 
     def tell(config: Config, state: RunState, line: dict[str, Any] | None) -> None:
         if line is None:
             return
         try:
-            file.add(int(line["round"]), scalars_of(line))
+            values = [{"tag": tag, "simple_value": value} for tag, value in scalars_of(line).items()]
+            write(int(line["round"]), summary={"value": values})
         except OSError as error:  # no training ends for it
             if not failed:
                 _log.warning("TensorBoard's file lacks rounds: %s.", error.strerror)
             failed.add(str(error))
 
+    write(rounds_done + 1, session_log={"status": SessionLog.START})  # TensorBoard drops what it has from there on
     try:
         yield tell
     finally:

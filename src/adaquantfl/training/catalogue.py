@@ -92,16 +92,11 @@ MODELS: dict[str, tuple[int, int, int]] = {
 }
 
 
-def input_shape(name: str) -> tuple[int, int, int]:
-    """What the model of that name takes, or a ConfigError with the nearest name."""
-    if name not in MODELS:
-        raise ConfigError(unknown("model", name, MODELS))
-    return MODELS[name]
-
-
 def check_fits(model: str, data: str) -> None:
     """Refuse a model for a data set that it is not made for."""
-    expected, shape = input_shape(model), find(data).shape
+    if model not in MODELS:
+        raise ConfigError(unknown("model", model, MODELS))
+    expected, shape = MODELS[model], find(data).shape
     if shape == expected:
         return
     fitting = [name for name, taken in MODELS.items() if taken == shape]

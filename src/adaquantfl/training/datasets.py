@@ -6,7 +6,6 @@ the catalogue.
 
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .. import durable
 from ..errors import DataError
 from .catalogue import Spec, find
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-PARTIAL = ".partial-"  # prefix of folders that hold unfinished work
 
 
 class Arrays(NamedTuple):
@@ -49,27 +48,19 @@ class Dataset:
 
 
 def load(name: str) -> Dataset:
-    """The data set of that name, from the cache or from the package.
+    """The data set of that name, from the cache or from the package; read once for everybody in this process.
 
     A missing or damaged one is a DataError that says how to get it.
     """
+    return _load(name, path_of(find(name)))
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, path: Path) -> Dataset:
     spec = find(name)
     train_x, train_y, test_x, test_y = read(spec)
     labels = train_y.astype(np.int64), test_y.astype(np.int64)
     return Dataset(train_x, labels[0], test_x, labels[1], spec.classes, spec.mean, spec.std)
-
-
-def shared(name: str) -> Dataset:
-    """The same arrays for everybody in this process, read once; nobody may write to them."""
-    return _shared(name, path_of(find(name)))
-
-
-@lru_cache(maxsize=1)
-def _shared(name: str, path: Path) -> Dataset:
-    data = load(name)
-    for array in (data.train_x, data.train_y, data.test_x, data.test_y):
-        array.setflags(write=False)
-    return data
 
 
 def folder() -> Path:
@@ -131,10 +122,10 @@ def write(path: Path, arrays: Arrays, compressed: bool = False) -> None:
 
     The bytes depend on the arrays only, so the same data give the same file.
     """
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            (np.savez_compressed if compressed else np.savez)(file, **arrays._asdict())
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=path.parent) as work:
-        whole = Path(work) / path.name
-        save = np.savez_compressed if compressed else np.savez
-        with whole.open("wb") as file:
-            save(file, **arrays._asdict())
-        os.replace(whole, path)
+    durable.write(path, save)

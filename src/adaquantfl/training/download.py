@@ -89,7 +89,7 @@ def _first_that_works(spec: Spec, folder: Path, tell: Progress) -> Arrays:
     for source in SOURCES[spec.name]:
         tell(f"{spec.name}: trying {source.title}", 0, 0)
         try:
-            with tempfile.TemporaryDirectory(prefix=datasets.PARTIAL, dir=folder, ignore_cleanup_errors=True) as work:
+            with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder, ignore_cleanup_errors=True) as work:
                 arrays = _fetch(source, Path(work), tell)
             if datasets.digest(arrays) == spec.sha256:
                 return arrays

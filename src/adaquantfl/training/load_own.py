@@ -47,7 +47,6 @@ def load_own(config: Settings) -> Task:
         train=train,
         test=test,
         parts=train.parts(),
-        classes=tuple(map(str, own.classes)),
         accuracy=own.accuracy or (largest_is_right if own.classes else None),
     )
     _check(task, config.batch_size, file.path)

@@ -50,4 +50,4 @@ class OwnTask:
     """(outputs, targets) -> which examples of the batch are right, as bools. With `classes`: the largest output."""
 
     classes: Sequence[str] = ()
-    """Of a classifier whose targets are 0, 1, ...: their names. Reports then show who holds which."""
+    """Of a classifier whose targets are 0, 1, ...: their names."""

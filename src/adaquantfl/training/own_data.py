@@ -32,11 +32,6 @@ class Items:
         inputs, targets = (usual(torch.stack([torch.as_tensor(item[k]) for item in items])) for k in range(2))
         return inputs, targets
 
-    def labels(self) -> Indices:
-        if isinstance(self._dataset, TensorDataset):
-            return np.asarray(self._dataset.tensors[1].numpy(), dtype=np.int64)
-        return np.array([int(self._item(index)[1]) for index in range(len(self))], dtype=np.int64)
-
     def _item(self, index: int) -> tuple[Any, Any]:
         item = self._dataset[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
@@ -62,20 +57,14 @@ class Joined:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         owners = np.searchsorted(self._ends, indices, side="right")
-        if (owners == owners[0]).all():
-            return self._of(int(owners[0]), indices)
-        order = np.argsort(owners, kind="stable")
-        pieces = [self._of(int(owner), indices[owners == owner]) for owner in np.unique(owners)]
-        back = torch.from_numpy(np.argsort(order))
-        x, y = (torch.cat(tensors)[back] for tensors in zip(*pieces, strict=True))
+        changes = np.flatnonzero(np.diff(owners)) + 1
+        starts = owners[np.append(0, changes)]
+        pieces = [
+            self._sets[owner].batch(part - (self._ends[owner] - len(self._sets[owner])))
+            for owner, part in zip(starts, np.split(indices, changes), strict=True)
+        ]
+        x, y = (torch.cat(tensors) for tensors in zip(*pieces, strict=True))
         return x, y
-
-    def labels(self) -> Indices:
-        return np.concatenate([one.labels() for one in self._sets])
-
-    def _of(self, owner: int, indices: Indices) -> tuple[Tensor, Tensor]:
-        start = self._ends[owner] - len(self._sets[owner])
-        return self._sets[owner].batch(indices - start)
 
 
 def examples_of(data: Data, owner: str) -> Items:

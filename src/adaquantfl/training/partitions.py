@@ -3,11 +3,8 @@
 Every sample goes to exactly one client, nobody is left empty, and the same seed gives the same partition.
 """
 
-import json
 import re
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -61,12 +58,6 @@ def check_shares(samples: int, clients: int) -> None:
         )
 
 
-def label_counts(labels: Labels, parts: Sequence[Indices], classes: int) -> npt.NDArray[np.int64]:
-    """How many samples of each class each client holds: an array (clients, classes)."""
-    labels = np.asarray(labels)
-    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts]).astype(np.int64)
-
-
 def _dirichlet(labels: Labels, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
     alpha = float(np.clip(alpha, *_ALPHA_LIMITS))
     shares: list[list[Indices]] = [[] for _ in range(clients)]
@@ -95,9 +86,3 @@ def _alpha(kind: str) -> float:
         if match and 0 < (alpha := float(match[1])) < float("inf"):
             return alpha
     raise ConfigError(unknown("partition", kind, KINDS) + " Any finite alpha above 0 may stand in the brackets.")
-
-
-def write(counts: npt.NDArray[np.integer], classes: Sequence[str], folder: Path) -> None:
-    """Write the counts, a row a client and a column a class (without classes: one), into a run's folder."""
-    content = {"classes": list(classes), "counts": np.asarray(counts).tolist()}
-    (folder / "partition.json").write_text(json.dumps(content) + "\n", encoding="utf-8")

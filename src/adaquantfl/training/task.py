@@ -26,9 +26,6 @@ class Examples(Protocol):
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples, an example a row."""
 
-    def labels(self) -> Indices:
-        """The class of each; asked only where the classes have names."""
-
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
@@ -46,9 +43,6 @@ class Pictures:
         pixels = torch.from_numpy(self.x[indices]).to(torch.float32).div_(255.0)
         return pixels.sub_(self.mean).div_(self.std), torch.from_numpy(self.y[indices])
 
-    def labels(self) -> Indices:
-        return self.y
-
 
 def largest_is_right(outputs: Tensor, targets: Tensor) -> Tensor:
     """Which examples have their largest output at their class."""
@@ -64,7 +58,6 @@ class Task:
     train: Examples
     test: Examples | None
     parts: Sequence[Indices]
-    classes: tuple[str, ...]  # none where targets are no classes
     accuracy: Callable[[Any, Tensor], Tensor] | None = largest_is_right  # where None, the test set is for the loss
 
     @staticmethod
@@ -75,7 +68,7 @@ class Task:
 
             return load_own(config)
         check_task(config)
-        data = datasets.shared(config.dataset)  # the clients and the runs of a process have one copy
+        data = datasets.load(config.dataset)
         labels = data.train_y[: config.examples or None]
         mean = torch.tensor(data.mean).view(-1, 1, 1)
         std = torch.tensor(data.std).view(-1, 1, 1)
@@ -85,11 +78,4 @@ class Task:
             train=Pictures(data.train_x[: len(labels)], labels, mean, std),
             test=Pictures(data.test_x, data.test_y, mean, std),
             parts=partitions.partition(labels, config.clients, config.partition, config.seed),
-            classes=data.classes,
         )
-
-    def holdings(self) -> npt.NDArray[np.int64]:
-        """How many examples of each class each client holds; where there are no classes, how many in all."""
-        if not self.classes:
-            return np.array([[len(part)] for part in self.parts])
-        return partitions.label_counts(self.train.labels(), self.parts, len(self.classes))

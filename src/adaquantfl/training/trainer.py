@@ -28,41 +28,28 @@ _OTHERWISE = "set device = 'cpu', or install the build of PyTorch that has its d
 class Trainer:
     """Trains and evaluates for any of the clients, one at a time, with one model in memory.
 
-    Weights come and go as named arrays: the parameters that are trained, and the buffers. A parameter is a piece of one
-    flat vector, in the shape that it has there: convolution kernels have their input channels last.
+    Weights come and go as named arrays: the parameters that are trained, and the buffers. Convolution kernels have
+    their input channels last.
     """
 
     def __init__(self, config: Settings, task: Task) -> None:
         self.config = config
         self.task = task
+        self.examples = tuple(len(part) for part in task.parts)  # m_i of every client
         self.device = find_device(config.device)
         self._net = task.build().to(self.device)
         self._loss = task.loss.to(self.device) if isinstance(task.loss, torch.nn.Module) else task.loss
-        named = {name: p for name, p in self._net.named_parameters() if p.requires_grad}  # others are equal everywhere
-        self._flat = flatten(list(named.values()))
-        self._pieces = _pieces(named)
-        self._buffers = dict(self._net.named_buffers())
-        self._optimizer = _optimizer(config, list(named.values()))
+        trained = {
+            name: p for name, p in self._net.named_parameters() if p.requires_grad
+        }  # others are equal everywhere
+        self.buffer_names = tuple(name for name, _ in self._net.named_buffers())  # not trained, and not to be quantized
+        self._tensors = {name: _lying(p) for name, p in trained.items()} | dict(self._net.named_buffers())
+        self._optimizer = _optimizer(config, list(trained.values()))
         self._pool: Indices | None = None
-
-    @property
-    def examples(self) -> tuple[int, ...]:
-        """m_i of every client."""
-        return tuple(len(part) for part in self.task.parts)
-
-    @property
-    def buffer_names(self) -> tuple[str, ...]:
-        """The arrays that are not trained, and not to be quantized."""
-        return tuple(self._buffers)
 
     def weights(self) -> dict[str, AnyArray]:
         """The present weights; w_0 before anything was trained."""
-        flat = self._flat.cpu().numpy()
-        parameters = {
-            name: flat[start:stop].copy().reshape(_lying(self._net.get_parameter(name)))
-            for name, (start, stop) in self._pieces.items()
-        }
-        return {**parameters, **{name: buffer.cpu().numpy().copy() for name, buffer in self._buffers.items()}}
+        return {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors.items()}
 
     def state_dict(self, weights: Weights) -> dict[str, torch.Tensor]:
         """These weights as the model's own state dict: tensors in their shapes, with those that are not trained."""
@@ -159,13 +146,8 @@ class Trainer:
             return total
 
     def _load(self, weights: Arrays) -> None:
-        host = self._flat.cpu()  # the vector itself, where that is on the CPU
-        for name, (start, stop) in self._pieces.items():
-            host.numpy()[start:stop] = weights[name].reshape(-1)
-        if host is not self._flat:
-            self._flat.copy_(host)
-        for name, buffer in self._buffers.items():
-            buffer.copy_(torch.from_numpy(np.array(weights[name])))
+        for name, tensor in self._tensors.items():
+            tensor.copy_(torch.from_numpy(np.array(weights[name])).reshape(tensor.shape))
 
     def _layout(self, x: torch.Tensor) -> torch.Tensor:
         x = x.to(self.device)
@@ -199,31 +181,13 @@ def _optimizer(config: Settings, parameters: list[torch.nn.Parameter]) -> torch.
     return torch.optim.SGD(parameters, lr=config.eta, momentum=momentum, weight_decay=decay, foreach=True)
 
 
-def flatten(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-    """Make the parameters views of one flat vector and return it: writing to it writes to them all.
-
-    Convolution kernels lie in it channels last, the order in which PyTorch's CPU convolutions are fastest.
-    """
-    flat = torch.empty(sum(p.numel() for p in parameters), device=parameters[0].device)
-    start = 0
-    for p in parameters:
-        piece = flat[start : start + p.numel()]
-        view = piece.view(_lying(p))
-        p.data = (view.permute(0, 3, 1, 2) if p.ndim == 4 else view).copy_(p.data)
-        start += p.numel()
-    return flat
-
-
-def _lying(p: torch.nn.Parameter) -> tuple[int, ...]:
-    """The shape of a parameter in the flat vector."""
-    shape = tuple(p.shape)
-    return (shape[0], *shape[2:], shape[1]) if len(shape) == 4 else shape
-
-
-def _pieces(parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, tuple[int, int]]:
-    """Where each parameter lies in the flat vector."""
-    ends = np.cumsum([p.numel() for p in parameters.values()]).tolist()
-    return dict(zip(parameters, zip([0, *ends[:-1]], ends, strict=True), strict=True))
+def _lying(p: torch.nn.Parameter) -> torch.Tensor:
+    """The parameter's memory, as it travels. Convolution kernels lie channels last, where PyTorch is fastest."""
+    if p.ndim != 4:
+        return p.data
+    lying = p.data.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)
+    p.data = lying.permute(0, 3, 1, 2)
+    return lying
 
 
 @contextmanager
