@@ -162,7 +162,7 @@ def collect(
 def take_mean(received: Received, server: PrivateServer, sent: Sent, weight: str, loss: str) -> None:
     """Make the mean of all updates the only reply that the wrapped strategy sees, with these names for its metrics."""
     (weights,) = server.heard(wide=True).values()
-    numbers: dict[str, Any] = {weight: 1.0, **({} if server.mean_loss is None else {loss: server.mean_loss})}
+    numbers: dict[str, Any] = {weight: 1.0, **({loss: server.mean.loss} if server.mean.loss else {})}
     content = RecordDict({sent.name: array_record(weights), "metrics": MetricRecord(numbers)})
-    received.heard = server.summed
+    received.heard = server.mean.examples
     received.take(Message(content, reply_to=next(iter(sent.messages.values()))))

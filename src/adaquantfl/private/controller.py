@@ -8,10 +8,9 @@ spent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from ..quantizers.streams import stream_key, uniforms
 from .accounting import ORDERS, Spent, check, gaussian_round, skellam_round
-from .modular import MOST_BITS, RoundPlan
+from .modular import MOST_BITS, RoundPlan, mean_squares
 from .settings import Central, Distributed, Masked, Masks, Noisy
 
 REACH = 4.0  # deviations of a rotated coordinate that fit
@@ -37,58 +36,34 @@ class Control:
     """What is carried from round to round.
 
     Attributes:
-        deviations: of a rotated coordinate in each tensor; None before the first round.
         levels: s.
+        deviations: of a rotated coordinate in each tensor; None before the first round.
         spent: the divergences of the rounds so far.
     """
 
-    deviations: Numbers | None
     levels: int
-    spent: Spent
-
-    @staticmethod
-    def of(private: Masks) -> Control:
-        """Before the first round."""
-        return Control(None, getattr(private, "levels", 1), np.zeros(len(ORDERS)))
-
-    def tree(self) -> dict[str, Any]:
-        """As a plain tree."""
-        return dict(vars(self))
-
-    @staticmethod
-    def read(tree: Mapping[str, Any]) -> Control:
-        """The way back."""
-        return Control(tree["deviations"], int(tree["levels"]), np.asarray(tree["spent"], dtype=np.float64))
+    deviations: Numbers | None = None
+    spent: Spent = field(default_factory=lambda: np.zeros(len(ORDERS)))
 
 
 def plan(
-    private: Masks,
-    control: Control,
-    *,
-    round: int,
-    clients: int,
-    least: int,
-    eta: float,
-    seed: int,
-    model: Vector,
-    lengths: Sequence[int],
+    private: Masks, control: Control, asked: RoundPlan, seed: int, model: Vector, lengths: Sequence[int]
 ) -> RoundPlan:
-    """The next round's plan. BudgetSpent where it would cost too much privacy."""
-    blank = RoundPlan(round, clients, least, 1, 0, 1, eta, stream_key(seed, round, _ROTATION))
+    """The next round's plan. BudgetSpent where it would cost too much privacy. asked: the round, and who is asked."""
+    blank = replace(asked, rotation=stream_key(seed, asked.round, _ROTATION))
     if isinstance(private, Noisy):
         made = _noisy(private, blank, sum(lengths))
-        check(control.spent, cost(private, made, sum(lengths)), private.epsilon, private.delta, round + 1)
+        check(control.spent, cost(private, made, sum(lengths)), private.epsilon, private.delta, asked.round + 1)
     else:
         assert isinstance(private, Masked)
         made = _silent(private, control, blank, model, lengths)
-    residue = int(uniforms(stream_key(seed, round, _RESIDUE), 1)[0] * made.stride)
+    residue = int(uniforms(stream_key(seed, asked.round, _RESIDUE), 1)[0] * made.stride)
     return replace(made, residue=residue)
 
 
 def _silent(private: Masked, control: Control, blank: RoundPlan, model: Vector, lengths: Sequence[int]) -> RoundPlan:
-    if control.deviations is None or len(control.deviations) != len(lengths):
-        edges = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        squares = np.add.reduceat(np.square(model, dtype=np.float64), edges) / np.array(lengths)
+    if control.deviations is None:
+        squares = mean_squares(model, lengths)
         whole = float(np.mean(np.square(model, dtype=np.float64))) or 1.0
         deviations = np.sqrt(np.where(squares > 0, squares, whole))
         levels = max(private.levels, (2**FIRST_BITS - 1) // (2 * blank.clients))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +11,18 @@ from ..rules import FullPrecision
 
 if TYPE_CHECKING:
     from ..protocol.stages import Stages
+
+
+_RANGES = {
+    "bits": (1 / 64, 32),
+    "dropouts": (0, 0.7),
+    "colluding": (0, 0.5),
+    "levels": (1, 2**15),
+    "noise": (1e-3, 1e3),
+    "clip": (1e-6, 1e6),
+    "epsilon": (1e-6, 1e6),
+    "delta": (1e-15, 0.1),
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +50,10 @@ class Masks(Private):
     colluding: float = 0.1
 
     def __post_init__(self) -> None:
-        _number(self, "bits", 1 / 64, 32)
-        _number(self, "dropouts", 0, 0.7)
-        _number(self, "colluding", 0, 0.5)
+        for key, value in vars(self).items():
+            least, most = _RANGES[key]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise ConfigError(f"private.{key} = {value!r}: expected a number from {least:g} to {most:g}.")
 
     def least(self, clients: int) -> int:
         """How many of a round's clients must be in the sum."""
@@ -71,10 +83,6 @@ class Masked(Masks):
     levels: int = 1
     name: ClassVar[str] = "masked"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _number(self, "levels", 1, 2**15)
-
 
 @dataclass(frozen=True)
 class Noisy(Masks):
@@ -84,13 +92,6 @@ class Noisy(Masks):
     clip: float = 1.0
     epsilon: float = 8.0
     delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _number(self, "noise", 1e-3, 1e3)
-        _number(self, "clip", 1e-6, 1e6)
-        _number(self, "epsilon", 1e-6, 1e6)
-        _number(self, "delta", 1e-15, 0.1)
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,6 @@ class Distributed(Noisy):
     name: ClassVar[str] = "distributed"
 
 
-def _number(one: Any, key: str, least: float, most: float) -> None:
-    value = getattr(one, key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(f"private.{key} = {value!r}: expected a number from {least:g} to {most:g}.")
-
-
 MODES: Registry[type[Private]] = Registry(
     "private mode",
     "adaquantfl.private",
@@ -150,12 +145,13 @@ MODES: Registry[type[Private]] = Registry(
 
 def mode(given: Any) -> Private:
     """A mode from its name, or the object itself; True is "masked"."""
-    given = {True: "masked", False: "off"}.get(given, given) if isinstance(given, bool) else given
+    if isinstance(given, bool):
+        given = "masked" if given else "off"
     if isinstance(given, str):
         return MODES.find(given)()
     if not isinstance(given, Private):
-        names: Iterable[str] = MODES.names()
-        raise ConfigError(f"private = {given!r}: expected one of {', '.join(names)}, or an object such as Masked().")
+        names = ", ".join(MODES.names())
+        raise ConfigError(f"private = {given!r}: expected one of {names}, or an object such as Masked().")
     return given
 
 
