@@ -122,10 +122,10 @@ def refuse_unmasked(strategy: Strategy, private: Private) -> None:
         )
 
 
-def collect(
-    server: PrivateServer, sent: Sent, replies: Sequence[Message], clients: Mapping[int, int]
-) -> tuple[Received, int]:
-    """Hand the replies of all steps to the server. Return what came of it, and the bytes of the replies.
+def receive(
+    server: PrivateServer, sent: Sent, replies: Sequence[Message], clients: Mapping[int, int], weight: str, loss: str
+) -> Received:
+    """Play all steps of the round. The mean of the updates is then the only reply that the wrapped strategy sees.
 
     EngineError where too few clients are left.
 
@@ -134,35 +134,35 @@ def collect(
         sent: the first messages.
         replies: to those.
         clients: node -> client.
+        weight: the metric that is the weight.
+        loss: the metric that is the loss.
     """
-    received, total = Received(), 0
+    received = Received()
     while True:
-        total += bytes_of(replies)
+        received.bytes_up += bytes_of(replies)
         for reply in sorted(replies, key=lambda one: clients.get(sent.node_of(one), -1)):
             node = sent.node_of(reply)
+            client = clients.get(node, -1)
             try:
                 if reply.has_error():
                     received.failed[node] = why_failed(reply)
-                    server.absent(clients.get(node, -1), received.failed[node])
+                    server.absent(client, received.failed[node])
                     continue
                 without_ours(reply)
                 if (found := update_in(reply)) is None:
                     raise Refused("it sent plain weights. In a private round every ClientApp needs the mod.")
-                server.receive(clients.get(node, -1), found[1])
+                server.receive(client, found[1])
             except Refused as error:
                 received.refused[node] = str(error)
-                server.absent(clients.get(node, -1), str(error))
+                server.absent(client, str(error))
         if not (messages := server.further()):
-            return received, total
+            break
         asked = {node: messages[client] for node, client in clients.items() if client in messages}
-        later: dict[int, dict[str, Any]] = {node: {ORDER: data, "arrays": sent.name} for node, data in asked.items()}
-        replies = list(sent.send({node: RecordDict({KEY: ConfigRecord(ours)}) for node, ours in later.items()}))
-
-
-def take_mean(received: Received, server: PrivateServer, sent: Sent, weight: str, loss: str) -> None:
-    """Make the mean of all updates the only reply that the wrapped strategy sees, with these names for its metrics."""
+        ours = {node: ConfigRecord({ORDER: data, "arrays": sent.name}) for node, data in asked.items()}
+        replies = sent.send({node: RecordDict({KEY: one}) for node, one in ours.items()})
     (weights,) = server.heard(wide=True).values()
     numbers: dict[str, Any] = {weight: 1.0, **({loss: server.mean.loss} if server.mean.loss else {})}
     content = RecordDict({sent.name: array_record(weights), "metrics": MetricRecord(numbers)})
     received.heard = server.mean.examples
     received.take(Message(content, reply_to=next(iter(sent.messages.values()))))
+    return received

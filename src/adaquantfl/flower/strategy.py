@@ -198,7 +198,8 @@ class AdaQuantStrategy(Strategy):
         if evaluate := given.get("evaluate_fn"):
             given["evaluate_fn"] = later(evaluate, rounds)
         if self._fresh and self.server is None:
-            given["initial_arrays"] = self._rounds.served.fresh(arrays_in(given["initial_arrays"]))
+            self._rounds.begin(arrays_in(given["initial_arrays"]), fresh=True)
+            given["initial_arrays"] = self.arrays
         steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
         with in_place_of(self.strategy, {**steps, "summary": self.summary}):
             result = self.strategy.start(**given)
@@ -216,7 +217,7 @@ class AdaQuantStrategy(Strategy):
     @property
     def server(self) -> Server | None:
         """The server of the protocol, from the first round on."""
-        return self._rounds.served.server
+        return self._rounds.server
 
     @property
     def refusals(self) -> dict[int, str]:
@@ -226,7 +227,7 @@ class AdaQuantStrategy(Strategy):
     @property
     def arrays(self) -> ArrayRecord:
         """The present model, from the first round on, or from a state that was loaded."""
-        return self._rounds.served.arrays
+        return self._rounds.arrays
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as a plain tree; `adaquantfl.checkpoint` writes it to a folder.
@@ -249,9 +250,8 @@ class AdaQuantStrategy(Strategy):
         try:
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
-            self._rounds.served.restore(state["server"])
+            self._rounds.restore(state["server"])
             self._rounds.fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
-            self._rounds.forget()
             self._done = self._resumed = int(state["rounds"])
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error
