@@ -118,7 +118,11 @@ class Server(PlainServer):
         return True
 
     def open(
-        self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None
+        self,
+        clients: Sequence[int] | None = None,
+        eta: float = 1.0,
+        loss: float | None = None,
+        expected: int | None = None,
     ) -> Mapping[int, bytes]:
         """Begin a round: the order of each client. BudgetSpent where the round would cost too much privacy."""
         stages, state = self.stages, self.current
