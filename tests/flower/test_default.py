@@ -12,7 +12,6 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-import adaquantfl as aq
 from adaquantfl.flower import AdaQuantStrategy
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record
 
@@ -110,20 +109,9 @@ def test_so_does_a_sample_of_the_clients() -> None:
     assert half > plain - 0.03
 
 
-def test_the_papers_levels_would_not_do() -> None:
-    """Why the default is not the paper's: with two levels a median of sparse updates is nothing."""
-    accuracy, _ = trained(AdaQuantStrategy(flower.FedMedian(), rule=aq.AdaQuant(rounding="nearest")))
-    assert accuracy < without("FedMedian") - 0.1
-
-
 def test_a_clients_context_holds_three_models_and_not_more() -> None:
     grid = FakeGrid([Learner(number) for number in range(3)])
     AdaQuantStrategy(FedAvg()).start(grid, record(start()), num_rounds=4)
     model = sum(array.nbytes for array in start().values())
     for context in grid.contexts:
         assert sum(len(one.deflate()) for one in context.state.values()) < 3.2 * model
-
-
-def test_a_rule_that_takes_rounds_back_has_the_downlink_of_the_rule_inside() -> None:
-    for rule, name in ((aq.Auto(), "late"), (aq.Fixed(bits=2), "exact")):
-        assert AdaQuantStrategy(FedAvg(), rule=rule)._stages.downlink.name == name

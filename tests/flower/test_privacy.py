@@ -14,7 +14,6 @@ import adaquantfl as aq
 from adaquantfl.errors import ConfigError
 from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.privacy import clipped
-from adaquantfl.flower.wrapped import clipping_norm
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
 from support.fake_flower import run as play
 from support.paper_strategy import paper_strategy
@@ -146,13 +145,6 @@ def test_clipping_ends_at_or_below_the_bound_in_every_type(kind: str) -> None:
         assert np.sqrt(sum(np.square(m).sum() for m in moved)) <= bound
         assert (share < 1) == (bound < 1e9) or kind == "?"
         assert all(isinstance(a, np.ndarray) and a.dtype == model[name].dtype for name, a in found.items())
-
-
-def test_the_clipping_norm_is_found_inside_other_wrappers() -> None:
-    assert clipping_norm(fixed(FedAvg())) == BOUND
-    assert clipping_norm(server_fixed(fixed(FedAvg()))) == BOUND
-    assert clipping_norm(FedAvg()) is None
-    assert clipping_norm(server_fixed(FedAvg())) is None, "it clips by itself"
 
 
 @pytest.mark.parametrize("wrapper", [server_fixed, server_adaptive])
