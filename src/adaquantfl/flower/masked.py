@@ -18,7 +18,6 @@ from ..errors import ConfigError, EngineError, ModelNeeded, Refused, reason_of
 from ..private.packet import ORDER as FIRST
 from ..private.packet import kind_of
 from ..private.settings import Private
-from ..protocol.arrays import Weights
 from ..protocol.client import ModelCache
 from .losses import loss_in, numbers_in
 from .receive import Received
@@ -29,9 +28,10 @@ from .records import (
     REPLY,
     SPEAKER,
     array_record,
-    arrays_in,
     bytes_in,
+    give,
     remember,
+    trained_in,
     update_in,
     why_failed,
     without_ours,
@@ -68,10 +68,12 @@ def answer(
         if kind_of(data) == FIRST:
             client = Client(0, models)
             weights = client.open(data, copy=False, key=key)
-            trained = _trained(weights, message, context, call_next, plan)
-            if isinstance(trained, Message):
+            give(message, str(plan["arrays"]), weights)
+            trained = call_next(message, context)
+            if trained.has_error():
                 return trained
-            reply = client.reply(*trained)
+            loss = loss_in(numbers_in(trained.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
+            reply = client.reply(trained_in(trained)[1], loss or 0.0)
             remember(client.plain, context.state, bool(plan["with_model"]))
         elif saved is None:
             raise EngineError("it was asked for a later step of a round that it does not know.")
@@ -86,28 +88,6 @@ def answer(
         return Message(Error(MOD_FAILED, f"{SPEAKER} {error}"), reply_to=message)
     except Exception as error:  # nothing of what the app has trained may leave then
         return Message(Error(MOD_FAILED, f"A private round: {reason_of(error)}"), reply_to=message)
-
-
-def _trained(
-    weights: Weights,
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-    plan: ConfigRecord,
-) -> tuple[Any, float] | Message:
-    """What the app has trained from the order's model, and its loss; or the app's error."""
-    name = str(plan["arrays"])
-    if name not in message.content:
-        message.content = RecordDict({name: array_record(weights), **message.content})
-    reply = call_next(message, context)
-    if reply.has_error():
-        return reply
-    records = list(reply.content.array_records.values())
-    if len(records) != 1:
-        raise ConfigError(f"the reply has {len(records)} ArrayRecords; expected one.")
-    arrays = arrays_in(records[0])
-    loss: Any = loss_in(numbers_in(reply.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
-    return arrays, loss or 0.0
 
 
 def refuse_unmasked(strategy: Strategy, private: Private) -> None:

@@ -19,7 +19,18 @@ from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, NOTE, PARTITION, array_record, arrays_in, put, update_in, why_failed, without_ours
+from .records import (
+    ERROR,
+    NOTE,
+    PARTITION,
+    array_record,
+    arrays_in,
+    put,
+    trained_in,
+    update_in,
+    why_failed,
+    without_ours,
+)
 from .sending import bytes_of
 
 _NEEDS_MOD = (
@@ -212,12 +223,9 @@ def _plain_model(server: Server, client: int, reply: Message) -> Model:
 
     Refused where it has other arrays than the model, or values that are not finite.
     """
-    layout, records = server.current.layout, list(reply.content.array_records.items())
+    layout = server.current.layout
     try:
-        if len(records) != 1:
-            raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
-        ((name, record),) = records
-        arrays = arrays_in(record)
+        name, arrays = trained_in(reply)
         layout.check_types(arrays)
         model = layout.split(arrays)
         if not layout.is_finite(model):

@@ -21,10 +21,11 @@ from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..protocol.state import ServerState
 from ..protocol.uplink import ROUNDS_KEPT
+from ..rules import Need
 from . import masked
 from .batchnorm import statistics_by_place
 from .fleet import Fleet, check_usable, log
-from .losses import advice, needs_loss
+from .losses import advice
 from .receive import positive, receive
 from .records import HOLDS, array_record, arrays_in, why_failed, without_ours
 from .sending import Sent, bytes_of, model_in, partitions
@@ -144,7 +145,7 @@ class Rounds:
         loss = received.loss(self.loss_keys, self.weight_key)  # first: strategies may empty the replies
         for node in received.bounded:
             self.fleet.once(f"bounded {node}", "Node %d reports a loss far from that of the others.", node)
-        if loss is None and needs_loss(self.stages.rule):
+        if loss is None and self.stages.rule.needs & {Need.LOSS, Need.ROUND_LOSS}:
             self.fleet.once("loss", "%s", advice(self.loss_keys))
         self._seconds += perf_counter() - began - sent.waited
         if aggregate is None:

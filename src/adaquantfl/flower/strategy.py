@@ -30,7 +30,7 @@ from .wrapped import averages as is_mean
 from .wrapped import by_name, clipping_norm, in_place_of, later, refuse_outer
 
 _FORMAT = 2  # of state_dict
-_STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
+_NUMBERED = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")  # by the round
 
 
 class AdaQuantStrategy(Strategy):
@@ -140,7 +140,7 @@ class AdaQuantStrategy(Strategy):
         self._timeout, self._fresh = TIMEOUT, fresh
         self._done = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
-        self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
+        self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in (*_NUMBERED, "summary")})
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -178,13 +178,9 @@ class AdaQuantStrategy(Strategy):
         return metrics if metrics is None or not traffic else MetricRecord({**metrics, **traffic})
 
     def summary(self) -> None:
-        """Log the settings, then the wrapped strategy's."""
-        uplink = self._stages.uplink
-        kind = uplink.quantizer.name if uplink.quantizer else "the rule's"
-        log.info("\t├──> AdaQuantFL settings:")
-        log.info("\t│\t├── Rule: %s", self._stages.rule)
-        log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", kind, uplink.scope, uplink.codec)
-        log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
+        """Log the main settings, then the wrapped strategy's."""
+        stages = self._stages
+        log.info("\t├──> AdaQuantFL: %s, downlink %s, seed %d", stages.rule, stages.downlink.name, stages.seed)
         self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
@@ -200,7 +196,7 @@ class AdaQuantStrategy(Strategy):
         if self._fresh and self.server is None:
             self._rounds.begin(arrays_in(given["initial_arrays"]), fresh=True)
             given["initial_arrays"] = self.arrays
-        steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
+        steps = {name: later(getattr(self, name), rounds) for name in _NUMBERED}
         with in_place_of(self.strategy, {**steps, "summary": self.summary}):
             result = self.strategy.start(**given)
         if isinstance(result, Result) and not result.arrays and self.server is not None:

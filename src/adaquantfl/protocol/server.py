@@ -209,6 +209,8 @@ class Server:
                 raise EngineError(f"{name} = {value!r}: expected a number.")
         if not (math.isfinite(eta) and eta > 0):
             raise EngineError(f"eta = {eta!r}: the learning rate is above 0.")
+        if expected is not None and not (asked and 1 <= expected <= len(asked)):
+            raise EngineError(f"expected = {expected!r}: it is a number from 1 to that of the clients that are named.")
         eta, loss = float(eta), None if loss is None else float(loss)
         after, opened = rounds.begin(self.stages, self._state, asked, eta, loss, expected)
         opened.secrets = self._secrets
