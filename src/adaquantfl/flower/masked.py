@@ -19,23 +19,9 @@ from ..private.packet import ORDER as FIRST
 from ..private.packet import kind_of
 from ..private.settings import Private
 from ..protocol.client import ModelCache
+from . import records
 from .losses import loss_in, numbers_in
 from .receive import Received
-from .records import (
-    KEY,
-    MOD_FAILED,
-    ORDER,
-    REPLY,
-    SPEAKER,
-    array_record,
-    bytes_in,
-    give,
-    remember,
-    trained_in,
-    update_in,
-    why_failed,
-    without_ours,
-)
 from .sending import bytes_of
 from .wrapped import WRAPPERS, averages, chain
 
@@ -61,33 +47,33 @@ def answer(
     try:
         from ..private.client import Client  # it needs the extra
 
-        data = bytes_in(plan, ORDER)
+        data = records.bytes_in(plan, records.ORDER)
         saved = context.state.config_records.get(_ROUND)
         if saved is not None:
             del context.state[_ROUND]
         if kind_of(data) == FIRST:
             client = Client(0, models)
             weights = client.open(data, copy=False, key=key)
-            give(message, str(plan["arrays"]), weights)
+            records.give(message, str(plan["arrays"]), weights)
             trained = call_next(message, context)
             if trained.has_error():
                 return trained
             loss = loss_in(numbers_in(trained.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
-            reply = client.reply(trained_in(trained)[1], loss or 0.0)
-            remember(client.plain, context.state, bool(plan["with_model"]))
+            reply = client.reply(records.trained_in(trained)[1], loss or 0.0)
+            records.remember(client.plain, context.state, bool(plan["with_model"]))
         elif saved is None:
             raise EngineError("it was asked for a later step of a round that it does not know.")
         else:
-            client = Client.restore(checkpoint.unpack(bytes_in(saved, "round")), models)
+            client = Client.restore(checkpoint.unpack(records.bytes_in(saved, "round")), models)
             reply = client.answer(data)
         tree = {**client.state(), "plain": None}
         if tree["round"] is not None:
             context.state[_ROUND] = ConfigRecord({"round": checkpoint.pack(tree)})
-        return Message(RecordDict({str(plan["arrays"]): ConfigRecord({REPLY: reply})}), reply_to=message)
+        return Message(RecordDict({str(plan["arrays"]): ConfigRecord({records.REPLY: reply})}), reply_to=message)
     except ModelNeeded as error:
-        return Message(Error(MOD_FAILED, f"{SPEAKER} {error}"), reply_to=message)
+        return Message(Error(records.MOD_FAILED, f"{records.SPEAKER} {error}"), reply_to=message)
     except Exception as error:  # nothing of what the app has trained may leave then
-        return Message(Error(MOD_FAILED, f"A private round: {reason_of(error)}"), reply_to=message)
+        return Message(Error(records.MOD_FAILED, f"A private round: {reason_of(error)}"), reply_to=message)
 
 
 def refuse_unmasked(strategy: Strategy, private: Private) -> None:
@@ -125,11 +111,11 @@ def receive(
             client = clients.get(node, -1)
             try:
                 if reply.has_error():
-                    received.failed[node] = why_failed(reply)
+                    received.failed[node] = records.why_failed(reply)
                     server.absent(client, received.failed[node])
                     continue
-                without_ours(reply)
-                if (found := update_in(reply)) is None:
+                records.without_ours(reply)
+                if (found := records.update_in(reply)) is None:
                     raise Refused("it sent plain weights. In a private round every ClientApp needs the mod.")
                 server.receive(client, found[1])
             except Refused as error:
@@ -138,11 +124,11 @@ def receive(
         if not (messages := server.further()):
             break
         asked = {node: messages[client] for node, client in clients.items() if client in messages}
-        ours = {node: ConfigRecord({ORDER: data, "arrays": sent.name}) for node, data in asked.items()}
-        replies = sent.send({node: RecordDict({KEY: one}) for node, one in ours.items()})
+        ours = {node: ConfigRecord({records.ORDER: data, "arrays": sent.name}) for node, data in asked.items()}
+        replies = sent.send({node: RecordDict({records.KEY: one}) for node, one in ours.items()})
     (weights,) = server.heard(wide=True).values()
     numbers: dict[str, Any] = {weight: 1.0, **({loss: server.mean.loss} if server.mean.loss else {})}
-    content = RecordDict({sent.name: array_record(weights), "metrics": MetricRecord(numbers)})
+    content = RecordDict({sent.name: records.array_record(weights), "metrics": MetricRecord(numbers)})
     received.heard = server.mean.examples
     received.take(Message(content, reply_to=next(iter(sent.messages.values()))))
     return received

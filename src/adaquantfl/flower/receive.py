@@ -17,20 +17,9 @@ from ..protocol.arrays import QUANTIZED, AnyArray, Model
 from ..protocol.bfloat16 import widened
 from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
+from . import records
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import (
-    ERROR,
-    NOTE,
-    PARTITION,
-    array_record,
-    arrays_in,
-    put,
-    trained_in,
-    update_in,
-    why_failed,
-    without_ours,
-)
 from .sending import bytes_of
 
 _NEEDS_MOD = (
@@ -112,11 +101,11 @@ class Received:
     def take_update(self, message: Message, name: str) -> None:
         """A reply with an update in the record of this name."""
         record = message.content.config_records[name]
-        measured = record.get(ERROR)
+        measured = record.get(records.ERROR)
         if isinstance(measured, float) and 0 <= measured < math.inf:
             self.errors.append(measured)
         self.heard += 1
-        self.take(message, record.get(PARTITION))
+        self.take(message, record.get(records.PARTITION))
 
     def cap(self, limit: ExamplesLimit, weight_key: str) -> None:
         """Lower the weights that are above the limit: the wrapped strategy, and `loss`, then see the bound."""
@@ -140,9 +129,9 @@ class Received:
         exact = [entry.name for entry in server.current.layout.entries if entry.kind != QUANTIZED]
         for message in self.messages:
             for name, record in list(message.content.array_records.items()):
-                arrays, share = clipped(arrays_in(record), model, bound, exact)
+                arrays, share = clipped(records.arrays_in(record), model, bound, exact)
                 if share < 1:
-                    put(message, name, array_record(arrays))
+                    records.put(message, name, records.array_record(arrays))
                     self.clipped.append(share)
 
 
@@ -166,22 +155,22 @@ def receive(
     """
     received, packed, plain = Received(bytes_of(replies)), dict[int, tuple[Message, str]](), dict[int, Model]()
     replies = sorted(replies, key=lambda reply: clients.get(reply.metadata.src_node_id, math.inf))
-    received.failed = {reply.metadata.src_node_id: why_failed(reply) for reply in replies if reply.has_error()}
+    received.failed = {reply.metadata.src_node_id: records.why_failed(reply) for reply in replies if reply.has_error()}
     answers = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
     reasons = _differing(answers, weight_key)
     for node, reply in answers.items():
-        client, ours = clients.get(node, -1), without_ours(reply)
+        client, ours = clients.get(node, -1), records.without_ours(reply)
         try:
             if node in reasons:
                 raise Refused(reasons[node])
-            if (found := update_in(reply)) is not None:
+            if (found := records.update_in(reply)) is not None:
                 server.receive(client, found[1])
                 packed[node] = reply, found[0]
             elif averages:
                 raise Refused(_NEEDS_MOD)
             else:
                 plain[node] = _plain_model(server, client, reply)
-                received.plain[node] = str(ours.get(NOTE, "")) if ours is not None else ""
+                received.plain[node] = str(ours.get(records.NOTE, "")) if ours is not None else ""
         except Refused as error:
             received.refused[node] = str(error)
             server.absent(client, str(error))
@@ -196,7 +185,7 @@ def receive(
         if client in factors:
             ((name, _),) = reply.content.array_records.items()
             shorter = model.towards(server.model, factors[client])
-            put(reply, name, array_record(server.current.layout.join(shorter, wide=True)))
+            records.put(reply, name, records.array_record(server.current.layout.join(shorter, wide=True)))
         received.take(reply)
     for node, (reply, name) in packed.items():
         client = clients[node]
@@ -205,7 +194,7 @@ def receive(
             continue
         received.take_update(reply, name)
         if not averages:
-            put(reply, name, array_record(weights[client]))
+            records.put(reply, name, records.array_record(weights[client]))
     received.cap(server.stages.examples_limit, weight_key)
     return received
 
@@ -225,7 +214,7 @@ def _plain_model(server: Server, client: int, reply: Message) -> Model:
     """
     layout = server.current.layout
     try:
-        name, arrays = trained_in(reply)
+        name, arrays = records.trained_in(reply)
         layout.check_types(arrays)
         model = layout.split(arrays)
         if not layout.is_finite(model):
@@ -234,7 +223,7 @@ def _plain_model(server: Server, client: int, reply: Message) -> Model:
         raise Refused(f"its arrays are not those of the model. {error}") from error
     server.measured(client, model)
     if layout.has_bfloat16:  # nobody can compute with it
-        put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
+        records.put(reply, name, records.array_record({key: widened(array) for key, array in arrays.items()}))
     return model
 
 
