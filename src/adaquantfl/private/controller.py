@@ -20,7 +20,7 @@ from ..protocol.arrays import Vector
 from ..quantizers.streams import stream_key, uniforms
 from .accounting import ORDERS, Spent, check, gaussian_round, skellam_round
 from .modular import MOST_BITS, RoundPlan, mean_squares
-from .settings import Central, Distributed, Masked, Masks, Noisy
+from .settings import Central, Distributed, Masked, Noisy
 
 REACH = 4.0  # deviations of a rotated coordinate that fit
 FIRST_BITS = 16  # of the first round, in which nothing is known of the updates but the size of the weights
@@ -41,13 +41,13 @@ class Control:
         spent: the divergences of the rounds so far.
     """
 
-    levels: int
+    levels: int = 1
     deviations: Numbers | None = None
     spent: Spent = field(default_factory=lambda: np.zeros(len(ORDERS)))
 
 
 def plan(
-    private: Masks, control: Control, asked: RoundPlan, seed: int, model: Vector, lengths: Sequence[int]
+    private: Masked, control: Control, asked: RoundPlan, seed: int, model: Vector, lengths: Sequence[int]
 ) -> RoundPlan:
     """The next round's plan. BudgetSpent where it would cost too much privacy. asked: the round, and who is asked."""
     blank = replace(asked, rotation=stream_key(seed, asked.round, _ROTATION))
@@ -55,7 +55,6 @@ def plan(
         made = _noisy(private, blank, sum(lengths))
         check(control.spent, cost(private, made, sum(lengths)), private.epsilon, private.delta, asked.round + 1)
     else:
-        assert isinstance(private, Masked)
         made = _silent(private, control, blank, model, lengths)
     residue = int(uniforms(stream_key(seed, asked.round, _RESIDUE), 1)[0] * made.stride)
     return replace(made, residue=residue)
@@ -66,7 +65,7 @@ def _silent(private: Masked, control: Control, blank: RoundPlan, model: Vector, 
         squares = mean_squares(model, lengths)
         whole = float(np.mean(np.square(model, dtype=np.float64))) or 1.0
         deviations = np.sqrt(np.where(squares > 0, squares, whole))
-        levels = max(private.levels, (2**FIRST_BITS - 1) // (2 * blank.clients))
+        levels = max(1, (2**FIRST_BITS - 1) // (2 * blank.clients))
     else:
         deviations, levels = control.deviations, control.levels
     bits = (2 * levels * blank.clients).bit_length()  # ceil(log2(2 s n + 1))
@@ -110,13 +109,10 @@ def cost(private: Noisy, made: RoundPlan, dimension: int) -> Spent:
     return skellam_round(made.variance * private.honest(made.clients), made.longest, ceil(dimension / made.stride))
 
 
-def learnt(
-    private: Masked, control: Control, made: RoundPlan, energies: Numbers, total: float, counts: Numbers, n: int
-) -> Control:
+def learnt(control: Control, made: RoundPlan, energies: Numbers, total: float, counts: Numbers, n: int) -> Control:
     """The state after a round without noise.
 
     Args:
-        private: the mode.
         control: the state before.
         made: the round's plan.
         energies: per element of each tensor, the mean square of the clients' updates.
@@ -132,5 +128,5 @@ def learnt(
     if control.deviations is not None:  # the first round's steps were a guess
         most = (2**MOST_BITS - 1) // (2 * made.clients)
         levels = min(2 * levels, most) if share > NOISE_MOST else levels
-        levels = max(levels // 2, private.levels) if share < NOISE_LEAST else levels
+        levels = max(levels // 2, 1) if share < NOISE_LEAST else levels
     return replace(control, deviations=found, levels=levels)

@@ -40,7 +40,7 @@ from .modular import OWN, Projection, RoundPlan, summed_facts
 from .neighbours import degree
 from .noise import gaussian
 from .packet import DIVERGED, ORDER, Packet, kind_of
-from .settings import Central, Masked, Noisy, Private, check, mode
+from .settings import Central, Noisy, Private, check, mode
 
 _MEAN = 0  # the client as which the mean of all updates goes through the plain server
 
@@ -110,7 +110,7 @@ class Server(PlainServer):
                 f"private = {self.private.name!r} cannot protect statistics such as BatchNorm's, which are no "
                 "update of bounded length: use GroupNorm, or private = 'masked'."
             )
-        self._control, self._exchange = Control(getattr(self.private, "levels", 1)), None
+        self._control, self._exchange = Control(), None
 
     @property
     def clients_keep(self) -> bool:
@@ -235,12 +235,12 @@ class Server(PlainServer):
             if isinstance(private, Central):
                 numbers += gaussian(len(numbers), private.noise * plan.longest)
         kept = numbers / n * projection.steps
-        if isinstance(private, Masked):
+        if not plan.noisy:
             loss, exchange.clipped, squares, statistics = summed_facts(facts, len(state.layout.lengths))
             loss, buffers = loss / n, (statistics / n).astype(np.float32)
             squares = squares * np.square(plan.steps) / n
             counts, energy = projection.counts.astype(np.float64), float(np.square(kept).sum())
-            self._control = controller.learnt(private, self._control, plan, squares, energy, counts, n)
+            self._control = controller.learnt(self._control, plan, squares, energy, counts, n)
         packed = encode_float32(buffers) if len(buffers) else b""
         token = self._opened().orders[_MEAN].token(state.log.digest)
         update, others = encode_float32(projection.back(kept)), state.trajectory.model.others

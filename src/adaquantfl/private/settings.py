@@ -17,7 +17,6 @@ _RANGES = {
     "bits": (1 / 64, 32),
     "dropouts": (0, 0.7),
     "colluding": (0, 0.5),
-    "levels": (1, 2**15),
     "noise": (1e-3, 1e3),
     "clip": (1e-6, 1e6),
     "epsilon": (1e-6, 1e6),
@@ -42,12 +41,23 @@ class Off(Private):
 
 
 @dataclass(frozen=True)
-class Masks(Private):
-    """What all modes with masks have; see `Masked`."""
+class Masked(Private):
+    """Secure aggregation: the server learns the sum of the updates, and no update.
+
+    Attributes:
+        bits: per element of the model that a client's masked numbers take. Below ceil(log2(2 s n + 1)), which is 8 for
+            100 clients, each round sends a share of the rotated coordinates, the same for all clients.
+        dropouts: the share of a round's clients that may drop out at any steps.
+        colluding: the share of clients that may tell the server all they know, without it learning an update.
+
+    >>> Masked(bits=8.0)
+    Masked(bits=8.0, dropouts=0.3, colluding=0.1)
+    """
 
     bits: float = 1.0
     dropouts: float = 0.3
     colluding: float = 0.1
+    name: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
@@ -65,29 +75,10 @@ class Masks(Private):
 
 
 @dataclass(frozen=True)
-class Masked(Masks):
-    """Secure aggregation: the server learns the sum of the updates, and no update.
-
-    Attributes:
-        bits: per element of the model that a client's masked numbers take. Below ceil(log2(2 s n + 1)), which is 8 for
-            100 clients, each round sends a share of the rotated coordinates, the same for all clients.
-        dropouts: the share of a round's clients that may drop out at any steps.
-        colluding: the share of clients that may tell the server all they know, without it learning an update.
-        levels: the fewest levels s to which an update is rounded; the server takes more where the sum is mostly
-            rounding noise.
-
-    >>> Masked(bits=8.0)
-    Masked(bits=8.0, dropouts=0.3, colluding=0.1, levels=1)
-    """
-
-    levels: int = 1
-    name: ClassVar[str] = "masked"
-
-
-@dataclass(frozen=True)
-class Noisy(Masks):
+class Noisy(Masked):
     """What all modes with noise have; see `Central`."""
 
+    name: ClassVar[str] = ""
     noise: float = 1.0
     clip: float = 1.0
     epsilon: float = 8.0
@@ -155,9 +146,9 @@ def mode(given: Any) -> Private:
     return given
 
 
-def check(private: Private, stages: Stages) -> Masks:
+def check(private: Private, stages: Stages) -> Masked:
     """Refuse what needs single updates: ConfigError says why. Return the mode."""
-    if not isinstance(private, Masks):
+    if not isinstance(private, Masked):
         raise ConfigError("private = 'off': use aq.Server, which sees every update.")
     if not isinstance(stages.rule, FullPrecision):
         raise ConfigError(
