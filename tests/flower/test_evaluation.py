@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg, FedMedian, Result, Strategy
+from flwr.serverapp.strategy import FedAvg, FedMedian
 
 import adaquantfl as aq
 from adaquantfl.flower.records import KEY
@@ -23,6 +24,7 @@ MODEL: Arrays = {
     "steps": np.array(3),
 }
 COARSE = aq.Fixed(bits=1)
+run = partial(play, model=MODEL)
 
 
 class Evaluating(Client):
@@ -40,10 +42,6 @@ class Evaluating(Client):
         self.seen.append(arrays_of(message))
         content = RecordDict({"metrics": MetricRecord({"num-examples": 5, "accuracy": 0.5})})
         return Message(content, reply_to=message)
-
-
-def run(strategy: Strategy, grid: FakeGrid, rounds: int = 3, model: Arrays = MODEL) -> Result:
-    return play(strategy, grid, rounds, model)
 
 
 @pytest.mark.parametrize(("inner", "downlink"), [(FedAvg, "exact"), (FedMedian, "late")])

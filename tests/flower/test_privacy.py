@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError
@@ -20,6 +21,7 @@ from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"a": np.linspace(-1, 1, 3000, dtype="f4").reshape(60, 50), "b": np.linspace(-1, 1, 50)}
 BOUND = 1.0
+run = partial(play, model=MODEL)
 
 
 class Watching(FedAvg):
@@ -68,10 +70,6 @@ def clients(*mods: Any) -> list[Client]:
         return apply
 
     return [Client(change(number), mods=mods) for number in range(4)]
-
-
-def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MODEL) -> Result:
-    return play(strategy, grid, rounds, model)
 
 
 @pytest.mark.parametrize(

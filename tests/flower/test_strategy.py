@@ -15,15 +15,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 import adaquantfl as aq
 from adaquantfl.errors import CheckpointError, ConfigError, QuantizeError
 from adaquantfl.flower import AdaQuantStrategy
-from support.fake_flower import MODEL, Arrays, Client, FakeGrid, arrays_of, clients, final, record, same, step
-from support.fake_flower import run as play
+from support.fake_flower import MODEL, Arrays, Client, FakeGrid, arrays_of, clients, final, record, run, same, step
 from support.paper_strategy import paper_strategy
 
 FINE = aq.Fixed(bits=16)
-
-
-def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MODEL, **options: Any) -> Result:
-    return play(strategy, grid, rounds, model, **options)
 
 
 # ---------------------------------------------------------------------------------------- around any strategy

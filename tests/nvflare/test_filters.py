@@ -159,28 +159,6 @@ def test_tensors_travel_as_tensors(tmp_path: Any) -> None:
     assert found["steps"] == 1
 
 
-@pytest.mark.parametrize("kind", [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF])
-@pytest.mark.parametrize("downlink", ["", "exact"])
-def test_the_model_goes_where_the_clients_want_it_and_both_directions_are_small(
-    kind: str, downlink: str, rng: np.random.Generator, tmp_path: Any
-) -> None:
-    wanted, start = rng.standard_normal(20_000).astype("f4"), np.zeros(20_000, dtype="f4")
-    job = Job({"w": start}, tmp_path, sites=4, kind=kind, downlink=downlink)
-    for _ in range(30):
-        steps: Data = {}
-        for site in job.sites:
-            own = rng.standard_normal(20_000).astype("f4")
-            given = job.given["w"] if job.round else start
-            steps[site] = {"w": 0.2 * (wanted - given) + 0.05 * own}
-        before = dict(job.bytes)
-        job.play(steps)
-    assert np.sum((job.model["w"] - wanted) ** 2) < 0.03 * np.sum(wanted**2)
-    float32 = 4 * 4 * 20_000
-    assert 8 * (job.bytes["up"] - before["up"]) < float32
-    if not downlink:
-        assert 8 * (job.bytes["down"] - before["down"]) < float32
-
-
 def test_a_downlink_that_is_behind_loses_nothing_of_the_workflow_s_model(
     rng: np.random.Generator, tmp_path: Any
 ) -> None:
