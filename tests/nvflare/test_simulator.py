@@ -40,13 +40,13 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
         command = [sys.executable, JOB / "job.py", folder, *options]
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        losses, sizes = [0.0] * ROUNDS, {"up": [0] * ROUNDS, "down": [0] * ROUNDS}
+        losses, sizes = [0.0] * ROUNDS, {"down": [0] * ROUNDS, "up": [0] * ROUNDS}
         for way, size in sizes.items():
             lines = [json.loads(line) for line in (folder / f"{way}.jsonl").read_text().splitlines()]
             assert sorted((one["round"], one["client"]) for one in lines) == list(product(range(ROUNDS), CLIENTS))
             for one in lines:
                 size[one["round"]] += one["bytes"]
-                losses[one["round"]] = one["loss"] or losses[one["round"]]
+                losses[one["round"]] = one["loss"]  # of the replies in the end
         return Played(losses, **sizes, log=done.stdout + done.stderr)
 
     return played
