@@ -98,15 +98,6 @@ class Received:
         place = partition if isinstance(partition, int) else math.inf
         self._places.append((place, message.metadata.src_node_id, message))
 
-    def take_update(self, message: Message, name: str) -> None:
-        """A reply with an update in the record of this name."""
-        record = message.content.config_records[name]
-        measured = record.get(records.ERROR)
-        if isinstance(measured, float) and 0 <= measured < math.inf:
-            self.errors.append(measured)
-        self.heard += 1
-        self.take(message, record.get(records.PARTITION))
-
     def cap(self, limit: ExamplesLimit, weight_key: str) -> None:
         """Lower the weights that are above the limit: the wrapped strategy, and `loss`, then see the bound."""
         told = [
@@ -192,7 +183,10 @@ def receive(
         if reason := missing.get(client, "") or _unusable(weights.get(client, {})):
             received.refused[node] = reason
             continue
-        received.take_update(reply, name)
+        told, received.heard = reply.content.config_records[name], received.heard + 1
+        received.take(reply, told.get(records.PARTITION))
+        if isinstance(measured := told.get(records.ERROR), float) and 0 <= measured < math.inf:
+            received.errors.append(measured)
         if not averages:
             records.put(reply, name, records.array_record(weights[client]))
     received.cap(server.stages.examples_limit, weight_key)

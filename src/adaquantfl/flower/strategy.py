@@ -18,7 +18,6 @@ from ..protocol.limits import REFUSE
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..quantizers.base import Quantizer
-from ..quantizers.streams import stream_key
 from ..rules import FullPrecision, Rule
 from .fleet import log
 from .losses import USUAL_KEYS
@@ -111,9 +110,9 @@ class AdaQuantStrategy(Strategy):
                 "AdaQuantStrategy wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); this is a "
                 f"{type(strategy).__module__}.{type(strategy).__qualname__}."
             )
-        self._private = mode(private)
-        if self._private.masks:
-            refuse_unmasked(strategy, self._private)
+        private = mode(private)
+        if private.masks:
+            refuse_unmasked(strategy, private)
             rule = FullPrecision() if rule == "auto" else rule  # its own rule sees sums only
         patterns = (exact,) if isinstance(exact, str) else tuple(exact)
         if not all(isinstance(pattern, str) for pattern in patterns):
@@ -125,9 +124,8 @@ class AdaQuantStrategy(Strategy):
             max_examples=max_examples, loss_smoothing=loss_smoothing,
             averages=is_mean(strategy) if averages is None else averages,
         )  # fmt: skip
-        stream_key(seed, 0, 0)  # refuses a seed that is none
-        if self._private.masks:
-            check(self._private, self._stages)
+        if private.masks:
+            check(private, self._stages)
         self._rounds = Rounds(
             self._stages,
             patterns,
@@ -135,7 +133,7 @@ class AdaQuantStrategy(Strategy):
             loss_keys=USUAL_KEYS if loss_key is None else (loss_key,),
             lr_key=lr_key,
             average=self._average,
-            private=self._private,
+            private=private,
         )
         self._timeout, self._fresh = TIMEOUT, fresh
         self._done = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
