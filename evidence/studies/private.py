@@ -23,7 +23,7 @@ import torch
 
 from adaquantfl.bench.tasks import PICTURES
 from adaquantfl.private.collector import Collector
-from adaquantfl.private.contributor import Contributor, new_session
+from adaquantfl.private.contributor import Contributor
 from adaquantfl.private.masks import Words
 from adaquantfl.runs.config import load_config
 from adaquantfl.runs.loop import run
@@ -113,32 +113,22 @@ def times() -> None:
 def _masking(count: int) -> dict[str, float]:
     """Seconds of all clients together, and of the server, with 30 of 100 clients gone before the masked update."""
     words = Words(count, 8, 12)
-    collector = Collector(new_session(), words, CLIENTS - 30, 0.1)
-    clients = {n: Contributor(n, collector.session) for n in range(CLIENTS)}
-    values, facts = words.zeros()
+    collector = Collector(words, range(CLIENTS), CLIENTS - 30, 0.1)
+    clients = {n: Contributor(n, collector.session, words.bits, *words.zeros()) for n in range(CLIENTS)}
     messages: Mapping[int, bytes] = dict.fromkeys(clients, b"")
     spent = {"clients": 0.0, "server": 0.0}
-
-    def answered(step: int, number: int, message: bytes) -> bytes:
-        one = clients[number]
-        if step == 0:
-            return one.advertise()
-        if step == 2:
-            return one.mask(message, words, values, facts)
-        return one.share(message) if step == 1 else one.reveal(message)
-
     for step in range(4):
         for number, message in messages.items():
             if step != 2 or number >= 30:
                 began = time.process_time()
-                reply = answered(step, number, message)
+                reply = clients[number].answer(message) if step else clients[number].advertise()
                 spent["clients"] += time.process_time() - began
                 spent["server"] += used(partial(collector.receive, number, reply))
         began = time.process_time()
         messages = collector.advance()
         spent["server"] += time.process_time() - began
     assert collector.sum is not None
-    assert not np.any(collector.sum.values)
+    assert not np.any(collector.sum[0])
     return {name: round(value, 3) for name, value in spent.items()}
 
 

@@ -11,9 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 import adaquantfl as aq
+from adaquantfl.codecs.coding import encode, quantize_within
 from adaquantfl.codecs.raw import encode_float32
 from adaquantfl.protocol.step import ServerStep
-from adaquantfl.torch.noisy import within_bits, within_noise
+from adaquantfl.quantizers.base import Count
+from adaquantfl.quantizers.choice import LEAST_LEVELS
+from adaquantfl.quantizers.levels import quantize
+from adaquantfl.quantizers.registry import find
+from adaquantfl.theory import MAX_LEVELS
 
 Vector = npt.NDArray[np.float32]
 DILOCO = aq.Nesterov(eta=0.7, beta=0.9)  # Douillard et al. 2023
@@ -25,6 +30,11 @@ KEPT, LARGE_STEPS = (
     aq.Momentum(eta=20.0, beta=0.0),
 )  # found in trials: better for SparseLoCo in few rounds
 CHUNK, TOP = 4096, 64  # of SparseLoCo
+QUANTIZER = find("centroid")
+CLOSE = 0.97  # of the budget: near enough
+TRIALS = 16
+PROPORTIONAL = 4  # trials in which bytes are taken to grow as s does; then the range of s is halved
+BITS_PER_NONZERO = 8.0  # about what a frame takes for a level that is not 0; the first guess
 
 
 @dataclass(frozen=True)
@@ -89,16 +99,44 @@ def sparse(vector: Vector, lengths: Sequence[int], key: int = 0) -> Sent:
 
 
 def ours(noise: float = 1.0, bits: float | None = None) -> Sender:
-    """What `adaquantfl.torch.OuterStep` sends with these settings."""
+    """What `adaquantfl.torch.OuterStep` sends with this noise; or the same quantizer, held to a budget of bits."""
 
     def send(vector: Vector, lengths: Sequence[int], key: int) -> Sent:
         if bits is None:
-            frame = within_noise(vector, lengths, noise * WORKERS, key)
+            frame = encode(quantize_within(vector, noise * WORKERS, key, lengths, QUANTIZER))
         else:
             frame = within_bits(vector, lengths, bits, key)
         return Sent(aq.decode(frame).dequantize(), len(frame), len(frame))
 
     return send
+
+
+def within_bits(vector: Vector, lengths: Sequence[int], bits: float, key: int) -> bytes:
+    """The finest frame of at most `bits` bits per element."""
+    segments, budget = np.asarray(lengths, dtype=np.int64), bits * len(vector) / 8
+    fits, too_fine = LEAST_LEVELS, float(MAX_LEVELS)
+    s = 8 * budget / BITS_PER_NONZERO / float(np.sqrt(2 / np.pi * segments).sum())
+    best: bytes | None = None
+    for trial in range(TRIALS):
+        s = min(max(s, LEAST_LEVELS), float(MAX_LEVELS))
+        frame = _frame(vector, segments, s, key)
+        used = len(frame) / budget
+        if used <= 1:
+            best, fits = frame, s
+            if used >= CLOSE or s == MAX_LEVELS:
+                break
+        else:
+            too_fine = s
+        s *= math.sqrt(CLOSE) / used  # while few levels are not 0, bytes grow about as s does
+        if not fits < s < too_fine or (best is None and trial >= PROPORTIONAL):
+            s = math.sqrt(fits * too_fine)
+    assert best is not None, "headers alone take more"
+    return best
+
+
+def _frame(vector: Vector, segments: np.ndarray, s: float, key: int) -> bytes:
+    whole, stretch = QUANTIZER.levels_for(Count(s), segments, vector, balanced=True)
+    return encode(quantize(vector, whole, key, segments, stretch, QUANTIZER))
 
 
 def two_bits(values: Vector) -> tuple[npt.NDArray[np.int64], Vector]:
@@ -118,7 +156,7 @@ METHODS = {
     "sparseloco": Method("SparseLoCo", sparse, kept=0.95, step=aq.Momentum(eta=1.0, beta=0.0)),
     "sparseloco-large-steps": Method("SparseLoCo, larger outer steps", sparse, kept=KEPT, step=LARGE_STEPS),
     "outer-step": Method("ours, `OuterStep` with its defaults", ours()),
-    "ours": Method(f"ours, `bits = {BITS}`", ours(bits=BITS)),
+    "ours": Method(f"ours, held to {BITS} bits", ours(bits=BITS)),
     "float32-muon": Method("float32, inner Muon", float32, muon=True, rate=MUON_RATE),
-    "ours-muon": Method(f"ours, `bits = {BITS}`, inner Muon", ours(bits=BITS), muon=True, rate=MUON_RATE),
+    "ours-muon": Method(f"ours, held to {BITS} bits, inner Muon", ours(bits=BITS), muon=True, rate=MUON_RATE),
 }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg, FedMedian, Result, Strategy
+from flwr.serverapp.strategy import FedAvg, FedMedian
 
 import adaquantfl as aq
 from adaquantfl.flower.records import KEY
-from adaquantfl.flower.sending import bytes_of
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, record, same
 from support.fake_flower import run as play
 from support.paper_strategy import paper_strategy
@@ -24,6 +24,7 @@ MODEL: Arrays = {
     "steps": np.array(3),
 }
 COARSE = aq.Fixed(bits=1)
+run = partial(play, model=MODEL)
 
 
 class Evaluating(Client):
@@ -41,32 +42,6 @@ class Evaluating(Client):
         self.seen.append(arrays_of(message))
         content = RecordDict({"metrics": MetricRecord({"num-examples": 5, "accuracy": 0.5})})
         return Message(content, reply_to=message)
-
-
-class Weighing(FakeGrid):
-    """Notes the bytes of all records: (kind, node, down, up)."""
-
-    def __init__(self, clients: Any) -> None:
-        super().__init__(clients)
-        self.weights: list[tuple[str, int, int, int]] = []
-
-    def send_and_receive(self, messages: Any, **options: Any) -> Any:
-        messages = list(messages)
-        replies = list(super().send_and_receive(messages, **options))
-        up = {r.metadata.src_node_id: bytes_of([r]) for r in replies}
-        for message in messages:
-            node = message.metadata.dst_node_id
-            kind = str(message.metadata.message_type)
-            self.weights.append((kind, node, bytes_of([message]), up.get(node, 0)))
-        return replies
-
-    def total(self, kind: str, start: int = 0, up: bool = False) -> int:
-        chosen = [row for row in self.weights[start:] if row[0] == kind]
-        return sum(row[3 if up else 2] for row in chosen)
-
-
-def run(strategy: Strategy, grid: FakeGrid, rounds: int = 3, model: Arrays = MODEL) -> Result:
-    return play(strategy, grid, rounds, model)
 
 
 @pytest.mark.parametrize(("inner", "downlink"), [(FedAvg, "exact"), (FedMedian, "late")])
@@ -93,11 +68,10 @@ def test_every_client_evaluates_the_model_that_the_server_has(inner: Any, downli
 
 
 def test_who_answered_a_quantized_train_message_evaluates_from_the_model_that_it_holds() -> None:
-    grid = Weighing([Evaluating(n) for n in range(4)])
-    run(paper_strategy(FedAvg(), rule=COARSE, scope="whole", downlink="exact"), grid, 2)
-    first, second = grid.total("evaluate"), grid.total("evaluate", 8)
-    assert first - second < 1.5 * second
-    assert first < 0.6 * grid.total("train"), "the first round sends the whole model to train from"
+    result = run(paper_strategy(FedAvg(), rule=COARSE, scope="whole"), FakeGrid([Evaluating(n) for n in range(4)]), 2)
+    first, second = (result.evaluate_metrics_clientapp[n]["aq_message_bytes_down"] for n in (1, 2))
+    assert first < 2.5 * second
+    assert first < 0.6 * result.train_metrics_clientapp[1]["aq_message_bytes_down"], "which has the whole model"
 
 
 def test_a_client_that_forgot_its_state_evaluates_all_the_same() -> None:

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,30 +58,28 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def environment() -> Iterator[dict[str, str]]:
-    """A SuperLink of our own, which `flwr run` finds in the place of the one that it would start and leave behind."""
-    home = tempfile.mkdtemp(prefix="aq-flwr-")  # short: Ray puts sockets into it
-    port = str(free_port())
+@contextmanager
+def superlink(
+    *options: str,
+) -> Iterator[tuple[dict[str, str], str]]:
+    """A SuperLink of our own, until the end: the environment of all that talk to it, and its port."""
+    home, port = tempfile.mkdtemp(prefix="aq-flwr-"), str(free_port())  # a short path: Ray puts sockets into it
     settings = {
         "FLWR_HOME": home,
         "RAY_TMPDIR": home,
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,  # where `flwr run` looks before it starts one and leaves it behind
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
     }
     env = {**os.environ, **settings}
-    command = ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", port]
-    link = subprocess.Popen(
-        [str(BIN / command[0]), *command[1:]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    link = start(env, "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", port, *options)
     try:
         wait_until(lambda: link.poll() is not None or healthy(port), HANG_SECONDS, "a SuperLink")
         assert link.poll() is None, "the SuperLink ended"
-        yield env
+        yield env, port
     finally:
         link.terminate()
         link.wait(timeout=30)
@@ -90,6 +89,18 @@ def environment() -> Iterator[dict[str, str]]:
         for process in left:
             os.kill(process, signal.SIGKILL)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def start(env: dict[str, str], command: str, *arguments: str) -> subprocess.Popen[bytes]:
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([str(BIN / command), *arguments], env=env, stdout=quiet, stderr=quiet)
+
+
+@pytest.fixture
+def environment() -> Iterator[dict[str, str]]:
+    """That of a SuperLink with the simulation."""
+    with superlink("--simulation") as (env, _):
+        yield env
 
 
 def flwr_run(environment: dict[str, str], app: Path = APP, config: str = "num-server-rounds=2 local-steps=8") -> str:
@@ -145,40 +156,17 @@ def test_adapters_travel_in_few_bytes(environment: dict[str, str]) -> None:
 @pytest.mark.timeout(3 * HANG_SECONDS)
 def test_the_example_runs_on_a_superlink_with_supernodes() -> None:
     """As docs/flower.md says it."""
-    home, port = tempfile.mkdtemp(prefix="aq-flwr-"), free_port()
-    env = {
-        **os.environ,
-        "FLWR_HOME": home,
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-    }
-    address = f"127.0.0.1:{port}"
-    Path(home, "config.toml").write_text(f'[superlink.mine]\naddress = "{address}"\ninsecure = true\n')
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*command: str) -> None:
-        quiet = subprocess.DEVNULL
-        started.append(subprocess.Popen([str(BIN / command[0]), *command[1:]], env=env, stdout=quiet, stderr=quiet))
-
-    try:
-        link = ("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port))
-        start(*link, "--disable-runtime-dependency-installation")
-        wait_until(lambda: healthy(str(port)), HANG_SECONDS, "a SuperLink")
+    with superlink("--disable-runtime-dependency-installation") as (env, port):
+        address = f"127.0.0.1:{port}"
+        Path(env["FLWR_HOME"], "config.toml").write_text(f'[superlink.mine]\naddress = "{address}"\ninsecure = true\n')
         for number in range(2):
-            node = ("flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port()))
-            start(*node, "--node-config", f"partition-id={number} num-partitions=2")
+            node = ("--insecure", "--superlink", address, "--port", str(free_port()))
+            start(env, "flower-supernode", *node, "--node-config", f"partition-id={number} num-partitions=2")
         config = 'num-server-rounds=3 local-steps=4 rule="adaquant"'
         output = flwr(env, str(APP), "mine", "--run-config", config)
-        pattern = r"^round +\d+  s +\d+  loss [\d.]+  accuracy [\d.]+ +([\d.]+) kB up +([\d,.]+) kB down"
-        sizes = re.findall(pattern, output, re.M)
-        assert len(sizes) == 3, output
-        up, down = ([float(size[way].replace(",", "")) for size in sizes] for way in (0, 1))
-        assert max(up) < 0.02 * 2 * 865, "kB; float32 takes 865 for each client"
-        assert down[0] > 2 * 865 > 20 * down[2], "from the second round on only what has changed"
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(timeout=30)
-        shutil.rmtree(home, ignore_errors=True)
+    pattern = r"^round +\d+  s +\d+  loss [\d.]+  accuracy [\d.]+ +([\d.]+) kB up +([\d,.]+) kB down"
+    sizes = re.findall(pattern, output, re.M)
+    assert len(sizes) == 3, output
+    up, down = ([float(size[way].replace(",", "")) for size in sizes] for way in (0, 1))
+    assert max(up) < 0.02 * 2 * 865, "kB; float32 takes 865 for each client"
+    assert down[0] > 2 * 865 > 20 * down[2], "from the second round on only what has changed"

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord
 from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, fixedclipping_mod, message_size_mod
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg, Result, Strategy
 
 import adaquantfl as aq
 from adaquantfl.errors import EngineError
 from adaquantfl.flower import quantize_mod
-from adaquantfl.flower.records import KEY, ORDER
 from support.fake_flower import Arrays, Client, FakeGrid, record
 from support.paper_strategy import paper_strategy
 
@@ -33,25 +32,13 @@ def close(a: Result, b: Result) -> bool:
     return all(np.allclose(array.numpy(), b.arrays[name].numpy(), atol=2e-5) for name, array in a.arrays.items())
 
 
-def newer_mod(message: Message, context: Any, call_next: Any) -> Message:
-    """This version of the mod, with an order of another one."""
-    if KEY in message.content:
-        message.content.config_records[KEY][ORDER] = b"AQO9"
-    return quantize_mod(message, context, call_next)
-
-
-@pytest.mark.parametrize("other", [newer_mod, None])
-def test_part_of_a_fleet_may_be_of_another_version_or_without_the_mod(
-    other: Any, log: pytest.LogCaptureFixture
-) -> None:
-    group = [*clients(2, quantize_mod), *clients(4, *([other] if other else []))[2:]]
+def test_part_of_a_fleet_may_be_without_the_mod(log: pytest.LogCaptureFixture) -> None:
+    group = [*clients(2, quantize_mod), *clients(4)[2:]]
     result = run(paper_strategy(FedAvg(), rule=FINE), FakeGrid(group), 3)
     assert close(result, run(FedAvg(), FakeGrid(clients(4)), 3))
     for metrics in result.train_metrics_clientapp.values():
         assert (metrics["aq_quantized"], metrics["aq_plain"], metrics["aq_failed"]) == (2, 2, 0)
     assert log.text.count("2 of 4 clients sent plain weights (nodes 1002, 1003)") == 1
-    if other:
-        assert "Install the same version of adaquantfl" in log.text
 
 
 def test_a_whole_fleet_without_the_mod_trains_and_the_log_says_so_once(log: pytest.LogCaptureFixture) -> None:

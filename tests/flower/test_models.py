@@ -10,8 +10,8 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 import adaquantfl as aq
+from adaquantfl.flower.batchnorm import statistics_by_place
 from adaquantfl.flower.records import array_record
-from adaquantfl.flower.served import statistics_by_place
 from adaquantfl.protocol.bfloat16 import narrowed, widened
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of, final
 from support.paper_strategy import paper_strategy

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError
 from adaquantfl.flower import quantize_mod
 from adaquantfl.flower.privacy import clipped
-from adaquantfl.flower.wrapped import clipping_norm
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
 from support.fake_flower import run as play
 from support.paper_strategy import paper_strategy
 
 MODEL: Arrays = {"a": np.linspace(-1, 1, 3000, dtype="f4").reshape(60, 50), "b": np.linspace(-1, 1, 50)}
 BOUND = 1.0
+run = partial(play, model=MODEL)
 
 
 class Watching(FedAvg):
@@ -69,10 +70,6 @@ def clients(*mods: Any) -> list[Client]:
         return apply
 
     return [Client(change(number), mods=mods) for number in range(4)]
-
-
-def run(strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Arrays = MODEL) -> Result:
-    return play(strategy, grid, rounds, model)
 
 
 @pytest.mark.parametrize(
@@ -146,13 +143,6 @@ def test_clipping_ends_at_or_below_the_bound_in_every_type(kind: str) -> None:
         assert np.sqrt(sum(np.square(m).sum() for m in moved)) <= bound
         assert (share < 1) == (bound < 1e9) or kind == "?"
         assert all(isinstance(a, np.ndarray) and a.dtype == model[name].dtype for name, a in found.items())
-
-
-def test_the_clipping_norm_is_found_inside_other_wrappers() -> None:
-    assert clipping_norm(fixed(FedAvg())) == BOUND
-    assert clipping_norm(server_fixed(fixed(FedAvg()))) == BOUND
-    assert clipping_norm(FedAvg()) is None
-    assert clipping_norm(server_fixed(FedAvg())) is None, "it clips by itself"
 
 
 @pytest.mark.parametrize("wrapper", [server_fixed, server_adaptive])

@@ -9,7 +9,7 @@ import adaquantfl as aq
 from adaquantfl import checkpoint
 from adaquantfl.errors import ConfigError, EngineError, ModelNeeded, Refused
 from adaquantfl.private import Central, Client, Distributed, Masked, Server
-from adaquantfl.private.modular import Projection, RoundPlan, centred, rounded
+from adaquantfl.private.modular import Projection, RoundPlan, rounded
 from adaquantfl.private.packet import MASKED, Packet
 from adaquantfl.protocol.client import ModelCache
 from adaquantfl.protocol.stages import Stages
@@ -57,7 +57,7 @@ def test_the_projection_is_unbiased(stride):
     found = np.array([
         Projection(plan, [60, 40]).back(Projection(plan, [60, 40]).of(x))
         for plan in (
-            RoundPlan(0, 4, 3, stride, key % stride, 8, 0.1, stream_key(1, key, -2), steps=(1.0, 1.0))
+            RoundPlan(0, 4, 3, stride, key % stride, rotation=stream_key(1, key, -2), steps=(1.0, 1.0))
             for key in range(2000)
         )
     ])  # fmt: skip
@@ -70,20 +70,13 @@ def test_the_projection_is_unbiased(stride):
 def test_rounding_is_unbiased_and_never_beyond_the_levels():
     """The mean of 20,000 roundings is within 5 deviations; 1 false alarm in 10^6 a value."""
     values = np.linspace(-1.5, 1.5, 7, dtype=np.float32)
-    plan = RoundPlan(0, 4, 3, 1, 0, 8, 0.1, 1, levels=2, steps=(0.5,))
+    plan = RoundPlan(0, 4, 3, levels=2, steps=(0.5,))
     steps = np.full(7, 0.5, np.float32)
     found = np.array([rounded(values, plan, steps, stream_key(0, k, 1))[0] for k in range(20_000)])
     assert np.abs(found).max() == 2
     inside = np.clip(values / 0.5, -2, 2)
     assert (np.abs(found.mean(axis=0) - inside) <= 5 * 0.5 / np.sqrt(20_000)).all()
     assert rounded(values, plan, steps, 3)[1] == 2  # the two beyond are counted
-
-
-@pytest.mark.parametrize("bits", [1, 5, 8, 16, 32])
-def test_sums_are_centred(bits):
-    half = 2 ** (bits - 1)
-    signed = np.array([-half, -1, 0, half - 1]) if bits > 1 else np.array([-1, 0])
-    np.testing.assert_array_equal(centred((signed % 2**bits).astype(np.uint64).astype("<u4"), bits), signed)
 
 
 @pytest.mark.parametrize("step", range(4))

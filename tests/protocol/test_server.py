@@ -475,3 +475,19 @@ def test_an_order_that_makes_no_sense_is_refused_by_the_client(changes: dict[str
     order = replace(Order.unpack(server.open([0])[0]), **changes)
     with pytest.raises(aq.Refused, match="number of levels"):
         end.open(order.pack())
+
+
+def test_a_rule_sees_how_many_of_the_clients_are_expected() -> None:
+    seen: list[aq.Seen] = []
+
+    class Watching(Scripted):
+        def plan(self, state: dict[str, int], seen_now: aq.Seen) -> tuple[dict[str, int], aq.Plan]:
+            seen.append(seen_now)
+            return super().plan(state, seen_now)
+
+    server = aq.Server(vector(), rule=Watching())
+    for wrong in (0, 5):
+        with pytest.raises(aq.EngineError, match="expected = "):
+            server.open(range(4), expected=wrong)
+    server.open(range(4), expected=2)
+    assert (seen[-1].participation, seen[-1].weights_squared) == (0.5, pytest.approx(0.5))

@@ -128,7 +128,7 @@ class FakeGrid(Grid):
 
 
 def run(
-    strategy: Strategy, grid: FakeGrid, rounds: int, model: Mapping[str, npt.NDArray[Any]], **options: Any
+    strategy: Strategy, grid: FakeGrid, rounds: int = 1, model: Mapping[str, npt.NDArray[Any]] = MODEL, **options: Any
 ) -> Result:
     return strategy.start(grid=grid, initial_arrays=record(model), num_rounds=rounds, **options)
 

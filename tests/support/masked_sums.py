@@ -20,23 +20,12 @@ class Cast:
     def __init__(self, clients: int, words: Words, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         self.words = words
-        self.contributors = {
-            number: Contributor(number, SESSION, *(rng.bytes(32) for _ in range(3))) for number in range(clients)
-        }
         self.values = {n: rng.integers(0, 2**words.bits, words.count).astype(words.dtype) for n in range(clients)}
         self.facts = {n: rng.integers(0, 2**63, words.facts).astype("<u8") for n in range(clients)}
-        self.masked: dict[int, bytes] = {}
-
-    def answer(self, step: int, number: int, message: bytes) -> bytes:
-        one = self.contributors[number]
-        if step == 0:
-            return one.advertise()
-        if step == 1:
-            return one.share(message)
-        if step == 2:
-            self.masked[number] = one.mask(message, self.words, self.values[number], self.facts[number])
-            return self.masked[number]
-        return one.reveal(message)
+        self.contributors = {
+            n: Contributor(n, SESSION, words.bits, self.values[n], self.facts[n], *(rng.bytes(32) for _ in range(3)))
+            for n in range(clients)
+        }
 
     def expected(self, clients: Collection[int]) -> tuple[np.ndarray, np.ndarray]:
         values = sum(self.values[n].astype(np.uint64) for n in clients) % np.uint64(2**self.words.bits)
@@ -50,12 +39,14 @@ def play(
     change: Change = lambda step, client, message: message,
 ) -> Collector:
     """The sum. gone: step -> who drops out before it."""
-    collector = Collector(SESSION, cast.words, least, colluding=0.1)
+    collector = Collector(cast.words, cast.contributors, least, colluding=0.1, session=SESSION)
     messages: Mapping[int, bytes] = dict.fromkeys(cast.contributors, b"")
     for step in range(4):
         for number, message in messages.items():
             if number not in (gone or {}).get(step, ()):
-                collector.receive(number, change(step, number, cast.answer(step, number, message)))
+                one = cast.contributors[number]
+                reply = one.answer(message) if step else one.advertise()
+                collector.receive(number, change(step, number, reply))
         messages = collector.advance()
     assert not messages
     return collector

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from flwr.app import RecordDict
 
-from ..rules import Need, Rule
-
 ANY = "*loss*"  # the only metric with "loss" in its name, whatever it is called
 USUAL_KEYS = ("train_loss", "loss", ANY)
 
@@ -33,11 +31,6 @@ def loss_in(numbers: Mapping[str, int | float], keys: Sequence[str]) -> float | 
             return float(numbers[key])
     names = [name for name in numbers if "loss" in name.lower()] if ANY in keys else []
     return float(numbers[names[0]]) if len(names) == 1 else None
-
-
-def needs_loss(rule: Rule) -> bool:
-    """Whether a rule looks at the clients' training loss."""
-    return bool(rule.needs & {Need.LOSS, Need.ROUND_LOSS})
 
 
 def advice(keys: Sequence[str]) -> str:

@@ -18,24 +18,10 @@ from ..errors import ConfigError, EngineError, ModelNeeded, Refused, reason_of
 from ..private.packet import ORDER as FIRST
 from ..private.packet import kind_of
 from ..private.settings import Private
-from ..protocol.arrays import Weights
 from ..protocol.client import ModelCache
+from . import records
 from .losses import loss_in, numbers_in
 from .receive import Received
-from .records import (
-    KEY,
-    MOD_FAILED,
-    ORDER,
-    REPLY,
-    SPEAKER,
-    array_record,
-    arrays_in,
-    bytes_in,
-    remember,
-    update_in,
-    why_failed,
-    without_ours,
-)
 from .sending import bytes_of
 from .wrapped import WRAPPERS, averages, chain
 
@@ -61,53 +47,33 @@ def answer(
     try:
         from ..private.client import Client  # it needs the extra
 
-        data = bytes_in(plan, ORDER)
+        data = records.bytes_in(plan, records.ORDER)
         saved = context.state.config_records.get(_ROUND)
         if saved is not None:
             del context.state[_ROUND]
         if kind_of(data) == FIRST:
             client = Client(0, models)
             weights = client.open(data, copy=False, key=key)
-            trained = _trained(weights, message, context, call_next, plan)
-            if isinstance(trained, Message):
+            records.give(message, str(plan["arrays"]), weights)
+            trained = call_next(message, context)
+            if trained.has_error():
                 return trained
-            reply = client.reply(*trained)
-            remember(client.plain, context.state, bool(plan["with_model"]))
+            loss = loss_in(numbers_in(trained.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
+            reply = client.reply(records.trained_in(trained)[1], loss or 0.0)
+            records.remember(client.plain, context.state, bool(plan["with_model"]))
         elif saved is None:
             raise EngineError("it was asked for a later step of a round that it does not know.")
         else:
-            client = Client.restore(checkpoint.unpack(bytes_in(saved, "round")), models)
+            client = Client.restore(checkpoint.unpack(records.bytes_in(saved, "round")), models)
             reply = client.answer(data)
         tree = {**client.state(), "plain": None}
         if tree["round"] is not None:
             context.state[_ROUND] = ConfigRecord({"round": checkpoint.pack(tree)})
-        return Message(RecordDict({str(plan["arrays"]): ConfigRecord({REPLY: reply})}), reply_to=message)
+        return Message(RecordDict({str(plan["arrays"]): ConfigRecord({records.REPLY: reply})}), reply_to=message)
     except ModelNeeded as error:
-        return Message(Error(MOD_FAILED, f"{SPEAKER} {error}"), reply_to=message)
+        return Message(Error(records.MOD_FAILED, f"{records.SPEAKER} {error}"), reply_to=message)
     except Exception as error:  # nothing of what the app has trained may leave then
-        return Message(Error(MOD_FAILED, f"A private round: {reason_of(error)}"), reply_to=message)
-
-
-def _trained(
-    weights: Weights,
-    message: Message,
-    context: Context,
-    call_next: ClientAppCallable,
-    plan: ConfigRecord,
-) -> tuple[Any, float] | Message:
-    """What the app has trained from the order's model, and its loss; or the app's error."""
-    name = str(plan["arrays"])
-    if name not in message.content:
-        message.content = RecordDict({name: array_record(weights), **message.content})
-    reply = call_next(message, context)
-    if reply.has_error():
-        return reply
-    records = list(reply.content.array_records.values())
-    if len(records) != 1:
-        raise ConfigError(f"the reply has {len(records)} ArrayRecords; expected one.")
-    arrays = arrays_in(records[0])
-    loss: Any = loss_in(numbers_in(reply.content), plan["loss"])  # type: ignore[arg-type] # a list of texts
-    return arrays, loss or 0.0
+        return Message(Error(records.MOD_FAILED, f"A private round: {reason_of(error)}"), reply_to=message)
 
 
 def refuse_unmasked(strategy: Strategy, private: Private) -> None:
@@ -122,10 +88,10 @@ def refuse_unmasked(strategy: Strategy, private: Private) -> None:
         )
 
 
-def collect(
-    server: PrivateServer, sent: Sent, replies: Sequence[Message], clients: Mapping[int, int]
-) -> tuple[Received, int]:
-    """Hand the replies of all steps to the server. Return what came of it, and the bytes of the replies.
+def receive(
+    server: PrivateServer, sent: Sent, replies: Sequence[Message], clients: Mapping[int, int], weight: str, loss: str
+) -> Received:
+    """Play all steps of the round. The mean of the updates is then the only reply that the wrapped strategy sees.
 
     EngineError where too few clients are left.
 
@@ -134,35 +100,35 @@ def collect(
         sent: the first messages.
         replies: to those.
         clients: node -> client.
+        weight: the metric that is the weight.
+        loss: the metric that is the loss.
     """
-    received, total = Received(), 0
+    received = Received()
     while True:
-        total += bytes_of(replies)
+        received.bytes_up += bytes_of(replies)
         for reply in sorted(replies, key=lambda one: clients.get(sent.node_of(one), -1)):
             node = sent.node_of(reply)
+            client = clients.get(node, -1)
             try:
                 if reply.has_error():
-                    received.failed[node] = why_failed(reply)
-                    server.absent(clients.get(node, -1), received.failed[node])
+                    received.failed[node] = records.why_failed(reply)
+                    server.absent(client, received.failed[node])
                     continue
-                without_ours(reply)
-                if (found := update_in(reply)) is None:
+                records.without_ours(reply)
+                if (found := records.update_in(reply)) is None:
                     raise Refused("it sent plain weights. In a private round every ClientApp needs the mod.")
-                server.receive(clients.get(node, -1), found[1])
+                server.receive(client, found[1])
             except Refused as error:
                 received.refused[node] = str(error)
-                server.absent(clients.get(node, -1), str(error))
+                server.absent(client, str(error))
         if not (messages := server.further()):
-            return received, total
+            break
         asked = {node: messages[client] for node, client in clients.items() if client in messages}
-        later: dict[int, dict[str, Any]] = {node: {ORDER: data, "arrays": sent.name} for node, data in asked.items()}
-        replies = list(sent.send({node: RecordDict({KEY: ConfigRecord(ours)}) for node, ours in later.items()}))
-
-
-def take_mean(received: Received, server: PrivateServer, sent: Sent, weight: str, loss: str) -> None:
-    """Make the mean of all updates the only reply that the wrapped strategy sees, with these names for its metrics."""
+        ours = {node: ConfigRecord({records.ORDER: data, "arrays": sent.name}) for node, data in asked.items()}
+        replies = sent.send({node: RecordDict({records.KEY: one}) for node, one in ours.items()})
     (weights,) = server.heard(wide=True).values()
-    numbers: dict[str, Any] = {weight: 1.0, **({} if server.mean_loss is None else {loss: server.mean_loss})}
-    content = RecordDict({sent.name: array_record(weights), "metrics": MetricRecord(numbers)})
-    received.heard = server.summed
+    numbers: dict[str, Any] = {weight: 1.0, **({loss: server.mean.loss} if server.mean.loss else {})}
+    content = RecordDict({sent.name: records.array_record(weights), "metrics": MetricRecord(numbers)})
+    received.heard = server.mean.examples
     received.take(Message(content, reply_to=next(iter(sent.messages.values()))))
+    return received

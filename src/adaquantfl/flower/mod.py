@@ -15,7 +15,7 @@ from ..quantizers.streams import stream_key
 from . import masked, records
 from .fleet import Once
 from .losses import loss_in, numbers_in
-from .records import array_record, arrays_in, bytes_in, put, recall, remember, without_ours
+from .records import arrays_in, bytes_in, give, put, recall, remember, trained_in, without_ours
 
 _SECAGG = "secaggplus_configs"  # Flower's record in the messages of its SecAgg+ workflow
 _once = Once()
@@ -33,7 +33,6 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     ... def train(message: Message, context: Context) -> Message:
     ...     ...  # as without it: train, and return all of the model's arrays
     """
-    kind = message.metadata.message_type.partition(".")[0]
     if _SECAGG in message.content.config_records:
         _once("secagg", "quantize_mod does nothing with SecAgg+, whose masked weights cannot be quantized afterwards.")
     plan = without_ours(message)
@@ -49,20 +48,22 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
         models, key = _models(message, plan, context)[0], _key(plan, partition)
         return masked.answer(message, context, call_next, plan, models, key)
     try:
-        client = _open(message, plan, context, partition)
+        _, client = _models(message, plan, context, partition)
+        weights = client.open(bytes_in(plan, records.ORDER), copy=False, key=_key(plan, partition))
+        give(message, str(plan["arrays"]), weights)
     except (AdaQuantError, KeyError, TypeError, ValueError, IndexError) as error:
         return _unopened(message, context, call_next, error)
-    if kind == MessageType.EVALUATE:
-        return _evaluate(message, context, call_next, client)
+    evaluate = message.metadata.message_type.partition(".")[0] == MessageType.EVALUATE
+    if evaluate:  # keep the model for the next round
+        remember(client, context.state, with_model=True)
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    trained_records = list(reply.content.array_records.items())
+    if evaluate:
+        put(reply, records.KEY, ConfigRecord({records.HOLDS: client.holds}))
+        return reply
     try:
-        if len(trained_records) != 1:
-            raise ConfigError(f"It has {len(trained_records)} ArrayRecords; expected one.")
-        (name, trained), (loss, examples) = trained_records[0], _measured(reply.content, plan)
-        arrays = arrays_in(trained)
+        (name, arrays), (loss, examples) = trained_in(reply), _measured(reply.content, plan)
         data = client.reply(arrays, loss, examples, measure_error=True)
     except ConfigError as error:
         return _plain(reply, str(error))
@@ -72,16 +73,6 @@ def quantize_mod(message: Message, context: Context, call_next: ClientAppCallabl
     entries = {records.REPLY: data, records.PARTITION: partition, records.ERROR: client.error}
     put(reply, name, ConfigRecord({key: value for key, value in entries.items() if value is not None}))
     return reply
-
-
-def _open(message: Message, plan: ConfigRecord, context: Context, partition: int | None) -> Client:
-    """The client with its order open; the message has plain arrays then. ModelNeeded where its state is lost."""
-    name, data = str(plan["arrays"]), bytes_in(plan, records.ORDER)
-    _, client = _models(message, plan, context, partition)
-    weights = client.open(data, copy=False, key=_key(plan, partition))
-    if name not in message.content:  # first, where a strategy puts it
-        message.content = RecordDict({name: array_record(weights), **message.content})
-    return client
 
 
 def _key(plan: ConfigRecord, partition: int | None) -> int | None:
@@ -120,15 +111,6 @@ def _plain(reply: Message, reason: str) -> Message:
     """The reply as it is, with a note for the server."""
     _once("plain", "quantize_mod: replies are sent as they are, not quantized. %s", reason)
     put(reply, records.KEY, ConfigRecord({records.NOTE: reason}))
-    return reply
-
-
-def _evaluate(message: Message, context: Context, call_next: ClientAppCallable, client: Client) -> Message:
-    """Evaluate the model, and keep it for the next round."""
-    remember(client, context.state, with_model=True)
-    reply = call_next(message, context)
-    if not reply.has_error():
-        put(reply, records.KEY, ConfigRecord({records.HOLDS: client.holds}))
     return reply
 
 

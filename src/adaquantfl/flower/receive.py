@@ -17,9 +17,10 @@ from ..protocol.arrays import QUANTIZED, AnyArray, Model
 from ..protocol.bfloat16 import widened
 from ..protocol.limits import ExamplesLimit, bounded
 from ..protocol.server import Server
+from . import records
 from .losses import loss_in, numbers_in
 from .privacy import clipped
-from .records import ERROR, NOTE, PARTITION, array_record, arrays_in, put, update_in, why_failed, without_ours
+from .sending import bytes_of
 
 _NEEDS_MOD = (
     "it sent plain weights. Without a wrapped strategy every ClientApp needs the mod: ClientApp(mods=[quantize_mod]). "
@@ -32,6 +33,7 @@ class Received:
     """The replies as the wrapped strategy sees them.
 
     Attributes:
+        bytes_up: of all replies, as Flower serializes them.
         heard: how many updates are in.
         plain: node -> why it sent plain weights, where it said so.
         clipped: for each client whose arrays differential privacy made shorter, to which share of their length.
@@ -41,6 +43,7 @@ class Received:
         bounded: nodes whose loss is far from the others'.
     """
 
+    bytes_up: int = 0
     heard: int = 0
     plain: dict[int, str] = field(default_factory=dict)
     clipped: list[float] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Received:
 
     @property
     def metrics(self) -> dict[str, Any]:
+        """What happened to the replies, for Flower's metrics."""
         return {
             "aq_quantized": self.heard,
             "aq_plain": len(self.plain),
@@ -94,15 +98,6 @@ class Received:
         place = partition if isinstance(partition, int) else math.inf
         self._places.append((place, message.metadata.src_node_id, message))
 
-    def take_update(self, message: Message, name: str) -> None:
-        """A reply with an update in the record of this name."""
-        record = message.content.config_records[name]
-        measured = record.get(ERROR)
-        if isinstance(measured, float) and 0 <= measured < math.inf:
-            self.errors.append(measured)
-        self.heard += 1
-        self.take(message, record.get(PARTITION))
-
     def cap(self, limit: ExamplesLimit, weight_key: str) -> None:
         """Lower the weights that are above the limit: the wrapped strategy, and `loss`, then see the bound."""
         told = [
@@ -125,9 +120,9 @@ class Received:
         exact = [entry.name for entry in server.current.layout.entries if entry.kind != QUANTIZED]
         for message in self.messages:
             for name, record in list(message.content.array_records.items()):
-                arrays, share = clipped(arrays_in(record), model, bound, exact)
+                arrays, share = clipped(records.arrays_in(record), model, bound, exact)
                 if share < 1:
-                    put(message, name, array_record(arrays))
+                    records.put(message, name, records.array_record(arrays))
                     self.clipped.append(share)
 
 
@@ -149,49 +144,51 @@ def receive(
         weight_key: the metric by which the wrapped strategy weighs.
         averages: the server makes the new model; there is no wrapped strategy.
     """
-    received, packed, plain = Received(), dict[int, tuple[Message, str]](), dict[int, Message]()
+    received, packed, plain = Received(bytes_of(replies)), dict[int, tuple[Message, str]](), dict[int, Model]()
     replies = sorted(replies, key=lambda reply: clients.get(reply.metadata.src_node_id, math.inf))
-    received.failed = {reply.metadata.src_node_id: why_failed(reply) for reply in replies if reply.has_error()}
+    received.failed = {reply.metadata.src_node_id: records.why_failed(reply) for reply in replies if reply.has_error()}
     answers = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
     reasons = _differing(answers, weight_key)
     for node, reply in answers.items():
-        client, ours = clients.get(node, -1), without_ours(reply)
+        client, ours = clients.get(node, -1), records.without_ours(reply)
         try:
             if node in reasons:
                 raise Refused(reasons[node])
-            found = update_in(reply)
-            if found is not None:
+            if (found := records.update_in(reply)) is not None:
                 server.receive(client, found[1])
-                packed[client] = reply, found[0]
+                packed[node] = reply, found[0]
             elif averages:
                 raise Refused(_NEEDS_MOD)
             else:
-                plain[node] = reply
-                received.plain[node] = str(ours.get(NOTE, "")) if ours is not None else ""
+                plain[node] = _plain_model(server, client, reply)
+                received.plain[node] = str(ours.get(records.NOTE, "")) if ours is not None else ""
         except Refused as error:
             received.refused[node] = str(error)
             server.absent(client, str(error))
-    reasons, models = _read_plain(server, plain, clients)
     missing, factors = server.refuse_outliers(), server.factors
-    for node, reply in plain.items():
-        client = clients.get(node, -1)
-        if reason := reasons.get(node) or missing.get(client):
-            received.refused[node] = reason
+    weights: Mapping[int, Any] = {} if averages else server.heard(wide=True)
+    for node, model in plain.items():
+        client, reply = clients.get(node, -1), answers[node]
+        if client in missing:
+            received.refused[node] = missing[client]
             del received.plain[node]
             continue
         if client in factors:
             ((name, _),) = reply.content.array_records.items()
-            shorter = models[node].towards(server.model, factors[client])
-            put(reply, name, array_record(server.current.layout.join(shorter, wide=True)))
+            shorter = model.towards(server.model, factors[client])
+            records.put(reply, name, records.array_record(server.current.layout.join(shorter, wide=True)))
         received.take(reply)
-    weights: Mapping[int, Any] = {} if averages else server.heard(wide=True)
-    for client, (reply, name) in packed.items():
+    for node, (reply, name) in packed.items():
+        client = clients[node]
         if reason := missing.get(client, "") or _unusable(weights.get(client, {})):
-            received.refused[reply.metadata.src_node_id] = reason
+            received.refused[node] = reason
             continue
-        received.take_update(reply, name)
+        told, received.heard = reply.content.config_records[name], received.heard + 1
+        received.take(reply, told.get(records.PARTITION))
+        if isinstance(measured := told.get(records.ERROR), float) and 0 <= measured < math.inf:
+            received.errors.append(measured)
         if not averages:
-            put(reply, name, array_record(weights[client]))
+            records.put(reply, name, records.array_record(weights[client]))
     received.cap(server.stages.examples_limit, weight_key)
     return received
 
@@ -204,30 +201,24 @@ def _unusable(arrays: Mapping[str, AnyArray]) -> str:
     return ""
 
 
-def _read_plain(
-    server: Server, plain: Mapping[int, Message], clients: Mapping[int, int]
-) -> tuple[dict[int, str], dict[int, Model]]:
-    """Measure the models of replies with plain weights. Which cannot be used, and why; and the others' models.
+def _plain_model(server: Server, client: int, reply: Message) -> Model:
+    """Read and measure the model of a reply with plain weights.
 
-    They have other arrays than the model, or values that are not finite.
+    Refused where it has other arrays than the model, or values that are not finite.
     """
-    layout, reasons, models = server.current.layout, dict[int, str](), dict[int, Model]()
-    for node, reply in plain.items():
-        try:
-            if len(reply.content.array_records) != 1:
-                raise ConfigError(f"It has {len(reply.content.array_records)} ArrayRecords; expected one.")
-            ((name, record),) = reply.content.array_records.items()
-            arrays = arrays_in(record)
-            layout.check_types(arrays)
-            models[node] = layout.split(arrays)
-            if not layout.is_finite(models[node]):
-                raise ConfigError("An array has a value that is NaN or infinite.")
-            server.measured(clients.get(node, -1), models[node])
-            if layout.has_bfloat16:  # nobody can compute with it
-                put(reply, name, array_record({key: widened(array) for key, array in arrays.items()}))
-        except (AdaQuantError, ValueError, TypeError) as error:
-            reasons[node] = f"its arrays are not those of the model. {error}"
-    return reasons, models
+    layout = server.current.layout
+    try:
+        name, arrays = records.trained_in(reply)
+        layout.check_types(arrays)
+        model = layout.split(arrays)
+        if not layout.is_finite(model):
+            raise ConfigError("An array has a value that is NaN or infinite.")
+    except (AdaQuantError, ValueError, TypeError) as error:
+        raise Refused(f"its arrays are not those of the model. {error}") from error
+    server.measured(client, model)
+    if layout.has_bfloat16:  # nobody can compute with it
+        records.put(reply, name, records.array_record({key: widened(array) for key, array in arrays.items()}))
+    return model
 
 
 def _differing(replies: Mapping[int, Message], weight_key: str) -> dict[int, str]:

@@ -82,6 +82,20 @@ def _array(values: AnyArray) -> Array:
     return made
 
 
+def trained_in(reply: Message) -> tuple[str, dict[str, AnyArray]]:
+    """The arrays of a reply, and the name of their record. ConfigError where there is not just one."""
+    records = list(reply.content.array_records.items())
+    if len(records) != 1:
+        raise ConfigError(f"It has {len(records)} ArrayRecords; expected one.")
+    return records[0][0], arrays_in(records[0][1])
+
+
+def give(message: Message, name: str, weights: Weights) -> None:
+    """Put the model into a message whose order leads to it: first, where a strategy puts it."""
+    if name not in message.content:
+        message.content = RecordDict({name: array_record(weights), **message.content})
+
+
 def put(message: Message, name: str, record: ArrayRecord | ConfigRecord) -> None:
     """Replace a record by another of any kind. A new RecordDict, since messages may share one."""
     message.content = RecordDict({**message.content, name: record})

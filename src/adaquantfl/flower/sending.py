@@ -5,8 +5,7 @@ A client that lost the model it held gets the whole model, within the round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +13,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from ..errors import ConfigError
-from ..protocol.arrays import Layout
 from ..protocol.server import Server
 from .records import KEY, LAYOUT, ORDER, PARTITION, needs_model
 
@@ -23,76 +21,59 @@ _QUERY_SECONDS = 60.0
 _MESSAGE_BYTES = 119  # of a message's own object, measured
 
 
-@dataclass(frozen=True)
-class Orders:
-    """How the orders of one step are written.
-
-    Attributes:
-        server: who makes them.
-        clients: node -> client.
-        name: of the record with the model.
-        same: whether Flower's own record has the server's model, bit for bit.
-        evaluate: the clients only evaluate the model.
-        settings: what the mod has to know in addition to the order.
-    """
-
-    server: Server
-    clients: Mapping[int, int]
-    name: str
-    same: bool
-    evaluate: bool
-    settings: dict[str, Any]
-
-    def write(self, node: int, content: RecordDict, whole: bool = False) -> RecordDict:
-        """Return a message's content with the node's order.
-
-        With the whole model, Flower's own record of it stays, so that a client without the mod can use it.
-        """
-        server, client, others, ours = self.server, self.clients[node], dict(content), dict(self.settings)
-        log = server.current.log
-        if not whole and log.leads_from(log.holds.get(client)):
-            ours[ORDER] = server.order(client, evaluate=self.evaluate)
-            del others[self.name]
-        elif self.same:
-            ours[ORDER] = server.order(client, server.digest, evaluate=self.evaluate)
-            ours[LAYOUT] = server.current.layout.to_json()
-        else:
-            ours[ORDER] = server.order(client, None, evaluate=self.evaluate)
-        return RecordDict({**others, KEY: ConfigRecord(ours)})
-
-
-@dataclass
 class Sent:
     """The messages of one step that are out, by node.
 
     Attributes:
-        orders: None where the messages have no orders.
         message_bytes: of all messages, as Flower serializes them.
-        waited: seconds that the answers to second messages took.
+        waited: seconds that the answers to later messages took.
+        name: of the record with the model; empty where the messages have no orders.
     """
 
-    messages: dict[int, Message]
-    grid: Grid
-    timeout: float
-    orders: Orders | None = None
-    message_bytes: int = 0
-    waited: float = 0.0
-    _originals: dict[int, RecordDict] = field(default_factory=dict)
+    def __init__(self, messages: Iterable[Message], grid: Grid, timeout: float) -> None:
+        self.messages = {message.metadata.dst_node_id: message for message in messages}
+        self.grid, self.timeout, self.name = grid, timeout, ""
+        self.message_bytes, self.waited = 0, 0.0
+        self._whole: Callable[[int], RecordDict] | None = None
 
-    @staticmethod
-    def of(messages: Iterable[Message], grid: Grid, timeout: float) -> Sent:
-        """The messages as the wrapped strategy made them."""
-        return Sent({message.metadata.dst_node_id: message for message in messages}, grid, timeout)
+    def write(
+        self,
+        server: Server,
+        clients: Mapping[int, int],
+        name: str,
+        same: bool,
+        settings: dict[str, Any],
+        evaluate: bool = False,
+    ) -> None:
+        """Write the orders into the messages.
 
-    def write(self, orders: Orders) -> None:
-        """Write the orders into the messages to those nodes that have one."""
-        self.orders, self._originals = orders, {node: self.messages[node].content for node in orders.clients}
-        for node, content in self._originals.items():
-            self.messages[node].content = orders.write(node, content)
+        With the whole model, Flower's own record of it stays, so that a client without the mod can use it.
 
-    def count(self) -> None:
-        """Count the bytes, once the orders are written."""
-        self.message_bytes = bytes_of(self.messages.values())
+        Args:
+            server: who makes them.
+            clients: node -> client.
+            name: of the record with the model.
+            same: whether Flower's own record has the server's model, bit for bit.
+            settings: what the mod has to know in addition to the order.
+            evaluate: the clients only evaluate the model.
+        """
+        contents, log, self.name = {node: self.messages[node].content for node in clients}, server.current.log, name
+
+        def written(node: int, whole: bool = True) -> RecordDict:
+            client, others, ours = clients[node], dict(contents[node]), {**settings, "arrays": name}
+            if not whole and log.leads_from(log.holds.get(client)):
+                ours[ORDER] = server.order(client, evaluate=evaluate)
+                del others[name]
+            elif same:
+                ours[ORDER] = server.order(client, server.digest, evaluate=evaluate)
+                ours[LAYOUT] = server.current.layout.to_json()
+            else:
+                ours[ORDER] = server.order(client, None, evaluate=evaluate)
+            return RecordDict({**others, KEY: ConfigRecord(ours)})
+
+        self._whole = written
+        for node in clients:
+            self.messages[node].content = written(node, whole=False)
 
     def again(self, replies: Iterable[Message]) -> tuple[list[Message], list[int]]:
         """Send the whole model to those who need it.
@@ -100,26 +81,22 @@ class Sent:
         Returns:
             The replies, where those to a second message replace errors, and the nodes that were sent one.
         """
-        replies, orders = list(replies), self.orders
-        if orders is None:
+        replies, whole = list(replies), self._whole
+        if whole is None:
             return replies, []
-        lost = [node for node in map(self.node_of, filter(needs_model, replies)) if node in self._originals]
-        second = {node: orders.write(node, self._originals[node], whole=True) for node in lost}
-        answers = {reply.metadata.src_node_id: reply for reply in self.send(second)} if second else {}
+        lost = [node for node in map(self.node_of, filter(needs_model, replies)) if node in self.messages]
+        answers = {reply.metadata.src_node_id: reply for reply in self.send({node: whole(node) for node in lost})}
         return [answers.get(self.node_of(reply), reply) for reply in replies], lost
-
-    @property
-    def name(self) -> str:
-        """Of the record with the model."""
-        return self.orders.name if self.orders is not None else ""
 
     def node_of(self, reply: Message) -> int:
         """Who sent a reply. Errors of some of Flower's mods are replies to the client's own reply."""
         source = reply.metadata.src_node_id
         return source if source in self.messages else reply.metadata.dst_node_id
 
-    def send(self, contents: Mapping[int, RecordDict]) -> Iterable[Message]:
+    def send(self, contents: Mapping[int, RecordDict]) -> list[Message]:
         """Further messages of the round, and the replies to them."""
+        if not contents:
+            return []
         messages = []
         for node, content in contents.items():
             about = self.messages[node].metadata
@@ -174,11 +151,6 @@ def bytes_of(messages: Iterable[Message]) -> int:
                 known[id(record)] = _serialized(record)
     own = sum(_MESSAGE_BYTES + len(content.deflate()) for content in contents)
     return own + sum(known[id(record)] for content in contents for record in content.values())
-
-
-def float32_bytes(layout: Layout) -> int:
-    """The model in float32, without any head."""
-    return 4 * (layout.dimension + layout.buffers) + layout.other_bytes
 
 
 def _serialized(part: Any) -> int:

@@ -18,7 +18,6 @@ from ..protocol.limits import REFUSE
 from ..protocol.server import Server
 from ..protocol.stages import Stages
 from ..quantizers.base import Quantizer
-from ..quantizers.streams import stream_key
 from ..rules import FullPrecision, Rule
 from .fleet import log
 from .losses import USUAL_KEYS
@@ -30,7 +29,7 @@ from .wrapped import averages as is_mean
 from .wrapped import by_name, clipping_norm, in_place_of, later, refuse_outer
 
 _FORMAT = 2  # of state_dict
-_STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
+_NUMBERED = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")  # by the round
 
 
 class AdaQuantStrategy(Strategy):
@@ -111,9 +110,9 @@ class AdaQuantStrategy(Strategy):
                 "AdaQuantStrategy wraps a strategy of flwr.serverapp.strategy, such as FedAvg(); this is a "
                 f"{type(strategy).__module__}.{type(strategy).__qualname__}."
             )
-        self._private = mode(private)
-        if self._private.masks:
-            refuse_unmasked(strategy, self._private)
+        private = mode(private)
+        if private.masks:
+            refuse_unmasked(strategy, private)
             rule = FullPrecision() if rule == "auto" else rule  # its own rule sees sums only
         patterns = (exact,) if isinstance(exact, str) else tuple(exact)
         if not all(isinstance(pattern, str) for pattern in patterns):
@@ -125,9 +124,8 @@ class AdaQuantStrategy(Strategy):
             max_examples=max_examples, loss_smoothing=loss_smoothing,
             averages=is_mean(strategy) if averages is None else averages,
         )  # fmt: skip
-        stream_key(seed, 0, 0)  # refuses a seed that is none
-        if self._private.masks:
-            check(self._private, self._stages)
+        if private.masks:
+            check(private, self._stages)
         self._rounds = Rounds(
             self._stages,
             patterns,
@@ -135,12 +133,12 @@ class AdaQuantStrategy(Strategy):
             loss_keys=USUAL_KEYS if loss_key is None else (loss_key,),
             lr_key=lr_key,
             average=self._average,
-            private=self._private,
+            private=private,
         )
         self._timeout, self._fresh = TIMEOUT, fresh
         self._done = self._resumed = 0  # Flower's rounds so far, and those of the state that was loaded
         # The wrapped strategy's own steps: `start` puts ours in their place.
-        self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in _STEPS})
+        self._steps = SimpleNamespace(**{name: getattr(strategy, name) for name in (*_NUMBERED, "summary")})
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -178,13 +176,9 @@ class AdaQuantStrategy(Strategy):
         return metrics if metrics is None or not traffic else MetricRecord({**metrics, **traffic})
 
     def summary(self) -> None:
-        """Log the settings, then the wrapped strategy's."""
-        uplink = self._stages.uplink
-        kind = uplink.quantizer.name if uplink.quantizer else "the rule's"
-        log.info("\t├──> AdaQuantFL settings:")
-        log.info("\t│\t├── Rule: %s", self._stages.rule)
-        log.info("\t│\t├── Quantizer: %s | scope: %s | codec: %s", kind, uplink.scope, uplink.codec)
-        log.info("\t│\t└── Downlink: %s | seed: %d", self._stages.downlink.name, self._stages.seed)
+        """Log the main settings, then the wrapped strategy's."""
+        stages = self._stages
+        log.info("\t├──> AdaQuantFL: %s, downlink %s, seed %d", stages.rule, stages.downlink.name, stages.seed)
         self._steps.summary()
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
@@ -198,8 +192,9 @@ class AdaQuantStrategy(Strategy):
         if evaluate := given.get("evaluate_fn"):
             given["evaluate_fn"] = later(evaluate, rounds)
         if self._fresh and self.server is None:
-            given["initial_arrays"] = self._rounds.served.fresh(arrays_in(given["initial_arrays"]))
-        steps = {name: later(getattr(self, name), rounds) for name in _STEPS if name != "summary"}
+            self._rounds.begin(arrays_in(given["initial_arrays"]), fresh=True)
+            given["initial_arrays"] = self.arrays
+        steps = {name: later(getattr(self, name), rounds) for name in _NUMBERED}
         with in_place_of(self.strategy, {**steps, "summary": self.summary}):
             result = self.strategy.start(**given)
         if isinstance(result, Result) and not result.arrays and self.server is not None:
@@ -216,7 +211,7 @@ class AdaQuantStrategy(Strategy):
     @property
     def server(self) -> Server | None:
         """The server of the protocol, from the first round on."""
-        return self._rounds.served.server
+        return self._rounds.server
 
     @property
     def refusals(self) -> dict[int, str]:
@@ -226,7 +221,7 @@ class AdaQuantStrategy(Strategy):
     @property
     def arrays(self) -> ArrayRecord:
         """The present model, from the first round on, or from a state that was loaded."""
-        return self._rounds.served.arrays
+        return self._rounds.arrays
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as a plain tree; `adaquantfl.checkpoint` writes it to a folder.
@@ -249,9 +244,8 @@ class AdaQuantStrategy(Strategy):
         try:
             if state["format"] != _FORMAT:
                 raise CheckpointError(f"The state has format {state['format']}; this version reads {_FORMAT}.")
-            self._rounds.served.restore(state["server"])
+            self._rounds.restore(state["server"])
             self._rounds.fleet.numbers = {int(node): int(number) for node, number in state["clients"].items()}
-            self._rounds.forget()
             self._done = self._resumed = int(state["rounds"])
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"This is not a state of AdaQuantStrategy ({error!r}).") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey
@@ -12,9 +13,10 @@ from nvflare.apis.shareable import Shareable
 
 from .. import checkpoint
 from ..errors import AdaQuantError, CheckpointError, ConfigError
+from ..protocol.bfloat16 import widened
 from ..protocol.client import Client
 from . import message
-from .message import Ends, arrives, is_ours
+from .message import arrives, is_ours, place
 
 _FOLDER = "adaquantfl"  # in a job's folder: the model that the site holds, for a process that starts again
 
@@ -22,22 +24,11 @@ _FOLDER = "adaquantfl"  # in a job's folder: the model that the site holds, for 
 class _End:
     """A site's end of the conversation."""
 
-    def __init__(self) -> None:
-        self.client: Client | None = None
-        self.training = False  # whether an order is open
-
-    def resume(self, folder: Path | None) -> Client:
-        """The client, with the model that another process of the site held."""
-        if self.client is None:
-            try:
-                tree = None if folder is None else checkpoint.load(folder)
-                self.client = Client(0) if tree is None else Client.restore(tree)
-            except CheckpointError:  # damaged: the server sends the whole model once it hears that this one has none
-                self.client = Client(0)
-        return self.client
+    client: Client | None = None
+    training = False  # whether an order is open
 
 
-_ENDS = Ends(_End)
+_ENDS: dict[tuple[str, str], _End] = {}
 
 
 class ClientFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
@@ -51,7 +42,7 @@ class ClientFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
         """The model to train from, or the reply; None where nothing is to be done."""
-        end = _ENDS.of(fl_ctx)
+        end = _ENDS.setdefault(place(fl_ctx), _End())
         if arrives(fl_ctx):
             end.training = is_ours(dxo)
             return self._opened(end, dxo, fl_ctx) if end.training else None
@@ -62,12 +53,17 @@ class ClientFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.END_RUN:
-            _ENDS.forget(fl_ctx)
+            _ENDS.pop(place(fl_ctx), None)
 
     def _opened(self, end: _End, dxo: DXO, fl_ctx: FLContext) -> DXO:
         """The model that an order leads to."""
-        weights = end.resume(_folder(fl_ctx)).open(message.entry(dxo, message.ORDER))
-        return message.unpacked(dxo, message.to_values(dict(weights), message.types_in(dxo)))
+        if end.client is None:  # perhaps another process of the site held a model
+            end.client, folder = Client(0), _folder(fl_ctx)
+            with suppress(CheckpointError):  # damaged: the server sends the whole model once it hears of it
+                if folder is not None and (tree := checkpoint.load(folder)):
+                    end.client = Client.restore(tree)
+        weights = end.client.open(message.entry(dxo, message.ORDER))
+        return message.unpacked(dxo, message.to_values(dict(weights), bool(dxo.data.get(message.TENSORS))))
 
     def _reply(self, client: Client, dxo: DXO, fl_ctx: FLContext) -> DXO | None:
         """The update as a reply; None where it cannot be quantized."""
@@ -77,7 +73,7 @@ class ClientFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
             arrays, _ = message.to_arrays(dxo.data)
             if dxo.data_kind == DataKind.WEIGHT_DIFF:
                 given = dict(held.layout.join(held.model))
-                arrays = {name: (given[name] + array).astype(array.dtype) for name, array in arrays.items()}
+                arrays = {name: widened(given[name]) + widened(array) for name, array in arrays.items()}
             reply = client.reply(
                 arrays,
                 loss=float(loss) if isinstance(loss, int | float) and not loss <= 0 else 0.0,  # NaN says: diverged

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -21,11 +21,12 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from ..errors import AdaQuantError, ConfigError, EngineError, reason_of
 from ..protocol.arrays import EXACT_NAMES, QUANTIZED, AnyArray, Model
-from ..protocol.cohort import Cohort
+from ..protocol.bfloat16 import widened
+from ..protocol.parcels import digest_of
 from ..protocol.server import Server
 from ..protocol.state import ServerState
 from . import message
-from .message import Ends, arrives, is_ours
+from .message import arrives, is_ours, place
 
 
 class _End:
@@ -40,7 +41,7 @@ class _End:
         self.server: Server | None = None
         self.names: list[str] = []  # of the clients, in the order of their numbers
         self.model = Model(np.zeros(0, np.float32), np.zeros(0, np.float32), b"")  # the workflow's
-        self.types: dict[str, str] = {}  # of its tensors
+        self.tensors = False  # whether its arrays are PyTorch's
         self.round: int | None = None
         self.holds: dict[str, bytes] = {}  # the digest of the model that each client holds, as its replies say
         self.asked, self.answered, self.heard = set[str](), set[str](), 0  # in this round
@@ -49,31 +50,23 @@ class _End:
 
     def begin(self, round: int | None, data: dict[str, Any], clients: Sequence[str], settings: dict[str, Any]) -> None:
         """Close the last round with the model that the workflow made of it, and open the next."""
-        arrays, types = message.to_arrays(data)
+        arrays, self.tensors = message.to_arrays(data)
         if self.server is None or not self._went_on(self.server, arrays):
-            self.server, self.types = Server(arrays, min_clients=1, **settings), types
+            self.server = Server(arrays, min_clients=1, **settings)
             self.holds.clear()
         self.model = self._split(self.server, arrays)
         self.names += [name for name in sorted(clients) if name not in self.names]
-        if 0 < len(self.asked) < len(self.names):  # the workflow draws some of the clients in each round
-            cohort = Cohort((1,) * len(self.names), per_round=len(self.asked), least=1)
-            self.server.stages.cohort = cohort
         self._before = self.server.current
-        self.server.open(range(len(self.names)))
+        drawn = len(self.asked) or None  # workflows may draw some of the clients in each round, and as many in the next
+        self.server.open(range(len(self.names)), expected=drawn)
         self.round, self.asked, self.answered, self.heard = round, set(), set(), 0
 
     def same(self, data: dict[str, Any]) -> bool:
         """Whether this is the model that the round began with."""
         assert self.server is not None
-        try:
-            given = self._split(self.server, message.to_arrays(data)[0])
-        except ConfigError:
-            return False
-        return (
-            np.array_equal(given.weights, self.model.weights)
-            and np.array_equal(given.buffers, self.model.buffers)
-            and given.others == self.model.others
-        )
+        with suppress(ConfigError):
+            return digest_of(self._split(self.server, message.to_arrays(data)[0])) == digest_of(self.model)
+        return False
 
     def _went_on(self, server: Server, arrays: dict[str, AnyArray]) -> bool:
         """Take the workflow's new model over; False if it is another one."""
@@ -83,7 +76,7 @@ class _End:
             return False
         layout = server.current.layout
         step = new.weights - self.model.weights
-        wanted = layout.join(Model(server.model.weights + step, new.buffers, new.others))
+        wanted = layout.join(Model(server.model.weights + step, new.buffers, new.others), wide=True)
         if self.heard:
             try:
                 server.close(wanted)
@@ -101,7 +94,7 @@ class _End:
         layout = server.current.layout
         return layout.split(layout.typed(arrays), copy=True)
 
-    def order(self, name: str) -> dict[str, bytes | str] | None:
+    def order(self, name: str) -> dict[str, bytes | bool] | None:
         """What a client is sent; None if it came after the round began."""
         if self.server is None or name not in self.names:
             return None
@@ -112,7 +105,7 @@ class _End:
             return None
         self.asked.add(name)
         self._count("down", order)
-        return {message.ORDER: order, message.TYPES: json.dumps(self.types, separators=(",", ":"))}
+        return {message.ORDER: order, message.TENSORS: self.tensors}
 
     def receive(self, name: str, reply: bytes, updates: bool) -> dict[str, Any]:
         """The arrays of a client's result: its update, or the workflow's model with the update."""
@@ -120,27 +113,27 @@ class _End:
             raise EngineError("It was not asked.")
         number, server = self.names.index(name), self.server
         server.receive(number, reply)
-        layout, heard = server.current.layout, server.heard([number])[number]
+        layout, heard = server.current.layout, server.heard([number], wide=True)[number]
         model = layout.split(heard)
         moved = model.weights - server.model.weights
         if not updates:
             moved += self.model.weights
-        arrays = dict(layout.join(replace(model, weights=moved)))
+        arrays = dict(layout.join(replace(model, weights=moved), wide=True))
         if updates:  # of what travels as it is, too
             old = dict(layout.join(self.model, copy=False))
             for exact in (one.name for one in layout.entries if one.kind != QUANTIZED and one.dtype != "bool"):
-                arrays[exact] = np.asarray(arrays[exact] - old[exact])
+                arrays[exact] = np.asarray(arrays[exact] - widened(old[exact]))
         self.heard += 1
         self.holds[name] = server.digest
         self._count("up", reply)
-        return message.to_values(arrays, self.types)
+        return message.to_values(layout.typed(arrays), self.tensors)
 
     def _count(self, way: str, data: bytes) -> None:
         self.bytes[way] += len(data)
         self.bytes["float32"] += 4 * len(self.model.weights)
 
 
-_ENDS = Ends(_End)
+_ENDS: dict[tuple[str, str], _End] = {}
 
 
 class ServerFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
@@ -170,14 +163,15 @@ class ServerFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Note who has answered, and whose training failed: they may not hold the model that they were sent."""
         if arrives(fl_ctx):
-            _ENDS.of(fl_ctx).answered.add(_peer(fl_ctx))
+            end, site = _ENDS.setdefault(place(fl_ctx), _End()), _peer(fl_ctx)
+            end.answered.add(site)
             if shareable.get_return_code() != ReturnCode.OK:
-                _ENDS.of(fl_ctx).holds.pop(_peer(fl_ctx), None)
+                end.holds.pop(site, None)
         return super().process(shareable, fl_ctx)
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
         """The order for a client, or a client's arrays; None where nothing is to be done."""
-        end = _ENDS.of(fl_ctx)
+        end, site = _ENDS.setdefault(place(fl_ctx), _End()), _peer(fl_ctx)
         with end.lock:
             if not arrives(fl_ctx):
                 return self._order(end, dxo, shareable, fl_ctx)
@@ -185,15 +179,15 @@ class ServerFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
                 return None
             try:
                 reply, updates = message.entry(dxo, message.REPLY), dxo.data_kind == DataKind.WEIGHT_DIFF
-                return message.unpacked(dxo, end.receive(_peer(fl_ctx), reply, updates))
+                return message.unpacked(dxo, end.receive(site, reply, updates))
             except Exception as error:  # an error in a filter would end the job: no client may cause one
-                end.holds.pop(_peer(fl_ctx), None)
-                self.log_error(fl_ctx, f"ServerFilter: the update of {_peer(fl_ctx)} is dropped. {reason_of(error)}")
+                end.holds.pop(site, None)
+                self.log_error(fl_ctx, f"ServerFilter: the update of {site} is dropped. {reason_of(error)}")
                 return message.unpacked(dxo, {})
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Keep the model in a round without a single update: FedAvg would take the empty mean for whole weights."""
-        if event_type == EventType.END_RUN and (end := _ENDS.forget(fl_ctx)) is not None:
+        if event_type == EventType.END_RUN and (end := _ENDS.pop(place(fl_ctx), None)) is not None:
             self.log_info(
                 fl_ctx,
                 f"ServerFilter: {end.bytes['up']:,} bytes up and {end.bytes['down']:,} down, in place of "
@@ -209,14 +203,15 @@ class ServerFilter(DXOFilter):  # type: ignore[misc]  # NVFlare has no types
     def _order(self, end: _End, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
         if dxo.data_kind != DataKind.WEIGHTS or is_ours(dxo):
             return None
-        number = message.round_of(shareable, fl_ctx)
+        number = shareable.get_header(AppConstants.CURRENT_ROUND)  # as the workflow counts, if it does
+        number = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if number is None else number
         try:
-            begins = end.server is None or number != end.round
-            if not begins and not end.same(dxo.data):  # workflows that pass a model from client to client
+            same = end.server is not None and number == end.round
+            if same and not end.same(dxo.data):  # workflows that pass a model from client to client
                 if end.asked - end.answered:
                     raise ConfigError("It is not the one that other clients of this round train.")
-                begins = True
-            if begins:
+                same = False
+            if not same:
                 settings = {name: getattr(self, name) for name in ("rule", "downlink", "exact", "seed")}
                 end.begin(number, dxo.data, _clients(fl_ctx), settings)
             entries = end.order(_peer(fl_ctx))

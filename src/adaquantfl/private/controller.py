@@ -8,10 +8,9 @@ spent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,8 @@ from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from ..quantizers.streams import stream_key, uniforms
 from .accounting import ORDERS, Spent, check, gaussian_round, skellam_round
-from .modular import MOST_BITS, RoundPlan
-from .settings import Central, Distributed, Masked, Masks, Noisy
+from .modular import MOST_BITS, RoundPlan, mean_squares
+from .settings import Central, Distributed, Masked, Noisy
 
 REACH = 4.0  # deviations of a rotated coordinate that fit
 FIRST_BITS = 16  # of the first round, in which nothing is known of the updates but the size of the weights
@@ -37,61 +36,36 @@ class Control:
     """What is carried from round to round.
 
     Attributes:
-        deviations: of a rotated coordinate in each tensor; None before the first round.
         levels: s.
+        deviations: of a rotated coordinate in each tensor; None before the first round.
         spent: the divergences of the rounds so far.
     """
 
-    deviations: Numbers | None
-    levels: int
-    spent: Spent
-
-    @staticmethod
-    def of(private: Masks) -> Control:
-        """Before the first round."""
-        return Control(None, getattr(private, "levels", 1), np.zeros(len(ORDERS)))
-
-    def tree(self) -> dict[str, Any]:
-        """As a plain tree."""
-        return dict(vars(self))
-
-    @staticmethod
-    def read(tree: Mapping[str, Any]) -> Control:
-        """The way back."""
-        return Control(tree["deviations"], int(tree["levels"]), np.asarray(tree["spent"], dtype=np.float64))
+    levels: int = 1
+    deviations: Numbers | None = None
+    spent: Spent = field(default_factory=lambda: np.zeros(len(ORDERS)))
 
 
 def plan(
-    private: Masks,
-    control: Control,
-    *,
-    round: int,
-    clients: int,
-    least: int,
-    eta: float,
-    seed: int,
-    model: Vector,
-    lengths: Sequence[int],
+    private: Masked, control: Control, asked: RoundPlan, seed: int, model: Vector, lengths: Sequence[int]
 ) -> RoundPlan:
-    """The next round's plan. BudgetSpent where it would cost too much privacy."""
-    blank = RoundPlan(round, clients, least, 1, 0, 1, eta, stream_key(seed, round, _ROTATION))
+    """The next round's plan. BudgetSpent where it would cost too much privacy. asked: the round, and who is asked."""
+    blank = replace(asked, rotation=stream_key(seed, asked.round, _ROTATION))
     if isinstance(private, Noisy):
         made = _noisy(private, blank, sum(lengths))
-        check(control.spent, cost(private, made, sum(lengths)), private.epsilon, private.delta, round + 1)
+        check(control.spent, cost(private, made, sum(lengths)), private.epsilon, private.delta, asked.round + 1)
     else:
-        assert isinstance(private, Masked)
         made = _silent(private, control, blank, model, lengths)
-    residue = int(uniforms(stream_key(seed, round, _RESIDUE), 1)[0] * made.stride)
+    residue = int(uniforms(stream_key(seed, asked.round, _RESIDUE), 1)[0] * made.stride)
     return replace(made, residue=residue)
 
 
 def _silent(private: Masked, control: Control, blank: RoundPlan, model: Vector, lengths: Sequence[int]) -> RoundPlan:
-    if control.deviations is None or len(control.deviations) != len(lengths):
-        edges = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        squares = np.add.reduceat(np.square(model, dtype=np.float64), edges) / np.array(lengths)
+    if control.deviations is None:
+        squares = mean_squares(model, lengths)
         whole = float(np.mean(np.square(model, dtype=np.float64))) or 1.0
         deviations = np.sqrt(np.where(squares > 0, squares, whole))
-        levels = max(private.levels, (2**FIRST_BITS - 1) // (2 * blank.clients))
+        levels = max(1, (2**FIRST_BITS - 1) // (2 * blank.clients))
     else:
         deviations, levels = control.deviations, control.levels
     bits = (2 * levels * blank.clients).bit_length()  # ceil(log2(2 s n + 1))
@@ -135,13 +109,10 @@ def cost(private: Noisy, made: RoundPlan, dimension: int) -> Spent:
     return skellam_round(made.variance * private.honest(made.clients), made.longest, ceil(dimension / made.stride))
 
 
-def learnt(
-    private: Masked, control: Control, made: RoundPlan, energies: Numbers, total: float, counts: Numbers, n: int
-) -> Control:
+def learnt(control: Control, made: RoundPlan, energies: Numbers, total: float, counts: Numbers, n: int) -> Control:
     """The state after a round without noise.
 
     Args:
-        private: the mode.
         control: the state before.
         made: the round's plan.
         energies: per element of each tensor, the mean square of the clients' updates.
@@ -157,5 +128,5 @@ def learnt(
     if control.deviations is not None:  # the first round's steps were a guess
         most = (2**MOST_BITS - 1) // (2 * made.clients)
         levels = min(2 * levels, most) if share > NOISE_MOST else levels
-        levels = max(levels // 2, private.levels) if share < NOISE_LEAST else levels
+        levels = max(levels // 2, 1) if share < NOISE_LEAST else levels
     return replace(control, deviations=found, levels=levels)

@@ -26,7 +26,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from ..errors import FrameError
 
 Whole = npt.NDArray[np.unsignedinteger[Any]]
+Total = tuple[Whole, Whole]  # numbers modulo 2^bits, and facts
 KEY_BYTES, TAG_BYTES = 32, 16
+SELF, PAIR, MAIL = b"self", b"mask", b"mail"  # purposes of keys
 _PAIR = struct.Struct("<II")
 _ONCE = bytes(12)  # the nonce of a key that encrypts one message
 
@@ -58,7 +60,7 @@ def derived(secret: bytes, session: bytes, purpose: bytes) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, salt=session, info=b"adaquantfl " + purpose).derive(secret)
 
 
-def commitment(seed: bytes, session: bytes) -> bytes:
+def commitment(session: bytes, seed: bytes) -> bytes:
     """What binds a client to the seed of its own mask and says nothing about it: the seed is random."""
     return hashlib.sha256(b"adaquantfl self" + session + seed).digest()
 
@@ -103,20 +105,28 @@ class Words:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype("<u1" if self.bits <= 8 else "<u2" if self.bits <= 16 else "<u4")
 
-    def zeros(self) -> tuple[Whole, Whole]:
+    def zeros(self) -> Total:
         """Two empty sums."""
         return np.zeros(self.count, self.dtype), np.zeros(self.facts, "<u8")
 
-    def mask(self, key: bytes) -> tuple[Whole, Whole]:
-        """A mask for the numbers, and one for the facts. A sum modulo 2^8, 2^16 or 2^32 is one modulo 2^bits."""
+    def mask(self, total: Total, key: bytes, plus: bool = True) -> None:
+        """Add the key's mask to both, or subtract it. A sum modulo 2^8, 2^16 or 2^32 is one modulo 2^bits."""
         size = self.count * self.dtype.itemsize
         data = stream(key, size + 8 * self.facts)
-        return np.frombuffer(data, self.dtype, self.count), np.frombuffer(data, "<u8", self.facts, size)
+        masks = np.frombuffer(data, self.dtype, self.count), np.frombuffer(data, "<u8", self.facts, size)
+        for into, mask in zip(total, masks, strict=True):
+            (np.add if plus else np.subtract)(into, mask, out=into)
 
-    def reduced(self, values: Whole) -> Whole:
-        """Numbers modulo 2^bits."""
-        kept: Whole = values & self.dtype.type(2**self.bits - 1)
+    def reduced(self, values: npt.NDArray[Any]) -> Whole:
+        """Numbers, which may be signed, modulo 2^bits."""
+        kept: Whole = values.astype(self.dtype, copy=False) & self.dtype.type(2**self.bits - 1)
         return kept
+
+    def centred(self, values: Whole) -> npt.NDArray[np.int64]:
+        """The signed numbers, of which the half is below 0, that these are modulo 2^bits."""
+        half = 2 ** (self.bits - 1)
+        signed: npt.NDArray[np.int64] = (values.astype(np.int64) + half) % 2**self.bits - half
+        return signed
 
     def pack(self, values: Whole, facts: Whole) -> tuple[bytes, bytes]:
         """Both as bytes: each number takes its bits, and no more."""
@@ -130,7 +140,7 @@ class Words:
         """The bytes of both."""
         return -(-self.count * self.bits // 8), 8 * self.facts
 
-    def unpack(self, values: bytes, facts: bytes) -> tuple[Whole, Whole]:
+    def unpack(self, values: bytes, facts: bytes) -> Total:
         """Both from bytes of these sizes."""
         told = np.frombuffer(facts, "<u8")
         if self.bits == 8 * self.dtype.itemsize:

@@ -21,14 +21,17 @@ from ..protocol.arrays import Vector
 from ..quantizers.rotation import blocks, rotate, rotate_back
 from ..quantizers.segments import Segments
 from ..quantizers.streams import uniforms
-from .masks import Whole, Words
+from .masks import Whole
 
 _PLAN = struct.Struct("<IIIIIBdQdddI")
 OWN = struct.Struct("<QI")  # what a client alone is told: the key of its rounding, and its number
 MOST_BITS = 32
-LOSS_STEP, LOSS_MOST = 2.0**-24, 2.0**20  # of a masked loss
-NORM_STEP, NORM_MOST = 2.0**-32, 2.0**16  # of a masked square norm, in units of the scale
-BUFFER_STEP, BUFFER_MOST = 2.0**-24, 2.0**30  # of statistics that are averaged as they are
+_FACTS = np.array([  # the step, and the most, of the facts that are summed as multiples of a step
+    (2.0**-24, 2.0**20),  # the loss
+    (1.0, 2.0**40),  # clipped coordinates
+    (2.0**-32, 2.0**16),  # mean squares, in units of the scale
+    (2.0**-24, 2.0**30),  # statistics that are averaged as they are
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,11 @@ class RoundPlan:
     round: int
     clients: int
     least: int
-    stride: int
-    residue: int
-    bits: int
-    eta: float
-    rotation: int
+    stride: int = 1
+    residue: int = 0
+    bits: int = 1
+    eta: float = 1.0
+    rotation: int = 0
     longest: float = 0.0
     variance: float = 0.0
     clip: float = 0.0
@@ -128,11 +131,6 @@ class Projection:
         return rotate_back(full, self._blocks.offsets, self._plan.rotation)
 
 
-def words(plan: RoundPlan, count: int, tensors: int, buffers: int) -> Words:
-    """What the round sums: the update; without noise also loss, clipped coordinates, norms and statistics."""
-    return Words(count, plan.bits, 0 if plan.noisy else 2 + tensors + buffers)
-
-
 def rounded(kept: Vector, plan: RoundPlan, steps: Vector, key: int) -> tuple[npt.NDArray[np.int64], int]:
     """Kept coordinates as whole numbers, and how many had to be clipped. key: of the rounding."""
     draws = uniforms(key, len(kept))
@@ -149,25 +147,22 @@ def rounded(kept: Vector, plan: RoundPlan, steps: Vector, key: int) -> tuple[npt
         wanted *= 0.98
 
 
-def wrapped(numbers: npt.NDArray[np.int64], what: Words) -> Whole:
-    """Signed numbers modulo 2^bits."""
-    kept: Whole = (numbers & (2**what.bits - 1)).astype(what.dtype)
-    return kept
+def mean_squares(vector: Vector, lengths: Sequence[int]) -> npt.NDArray[np.float64]:
+    """The mean square of each tensor's elements."""
+    edges = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    found: npt.NDArray[np.float64] = np.add.reduceat(np.square(vector, dtype=np.float64), edges) / np.array(lengths)
+    return found
 
 
-def centred(total: Whole, bits: int) -> npt.NDArray[np.int64]:
-    """The signed number of each sum modulo 2^bits."""
-    half = 2 ** (bits - 1)
-    signed: npt.NDArray[np.int64] = (total.astype(np.int64) + half) % 2**bits - half
-    return signed
+def facts_of(loss: float, clipped: int, squares: npt.NDArray[np.float64], buffers: Vector) -> Whole:
+    """What a client tells besides its update, as multiples of the facts' steps modulo 2^64."""
+    values = np.concatenate([[loss, clipped], squares, buffers])
+    steps, most = np.repeat(_FACTS, [1, 1, len(squares), len(buffers)], axis=0).T
+    told: Whole = np.rint(np.clip(values, -most, most) / steps).astype(np.int64).view("<u8")
+    return told
 
 
-def fixed_point(value: npt.ArrayLike, step: float, most: float) -> Whole:
-    """Real numbers as multiples of a step, modulo 2^64."""
-    values = np.clip(np.asarray(value, dtype=np.float64), -most, most)
-    return np.atleast_1d(np.rint(values / step)).astype(np.int64).view("<u8")
-
-
-def from_fixed(total: Whole, step: float) -> npt.NDArray[np.float64]:
-    """The real numbers that such multiples add up to."""
-    return total.view("<i8") * step
+def summed_facts(total: Whole, tensors: int) -> tuple[float, int, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The sums of the losses, clipped coordinates, mean squares and statistics."""
+    values = total.view("<i8") * np.repeat(_FACTS[:, 0], [1, 1, tensors, len(total) - 2 - tensors])
+    return float(values[0]), int(values[1]), values[2 : 2 + tensors], values[2 + tensors :]

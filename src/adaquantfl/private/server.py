@@ -24,6 +24,7 @@ from ..codecs.varints import varint
 from ..errors import ConfigError, EngineError, FrameError, Refused
 from ..protocol.arrays import EXACT_NAMES, Weights
 from ..protocol.messages import Reply
+from ..protocol.replies import Heard
 from ..protocol.server import EVALUATION, Orders, Round
 from ..protocol.server import Server as PlainServer
 from ..protocol.stages import Stages
@@ -33,13 +34,13 @@ from ..rules import FullPrecision
 from . import controller
 from .accounting import epsilon
 from .collector import STEPS, Collector
-from .contributor import new_session
 from .controller import Control
-from .modular import BUFFER_STEP, LOSS_STEP, NORM_STEP, OWN, Projection, RoundPlan, centred, from_fixed, words
+from .masks import Words
+from .modular import OWN, Projection, RoundPlan, summed_facts
 from .neighbours import degree
 from .noise import gaussian
 from .packet import DIVERGED, ORDER, Packet, kind_of
-from .settings import Central, Masked, Noisy, Private, check, mode
+from .settings import Central, Noisy, Private, check, mode
 
 _MEAN = 0  # the client as which the mean of all updates goes through the plain server
 
@@ -109,7 +110,7 @@ class Server(PlainServer):
                 f"private = {self.private.name!r} cannot protect statistics such as BatchNorm's, which are no "
                 "update of bounded length: use GroupNorm, or private = 'masked'."
             )
-        self._control, self._exchange = Control.of(self.private), None
+        self._control, self._exchange = Control(), None
 
     @property
     def clients_keep(self) -> bool:
@@ -117,7 +118,11 @@ class Server(PlainServer):
         return True
 
     def open(
-        self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None
+        self,
+        clients: Sequence[int] | None = None,
+        eta: float = 1.0,
+        loss: float | None = None,
+        expected: int | None = None,
     ) -> Mapping[int, bytes]:
         """Begin a round: the order of each client. BudgetSpent where the round would cost too much privacy."""
         stages, state = self.stages, self.current
@@ -125,15 +130,13 @@ class Server(PlainServer):
         asked = sorted(set(clients or ()) if shares is None else shares.weights)
         least = max(stages.cohort.least, self.private.least(len(asked)))
         degree(len(asked), len(asked) - least, int(self.private.colluding * len(asked)))
-        model, layout = state.trajectory.model, state.layout
-        plan = controller.plan(
-            self.private, self._control, round=state.round, clients=len(asked), least=least, eta=float(eta),
-            seed=stages.seed, model=model.weights, lengths=layout.lengths,
-        )  # fmt: skip
+        model, layout = state.trajectory.model.weights, state.layout
+        wanted = RoundPlan(state.round, len(asked), least, eta=float(eta))
+        plan = controller.plan(self.private, self._control, wanted, stages.seed, model, layout.lengths)
         super().open([_MEAN], eta, loss)
         projection = Projection(plan, layout.lengths)
-        what = words(plan, projection.count, len(layout.lengths), layout.buffers)
-        collector = Collector(new_session(), what, least, self.private.colluding)
+        words = Words(projection.count, plan.bits, 0 if plan.noisy else 2 + len(layout.lengths) + layout.buffers)
+        collector = Collector(words, asked, least, self.private.colluding)
         self._exchange = _Exchange(plan, projection, collector, tuple(asked))
         for client in asked:
             self._note_sent(client, self._held_by(client))
@@ -159,8 +162,6 @@ class Server(PlainServer):
         exchange, reply = self._exchanging(), bytes(reply)
         exchange.up += len(reply)
         try:
-            if client not in exchange.asked:
-                raise FrameError("It was not asked in this round.")
             if kind_of(reply) == DIVERGED:
                 raise FrameError("Its training has diverged: lower the learning rate.")
             exchange.collector.receive(client, reply)
@@ -179,7 +180,7 @@ class Server(PlainServer):
         exchange, collector = self._exchanging(), self._exchanging().collector
         if collector.sum is not None:
             return {}
-        for client in set(collector.asked or exchange.asked) - set(collector.heard):
+        for client in set(collector.asked) - set(collector.heard):
             exchange.absent.setdefault(client, f"no {STEPS[collector.step]}.")
         exchange.messages = collector.advance()
         exchange.down += sum(map(len, exchange.messages.values()))
@@ -192,7 +193,7 @@ class Server(PlainServer):
         exchange, before = self._exchanging(), self.current
         if exchange.collector.sum is None:
             raise EngineError("The sum is not known yet: call further() until it returns no messages.")
-        closed, n = super().close(weights), len(exchange.collector.sum.clients)
+        closed, n = super().close(weights), len(exchange.collector.alive)
         ledger = before.ledger.plus(
             wire_bytes_up=exchange.up,
             payload_bytes_up=sum(exchange.collector.words.sizes) * n,
@@ -217,11 +218,10 @@ class Server(PlainServer):
 
     def _open_sum(self, exchange: _Exchange) -> None:
         """Hand the mean of the updates to the plain server, as the reply of one client, and learn from the sum."""
-        plan, projection, private = exchange.plan, exchange.projection, self.private
-        state, total = self.current, exchange.collector.sum
-        assert total is not None
-        n = len(total.clients)
-        numbers = centred(total.values, plan.bits).astype(np.float64)
+        plan, projection, private, state = exchange.plan, exchange.projection, self.private, self.current
+        assert exchange.collector.sum is not None
+        values, facts = exchange.collector.sum
+        n, numbers = len(exchange.collector.alive), exchange.collector.words.centred(values).astype(np.float64)
         impossible = 0 if plan.noisy else int(np.count_nonzero(np.abs(numbers) > n * plan.levels))
         if impossible:
             raise EngineError(
@@ -235,14 +235,12 @@ class Server(PlainServer):
             if isinstance(private, Central):
                 numbers += gaussian(len(numbers), private.noise * plan.longest)
         kept = numbers / n * projection.steps
-        if isinstance(private, Masked):
-            facts, tensors = total.facts, len(state.layout.lengths)
-            loss = float(from_fixed(facts[:1], LOSS_STEP)[0]) / n
-            exchange.clipped = int(from_fixed(facts[1:2], 1.0)[0])
-            squares = from_fixed(facts[2 : 2 + tensors], NORM_STEP) * np.square(plan.steps) / n
-            buffers = (from_fixed(facts[2 + tensors :], BUFFER_STEP) / n).astype(np.float32)
+        if not plan.noisy:
+            loss, exchange.clipped, squares, statistics = summed_facts(facts, len(state.layout.lengths))
+            loss, buffers = loss / n, (statistics / n).astype(np.float32)
+            squares = squares * np.square(plan.steps) / n
             counts, energy = projection.counts.astype(np.float64), float(np.square(kept).sum())
-            self._control = controller.learnt(private, self._control, plan, squares, energy, counts, n)
+            self._control = controller.learnt(self._control, plan, squares, energy, counts, n)
         packed = encode_float32(buffers) if len(buffers) else b""
         token = self._opened().orders[_MEAN].token(state.log.digest)
         update, others = encode_float32(projection.back(kept)), state.trajectory.model.others
@@ -257,7 +255,7 @@ class Server(PlainServer):
         """All of it as a plain tree between two rounds. EngineError in the middle of one: keys are not written down."""
         if self._exchange is not None:
             raise EngineError("A private round is open: its state is not written down. Close it first.")
-        return {**super().state(), "private": self._control.tree()}
+        return {**super().state(), "private": dict(vars(self._control))}
 
     @staticmethod
     def resume(tree: Mapping[str, Any], private: Private | str, stages: Stages) -> Server:
@@ -266,7 +264,7 @@ class Server(PlainServer):
         plain = PlainServer.restore({name: tree[name] for name in tree if name != "private"}, stages=stages)
         server.__dict__.update(vars(plain))
         server.private = check(mode(private), stages)
-        server._control, server._exchange = Control.read(tree["private"]), None
+        server._control, server._exchange = Control(**tree["private"]), None
         return server
 
     def _exchanging(self) -> _Exchange:
@@ -282,15 +280,12 @@ class Server(PlainServer):
         exchange.models += size
 
     @property
-    def summed(self) -> int:
-        """How many clients are in the sum of the open round, once it is known."""
-        total = self._exchanging().collector.sum
-        return 0 if total is None else len(total.clients)
+    def mean(self) -> Heard:
+        """The reply that stands for the sum of the open round, once it is known.
 
-    @property
-    def mean_loss(self) -> float | None:
-        """The mean loss of the open round, once its sum is known; None with noise."""
-        return None if self._exchanging().plan.noisy else self._opened().heard[_MEAN].loss
+        Its examples are the clients in the sum. Its loss is their mean loss; 0 with noise.
+        """
+        return self._opened().heard[_MEAN]
 
     @property
     def epsilon(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +11,17 @@ from ..rules import FullPrecision
 
 if TYPE_CHECKING:
     from ..protocol.stages import Stages
+
+
+_RANGES = {
+    "bits": (1 / 64, 32),
+    "dropouts": (0, 0.7),
+    "colluding": (0, 0.5),
+    "noise": (1e-3, 1e3),
+    "clip": (1e-6, 1e6),
+    "epsilon": (1e-6, 1e6),
+    "delta": (1e-15, 0.1),
+}
 
 
 @dataclass(frozen=True)
@@ -31,17 +41,29 @@ class Off(Private):
 
 
 @dataclass(frozen=True)
-class Masks(Private):
-    """What all modes with masks have; see `Masked`."""
+class Masked(Private):
+    """Secure aggregation: the server learns the sum of the updates, and no update.
+
+    Attributes:
+        bits: per element of the model that a client's masked numbers take. Below ceil(log2(2 s n + 1)), which is 8 for
+            100 clients, each round sends a share of the rotated coordinates, the same for all clients.
+        dropouts: the share of a round's clients that may drop out at any steps.
+        colluding: the share of clients that may tell the server all they know, without it learning an update.
+
+    >>> Masked(bits=8.0)
+    Masked(bits=8.0, dropouts=0.3, colluding=0.1)
+    """
 
     bits: float = 1.0
     dropouts: float = 0.3
     colluding: float = 0.1
+    name: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
-        _number(self, "bits", 1 / 64, 32)
-        _number(self, "dropouts", 0, 0.7)
-        _number(self, "colluding", 0, 0.5)
+        for key, value in vars(self).items():
+            least, most = _RANGES[key]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise ConfigError(f"private.{key} = {value!r}: expected a number from {least:g} to {most:g}.")
 
     def least(self, clients: int) -> int:
         """How many of a round's clients must be in the sum."""
@@ -53,44 +75,14 @@ class Masks(Private):
 
 
 @dataclass(frozen=True)
-class Masked(Masks):
-    """Secure aggregation: the server learns the sum of the updates, and no update.
-
-    Attributes:
-        bits: per element of the model that a client's masked numbers take. Below ceil(log2(2 s n + 1)), which is 8 for
-            100 clients, each round sends a share of the rotated coordinates, the same for all clients.
-        dropouts: the share of a round's clients that may drop out at any steps.
-        colluding: the share of clients that may tell the server all they know, without it learning an update.
-        levels: the fewest levels s to which an update is rounded; the server takes more where the sum is mostly
-            rounding noise.
-
-    >>> Masked(bits=8.0)
-    Masked(bits=8.0, dropouts=0.3, colluding=0.1, levels=1)
-    """
-
-    levels: int = 1
-    name: ClassVar[str] = "masked"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _number(self, "levels", 1, 2**15)
-
-
-@dataclass(frozen=True)
-class Noisy(Masks):
+class Noisy(Masked):
     """What all modes with noise have; see `Central`."""
 
+    name: ClassVar[str] = ""
     noise: float = 1.0
     clip: float = 1.0
     epsilon: float = 8.0
     delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _number(self, "noise", 1e-3, 1e3)
-        _number(self, "clip", 1e-6, 1e6)
-        _number(self, "epsilon", 1e-6, 1e6)
-        _number(self, "delta", 1e-15, 0.1)
 
 
 @dataclass(frozen=True)
@@ -133,12 +125,6 @@ class Distributed(Noisy):
     name: ClassVar[str] = "distributed"
 
 
-def _number(one: Any, key: str, least: float, most: float) -> None:
-    value = getattr(one, key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(f"private.{key} = {value!r}: expected a number from {least:g} to {most:g}.")
-
-
 MODES: Registry[type[Private]] = Registry(
     "private mode",
     "adaquantfl.private",
@@ -150,18 +136,19 @@ MODES: Registry[type[Private]] = Registry(
 
 def mode(given: Any) -> Private:
     """A mode from its name, or the object itself; True is "masked"."""
-    given = {True: "masked", False: "off"}.get(given, given) if isinstance(given, bool) else given
+    if isinstance(given, bool):
+        given = "masked" if given else "off"
     if isinstance(given, str):
         return MODES.find(given)()
     if not isinstance(given, Private):
-        names: Iterable[str] = MODES.names()
-        raise ConfigError(f"private = {given!r}: expected one of {', '.join(names)}, or an object such as Masked().")
+        names = ", ".join(MODES.names())
+        raise ConfigError(f"private = {given!r}: expected one of {names}, or an object such as Masked().")
     return given
 
 
-def check(private: Private, stages: Stages) -> Masks:
+def check(private: Private, stages: Stages) -> Masked:
     """Refuse what needs single updates: ConfigError says why. Return the mode."""
-    if not isinstance(private, Masks):
+    if not isinstance(private, Masked):
         raise ConfigError("private = 'off': use aq.Server, which sees every update.")
     if not isinstance(stages.rule, FullPrecision):
         raise ConfigError(

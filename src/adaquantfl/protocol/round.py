@@ -34,13 +34,18 @@ PAPERS_QUANTIZER = "uniform"
 
 
 def begin(
-    stages: Stages, state: ServerState, clients: Sequence[int] | None, eta: float, loss: float | None
+    stages: Stages,
+    state: ServerState,
+    clients: Sequence[int] | None,
+    eta: float,
+    loss: float | None,
+    expected: int | None = None,
 ) -> tuple[ServerState, OpenRound]:
     """Plan the round, and say what each client is asked. clients: None draws them. loss: f(w_k); None: as before."""
     measured = state.measured if loss is None else loss
     shares = stages.cohort.shares(stages.seed, state.round, clients)
     asked = sorted(set(clients or ()) if shares is None else shares.weights)
-    rule, plan = _planned(stages, state, asked, eta, measured)
+    rule, plan = _planned(stages, state, asked, expected or len(asked), eta, measured)
     orders = _orders(stages, state, plan, asked, eta)
     ledger, keeps = state.ledger, state.keeps or any(order.feedback for order in orders.values())
     if loss is not None and wants_loss(stages, state):  # each client has sent f_i(w_k), a float32
@@ -56,7 +61,7 @@ def wants_loss(stages: Stages, state: ServerState) -> bool:
 
 
 def _planned(
-    stages: Stages, state: ServerState, asked: Sequence[int], eta: float, measured: float | None
+    stages: Stages, state: ServerState, asked: Sequence[int], expected: int, eta: float, measured: float | None
 ) -> tuple[State, Plan]:
     """The rule's plan: s_k = s_0 sqrt(eta_k^2 f(w_0) / (eta_0^2 f(w_k))) at the start of an interval     (eq. 13)."""
     cohort, uplink, loss = stages.cohort, stages.uplink, measured
@@ -69,8 +74,8 @@ def _planned(
         loss=loss,
         eta=eta,
         weights=cohort.population(asked, state.examples),
-        weights_squared=cohort.noise(asked, state.examples) ** 2,
-        participation=len(asked) / max(len(cohort.examples), len({*state.examples, *asked})),
+        weights_squared=cohort.noise(asked, state.examples) ** 2 * (len(asked) / expected),
+        participation=expected / max(len(cohort.examples), len({*state.examples, *asked})),
         averages=stages.averages,
         motion=called(stages.downlink_words, stages.downlink.motion, state.trajectory.downlink),
         quantizer=uplink.quantizer,

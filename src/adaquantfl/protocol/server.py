@@ -186,7 +186,11 @@ class Server:
         return rounds.wants_loss(self.stages, self._state)
 
     def open(
-        self, clients: Sequence[int] | None = None, eta: float = 1.0, loss: float | None = None
+        self,
+        clients: Sequence[int] | None = None,
+        eta: float = 1.0,
+        loss: float | None = None,
+        expected: int | None = None,
     ) -> Mapping[int, bytes]:
         """Begin a round and return the bytes for each client, by what the server knows of the model that it holds.
 
@@ -195,6 +199,7 @@ class Server:
             eta: the learning rate, which rules look at.
             loss: f(w_k) where it was measured. Without it rules take the one that was given last; where there never was
                 one, the mean loss that the last round's clients saw.
+            expected: how many of these clients will be asked, where somebody else draws them later; None: all of them.
         """
         if self._round is not None:
             raise EngineError(f"Round {self._state.round + 1} is open. Close it before you open the next.")
@@ -204,10 +209,12 @@ class Server:
                 raise EngineError(f"{name} = {value!r}: expected a number.")
         if not (math.isfinite(eta) and eta > 0):
             raise EngineError(f"eta = {eta!r}: the learning rate is above 0.")
+        if expected is not None and not (asked and 1 <= expected <= len(asked)):
+            raise EngineError(f"expected = {expected!r}: it is a number from 1 to that of the clients that are named.")
         eta, loss = float(eta), None if loss is None else float(loss)
-        after, opened = rounds.begin(self.stages, self._state, asked, eta, loss)
+        after, opened = rounds.begin(self.stages, self._state, asked, eta, loss, expected)
         opened.secrets = self._secrets
-        self._before, self._given = self._state, {"clients": asked, "eta": eta, "loss": loss}
+        self._before, self._given = self._state, {"clients": asked, "eta": eta, "loss": loss, "expected": expected}
         self._state, self._round = after, opened
         try:
             for client in opened.orders:
@@ -387,7 +394,7 @@ class Server:
             server.stages = stages or Stages.of_description(tree["settings"], objects)
             server._begin_at(ServerState.of(tree))
             if (opened := tree.get("open")) is not None:
-                server.open(opened["clients"], opened["eta"], opened["loss"])
+                server.open(*(opened[name] for name in ("clients", "eta", "loss", "expected")))
                 for client, reply in opened["replies"].items():
                     server.receive(int(client), reply)
                 server._opened().restore(opened, server._state.layout)

@@ -10,26 +10,27 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..codecs.coding import encode, quantize_within
 from ..errors import ConfigError
 from ..protocol.arrays import Vector
 from ..protocol.step import STEPS, ServerStep
 from ..quantizers.streams import stream_key
 from .exchange import check_group, is_number, mean
-from .noisy import within_bits, within_noise
 
 
 class OuterStep:
     """Every process trains with an optimizer of its own; `step()` makes one model of all of them.
 
-    What a process has moved since the last step is rotated at random and quantized, nearly without bias. The mean over
-    the processes is the gradient of an outer optimizer. Noise averages out over processes and steps, so the outer
-    optimizer stays as it is without quantization. All processes must call `step()` equally often. They end it with the
-    same weights, bit for bit. Where one cannot send its update, all of them raise, and the step is not taken.
+    What a process has moved since the last step is quantized (`centroid` with balanced levels), nearly without
+    bias. The mean over the processes is the gradient of an outer optimizer. Noise averages out over processes and
+    steps, so the outer optimizer stays as it is without quantization. All processes must call `step()` equally
+    often. They end it with the same weights, bit for bit. Where one cannot send its update, all of them raise, and
+    the step is not taken.
 
-    parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as in
-    DiLoCo, or "sum", "momentum", "adam", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. noise: energy
-    of the noise in the mean, in energies of one process's update; with more processes each sends fewer bits. bits: a
-    budget per element, which replaces `noise`. seed: of the noise; the same in all processes.
+    parameters: the model's; those that need no gradient stay as they are. step: the outer optimizer, "nesterov" as
+    in DiLoCo, or "sum", "momentum", "adam", or an object such as `aq.Nesterov(eta=0.7, beta=0.9)`. noise: energy of
+    the noise in the mean, in energies of one process's update; with more processes each sends fewer bits. seed: of
+    the noise; the same in all processes.
 
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> net = nn.Linear(3, 1)
@@ -46,13 +47,11 @@ class OuterStep:
         parameters: Iterable[nn.Parameter],
         step: str | ServerStep = "nesterov",
         noise: float = 1.0,
-        bits: float | None = None,
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        for name, value in (("noise", noise), ("bits", 1.0 if bits is None else bits)):
-            if not (is_number(value) and value > 0):
-                raise ConfigError(f"{name} = {value!r}: it is a number above 0.")
+        if not (is_number(noise) and noise > 0):
+            raise ConfigError(f"noise = {noise!r}: it is a number above 0.")
         check_group()
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters or any(p.dtype != torch.float32 for p in self._parameters):
@@ -62,7 +61,7 @@ class OuterStep:
             raise ConfigError(
                 f"step = {self._outer.name!r} needs each process's update: use one that takes their mean."
             )
-        self._noise, self._bits, self._seed, self._group = noise, bits, seed, group
+        self._noise, self._seed, self._group = noise, seed, group
         for p in self._parameters:  # all begin with the same model
             dist.broadcast(p.data, dist.get_global_rank(group, 0) if group else 0, group)
         self._start = self._weights()
@@ -76,15 +75,16 @@ class OuterStep:
         average, size = mean(lambda: self._frame(moved), len(moved), self._group)
         update, self._state = self._outer.apply(average, self._state)
         self._start, self._steps = self._start + update, self._steps + 1
-        nn.utils.vector_to_parameters(torch.from_numpy(self._start.copy()).to(self._device), self._parameters)
+        nn.utils.vector_to_parameters(
+            torch.from_numpy(self._start.copy()).to(self._parameters[0].device), self._parameters
+        )
         return size
 
     def _frame(self, moved: Vector) -> bytes:
         lengths = [p.numel() for p in self._parameters]
         key = stream_key(self._seed, self._steps, dist.get_rank(self._group))
-        if self._bits is not None:
-            return within_bits(moved, lengths, self._bits, key)
-        return within_noise(moved, lengths, self._noise * dist.get_world_size(self._group), key)
+        noise = self._noise * dist.get_world_size(self._group)
+        return encode(quantize_within(moved, noise, key, lengths, "centroid"))
 
     def state_dict(self) -> dict[str, Any]:
         """What this process needs to resume after a step, besides the model: save it next to the inner optimizer's."""
@@ -100,10 +100,6 @@ class OuterStep:
             raise ConfigError("The state belongs to another model or another outer optimizer.")
         self._start, self._steps = arrays.pop("start"), int(arrays.pop("steps")[0])
         self._state = {name.removeprefix("outer."): value for name, value in arrays.items()}
-
-    @property
-    def _device(self) -> torch.device:
-        return self._parameters[0].device
 
     def _weights(self) -> Vector:
         flat = torch.cat([p.detach().reshape(-1) for p in self._parameters])

@@ -1,4 +1,4 @@
-"""FedAvg with and without our line: python job.py FOLDER [--quantize] [--torch] [--full] [--spoil SITE]."""
+"""FedAvg with and without our line: python job.py FOLDER [--quantize] [--torch] [--full] [--spoil]."""
 
 from __future__ import annotations
 
@@ -15,20 +15,17 @@ from sizes import Sizes
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
-parser.add_argument("--rounds", type=int, default=4)
 parser.add_argument("--quantize", action="store_true")
 parser.add_argument("--torch", action="store_true")
 parser.add_argument("--full", action="store_true")
-parser.add_argument("--spoil", default="")
-parser.add_argument("--diverges-in", type=int, default=-1)
+parser.add_argument("--spoil", action="store_true", help="the replies of the second round")
 options = parser.parse_args()
 recipe = FedAvgRecipe(
     name="job",
     model=Net(),
     min_clients=2,
-    num_rounds=options.rounds,
+    num_rounds=4,
     train_script=str(Path(__file__).parent / "train.py"),
-    train_args=f"--diverges-in {options.diverges_in}",
     params_transfer_type=TransferType.FULL if options.full else TransferType.DIFF,
     server_expected_format=ExchangeFormat.PYTORCH if options.torch else ExchangeFormat.NUMPY,
     key_metric="loss",

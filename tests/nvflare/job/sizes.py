@@ -14,7 +14,7 @@ from nvflare.fuel.utils import fobs
 
 
 class Sizes(Filter):
-    def __init__(self, record: str, spoil: str = "") -> None:
+    def __init__(self, record: str, spoil: bool = False) -> None:
         super().__init__()
         self.record, self.spoil = record, spoil
 
@@ -27,11 +27,10 @@ class Sizes(Filter):
             "round": shareable.get_header(AppConstants.CURRENT_ROUND),
             "bytes": len(fobs.dumps(shareable)),
             "loss": (dxo.get_meta_prop(MetaKey.INITIAL_METRICS) or {}).get("loss"),
-            "types": sorted({type(value).__name__ for value in dxo.data.values()}),
         }
         with Path(self.record).open("a") as file:
             file.write(json.dumps(entry) + "\n")
-        if self.spoil in (client, "all") and entry["round"] == 1:
+        if self.spoil and entry["round"] == 1:
             dxo.data["reply"] = dxo.data["reply"][:-1] + b"?"
             dxo.update_shareable(shareable)
         return shareable

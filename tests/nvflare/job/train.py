@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import nvflare.client as flare
 import torch
 from net import Net, data
@@ -11,7 +9,6 @@ from torch.nn.functional import cross_entropy
 
 
 def main() -> None:
-    diverges_in = int(sys.argv[sys.argv.index("--diverges-in") + 1]) if "--diverges-in" in sys.argv else -1
     torch.set_num_threads(1)
     flare.init()
     site = int(flare.get_site_name().removeprefix("site-"))
@@ -33,8 +30,6 @@ def main() -> None:
             cross_entropy(model(x[batch]), y[batch]).backward()
             optimizer.step()
         weights = model.state_dict()
-        if received.current_round == diverges_in and site == 1:
-            weights["0.weight"] = weights["0.weight"] * float("nan")
         flare.send(flare.FLModel(params=weights, metrics={"loss": loss}, meta={"NUM_STEPS_CURRENT_ROUND": 20}))
 
 
