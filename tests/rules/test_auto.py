@@ -52,6 +52,15 @@ def test_until_its_effect_is_measured_noise_is_a_fixed_share_of_the_step() -> No
     assert later == pytest.approx(0.25 * 0.5 / 0.1)  # a quarter, after the first four rounds
 
 
+def test_the_first_rounds_of_large_models_have_more_noise_where_the_step_is_the_plain_mean() -> None:
+    d = 4_000_000
+    assert planned(Auto().init(), dimension=d, plain=True).max_error == pytest.approx(10.0)  # sqrt(d) / 200
+    assert planned(Auto().init(), dimension=10**12, plain=True).max_error == pytest.approx(32.0)
+    assert planned(Auto().init(), dimension=100, plain=True).max_error == pytest.approx(1.0)
+    assert planned(Auto().init(), dimension=d).max_error == pytest.approx(1.0), "momentum and Adam repeat noise"
+    assert planned(known(round=4), dimension=d, plain=True).max_error == planned(known(round=4)).max_error
+
+
 def test_noise_follows_what_persists_and_what_is_repaired() -> None:
     def noise(round: int = 30, **motion: float) -> float:
         plan = planned(known(round=round), feedback=False, motion=replace(CALM, **motion))

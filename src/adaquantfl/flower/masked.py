@@ -81,7 +81,7 @@ def refuse_unmasked(strategy: Strategy, private: Private) -> None:
     name = type(strategy).__name__
     if any(isinstance(one, WRAPPERS) for one in chain(strategy)):
         raise ConfigError(f"{name} clips single updates, and nobody sees one: use private = 'central' in its place.")
-    if not averages(strategy):
+    if averages(strategy) is False:
         raise ConfigError(
             f"{name} compares the clients' models with each other, or is no mean of them, and with private = "
             f"{private.name!r} nobody sees one: wrap FedAvg, or a strategy made from it such as FedAdam."

@@ -27,18 +27,20 @@ _NO_MEANS = (  # although made from FedAvg
 )  # fmt: skip
 
 
-def averages(strategy: object) -> bool:
-    """Whether it is FedAvg or made from it, and none of those that take a median or choose among the clients.
+def averages(strategy: object) -> bool | None:
+    """Whether the new model is a mean over the clients, as `aq.Server` takes it: None for FedAvg, the plain mean.
 
-    Wrappers for differential privacy count as what they wrap.
+    It is one where the strategy is made from FedAvg, and none of those that take a median or choose among the clients.
+    Wrappers for differential privacy, which may add noise, count as made from what they wrap.
 
-    >>> from flwr.serverapp.strategy import FedAvg, FedMedian
-    >>> class Own(FedAvg): ...
-    >>> averages(Own()), averages(FedMedian())
-    (True, False)
+    >>> from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+    >>> averages(FedAvg()), averages(FedAdam()), averages(FedMedian())
+    (None, True, False)
     """
+    if type(strategy) is flower.FedAvg:
+        return None
     if isinstance(strategy, WRAPPERS):
-        return averages(strategy.strategy)
+        return averages(strategy.strategy) is not False
     return isinstance(strategy, flower.FedAvg) and not isinstance(strategy, _NO_MEANS)
 
 

@@ -52,7 +52,8 @@ class _End:
         """Close the last round with the model that the workflow made of it, and open the next."""
         arrays, self.tensors = message.to_arrays(data)
         if self.server is None or not self._went_on(self.server, arrays):
-            self.server = Server(arrays, min_clients=1, **settings)
+            # The workflow averages, and may add momentum or Adam.
+            self.server = Server(arrays, min_clients=1, averages=True, **settings)
             self.holds.clear()
         self.model = self._split(self.server, arrays)
         self.names += [name for name in sorted(clients) if name not in self.names]

@@ -77,6 +77,7 @@ def _planned(
         weights_squared=cohort.noise(asked, state.examples) ** 2 * (len(asked) / expected),
         participation=expected / max(len(cohort.examples), len({*state.examples, *asked})),
         averages=stages.averages,
+        plain=stages.plain,
         motion=called(stages.downlink_words, stages.downlink.motion, state.trajectory.downlink),
         quantizer=uplink.quantizer,
         feedback=uplink.feedback,

@@ -81,7 +81,8 @@ class Server:
         loss_smoothing: of the rounds' losses: 0.9 is over about ten rounds.
         undo: roll back a round whose clients saw this many times the usual loss, or a loss that is not finite, and the
             one before it; the next rounds use more levels. 0: never.
-        averages: whether the new model is a mean over the clients; None: as the step is.
+        averages: whether the new model is a mean over the clients, with whatever else somebody makes of it; None: as
+            the step is.
         exact: patterns of names of arrays that are not to be quantized, by default BatchNorm's statistics.
         fresh: the weights are random, so that others would do as well: they are rounded to a sixth of the bytes, and
             training starts from the rounded ones. Leave it off for a model that somebody has trained.

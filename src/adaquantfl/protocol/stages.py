@@ -71,6 +71,7 @@ class Stages:
         self.rule: Rule = _made("rule", rules.make(rule) if isinstance(rule, str) else rule, Rule)
         self.step: ServerStep = _made("step", step, ServerStep)
         self.averages = self.step.averages if averages is None else averages
+        self.plain = self.step.is_sum and averages is None  # the step is the mean of the updates, and nothing else
         kind = quantizers.find(quantizer) if quantizer else None
         self.uplink = Uplink(kind, norm, scope, codec, sparsity, feedback)
         plan = first_plan(self.rule, self.uplink, self.averages)

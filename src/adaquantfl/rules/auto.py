@@ -16,8 +16,9 @@ An update can be made small in two ways, and each costs rounds:
   not arrived, and the model gets it twice. The downlink `late` measures how much they do (`protocol.motion`).
 
 The server measures P and g from the steps of the model (`protocol.motion`), and S from the clients' updates. Where it
-cannot, N is `noise` times S. In the first four rounds it is four times that, because few rounds add up little. An
-update that is late by T rounds takes fewer bytes than one whose noise is 2 T times its own energy, so the rule turns
+cannot, N is `noise` times S. In the first four rounds it is four times that, because few rounds add up little. In large
+models whose step is the plain mean it is then sqrt(d) / 200 times S, because training acts in few of d directions.
+An update that is late by T rounds takes fewer bytes than one whose noise is 2 T times its own energy, so the rule turns
 from noise to late once 2 T exceeds what is allowed. It does so where training bears little noise, and never before that
 is measured: with momentum or Adam on the server delays harm.
 """
@@ -35,7 +36,7 @@ LATE_SAVES = 2.0  # late by T rounds, an update takes the bytes of one with nois
 MOST_ERROR = 512.0  # of one client, however many average it out: coarser frames save nothing
 LEAST_NOISE, MOST_NOISE = 0.02, 32.0  # of the step's energy, which cannot be told from far more noise than that
 FIRST_ROUNDS, FIRST_NOISE = 4, 4.0  # rounds in which there may be more noise, and the least multiple of `noise` then
-SPREAD = 25.0  # and sqrt(d) over this: training acts in few of d directions, and g was below 10 / sqrt(d) on all tasks
+SPREAD = 50.0  # and sqrt(d) over this: training acts in few of d directions, and g was below 10 / sqrt(d) on all tasks
 _MEMORY = 0.5  # of what was measured before, in the estimate of the alignment
 LATE = 0.04  # of the rounds that a sender has taken part in
 MOST_LATE = 0.8  # of the energy: a delay of four rounds
@@ -49,8 +50,8 @@ class Auto(Rule):
 
     Attributes:
         delay: the share of the rounds so far by which noise, or late updates, may hold training back.
-        noise: the energy of a round's noise as a share of the step's, where its effect is not measured; four times
-            that in the first four rounds.
+        noise: the energy of a round's noise as a share of the step's, where its effect is not measured; at least four
+            times that in the first four rounds.
         alone: the error of an update where the server does not average, so that noise does not average out.
 
     >>> from adaquantfl.rules import Energies
@@ -117,7 +118,8 @@ class Auto(Rule):
         """
         motion, share = seen.motion or Motion(), self.noise
         if round <= FIRST_ROUNDS:
-            share *= min(max(FIRST_NOISE, math.sqrt(seen.dimension) / SPREAD), MOST_NOISE / self.noise)
+            spread = math.sqrt(seen.dimension) / SPREAD if seen.plain else 0.0
+            share = min(share * max(FIRST_NOISE, spread), MOST_NOISE)
         if state["alignment"] is None:
             return share  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:

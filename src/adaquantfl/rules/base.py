@@ -96,6 +96,7 @@ class Seen:
         weights_squared: the sum of p_i^2 over the clients of a round.
         participation: the share of the clients that take part in the round.
         averages: whether the new model is a mean over the clients, in which their noise averages out.
+        plain: whether the step is known to be that mean and nothing else, such as momentum or Adam.
         motion: what the model's last steps say; None where the downlink does not look at them.
         quantizer: the one that the user has set; None leaves it to the rule.
         feedback: whether clients keep what they left out, as the user has set it; None leaves it to the rule.
@@ -112,6 +113,7 @@ class Seen:
     weights_squared: float = 1.0
     participation: float = 1.0
     averages: bool = True
+    plain: bool = False
     motion: Motion | None = None
     quantizer: Quantizer | None = None
     feedback: bool | None = None
