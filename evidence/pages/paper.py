@@ -25,13 +25,16 @@ SAMPLE = {
     "fmnist-sample-cnn-sorted": "sorted labels, fixed rate",
 }
 WHOLE = {paper.FULL: "all 60,000 pictures, i.i.d., fixed rate"}
-BATCHES = {paper.BATCH_32: "all 60,000 pictures, i.i.d., fixed rate, batches of 32"}
+BATCHES = {
+    batch: f"all 60,000 pictures, i.i.d., fixed rate, batches of {size}"
+    for batch, size in ((paper.BATCH_32, 32), (paper.BATCH_64, 64))
+}
 SLOWER = {paper.SLOW: "sorted labels, eta = 0.03"}
 RESNET = {
     paper.RESNET: "a quarter of the width, i.i.d.",
     paper.RESNET_DECAY: "a quarter of the width, i.i.d., variable rate",
     paper.RESNET_SORTED: "a quarter of the width, sorted labels",
-    "cifar-part-resnet18-iid": "full width, i.i.d.",
+    paper.RESNET_FULL: "full width, all 50,000 pictures, i.i.d., batches of 64",
 }
 TITLES = SAMPLE | WHOLE | BATCHES | SLOWER | RESNET
 LEVELS = {  # the losses that a table shows
@@ -49,6 +52,7 @@ GLANCE = {  # every setting that has a verdict, and the losses at which it is sh
     paper.BATCH_32: ("CNN, 60,000 pictures, i.i.d., batches of 32", (0.3, 0.1)),
     "fmnist-sample-cnn-sorted": ("CNN, 10,000 pictures, sorted labels", (0.02,)),
     paper.SLOW: ("CNN, 10,000 pictures, sorted labels, eta = 0.03", (0.4,)),
+    paper.RESNET_FULL: ("ResNet-18, 50,000 pictures, i.i.d., batches of 64", (1.0, 0.6, 0.51)),
     paper.RESNET: (f"{_NARROW}, i.i.d.", (0.3,)),
     paper.RESNET_DECAY: (f"{_NARROW}, i.i.d., variable rate", (0.4,)),
     paper.RESNET_SORTED: (f"{_NARROW}, sorted labels", (1.5,)),
