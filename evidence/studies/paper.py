@@ -26,7 +26,8 @@ from evidence.studies.traces import Cell, Trace, cells, stopped
 
 RECORDS, WORK = Path("evidence") / "records" / "paper", Path("runs") / "paper"
 SLOW, FULL = "fmnist-sample-cnn-sorted-slow", "fmnist-full-cnn-iid"
-BATCH_32 = f"{FULL}-batch-32"  # the paper does not give its batch size
+BATCH_32, BATCH_64 = f"{FULL}-batch-32", f"{FULL}-batch-64"  # the paper does not give its batch size
+RESNET_FULL = "cifar-full-resnet18-iid"
 RESNET, RESNET_DECAY, RESNET_SORTED = (f"cifar-part-narrow-resnet18-{name}" for name in ("iid", "decay", "sorted"))
 METHODS = {
     "adaquant": "AdaQuantFL",
@@ -53,6 +54,8 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset or a task, and wha
     **{name: reproduce.PANELS[name] for name in reproduce.PANELS if name.startswith("fmnist-sample")},
     FULL: reproduce.PANELS["fmnist-cnn-iid"],
     BATCH_32: reproduce.PANELS["fmnist-cnn-iid-batch-32"],
+    BATCH_64: reproduce.PANELS["fmnist-cnn-iid-batch-64"],
+    RESNET_FULL: reproduce.PANELS["cifar-resnet18-iid-tensor"],
     RESNET: (f"{_RESNET}:narrow", _PART),
     RESNET_DECAY: (f"{_RESNET}:narrow", {**_PART, "eta_decay": 0.9, "eta_decay_every": 100}),
     RESNET_SORTED: (f"{_RESNET}:narrow_sorted", _PART),

@@ -22,11 +22,12 @@ _SAMPLE = {"dataset": "fashion-mnist-sample", "rounds": 600, "loss_samples": 0}
 PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset, and what is changed of it
     **{name: (name, {}) for name in PRESETS},
     "fmnist-cnn-iid-batch-32": ("fmnist-cnn-iid", {"batch_size": 32, "rounds": 1000}),
+    "fmnist-cnn-iid-batch-64": ("fmnist-cnn-iid", {"batch_size": 64, "rounds": 800}),
     "fmnist-sample-cnn-iid": ("fmnist-cnn-iid", _SAMPLE),
     "fmnist-sample-cnn-decay": ("fmnist-cnn-decay", _SAMPLE),
     "fmnist-sample-cnn-sorted": ("fmnist-cnn-sorted", _SAMPLE),
     "fmnist-sample-cnn-sorted-slow": ("fmnist-cnn-sorted", {**_SAMPLE, "eta": 0.03, "rounds": 400}),
-    "cifar-resnet18-iid-tensor": ("cifar-resnet18-iid", {"scope": "tensor"}),
+    "cifar-resnet18-iid-tensor": ("cifar-resnet18-iid", {"scope": "tensor", "rounds": 400}),
 }
 METHODS = "adaquant,2bit,3bit,4bit,8bit,fp32"
 
