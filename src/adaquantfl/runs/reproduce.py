@@ -27,7 +27,7 @@ PANELS: dict[str, tuple[str, dict[str, Any]]] = {  # a preset, and what is chang
     "fmnist-sample-cnn-decay": ("fmnist-cnn-decay", _SAMPLE),
     "fmnist-sample-cnn-sorted": ("fmnist-cnn-sorted", _SAMPLE),
     "fmnist-sample-cnn-sorted-slow": ("fmnist-cnn-sorted", {**_SAMPLE, "eta": 0.03, "rounds": 400}),
-    "cifar-resnet18-iid-tensor": ("cifar-resnet18-iid", {"scope": "tensor", "rounds": 400}),
+    "cifar-resnet18-iid-tensor": ("cifar-resnet18-iid", {"scope": "tensor"}),
 }
 METHODS = "adaquant,2bit,3bit,4bit,8bit,fp32"
 
