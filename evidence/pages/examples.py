@@ -77,7 +77,7 @@ def saved() -> str:
 
 def round_printed() -> str:
     """Return what the README's round prints."""
-    (code,) = re.findall(r"```python\n([^`]*datasets\.load[^`]*)```", (ROOT / "README.md").read_text(encoding="utf-8"))
+    (code,) = re.findall(r"```python\n([^`]*aq\.Server[^`]*)```", (ROOT / "README.md").read_text(encoding="utf-8"))
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "README.md", "exec"), {})
     return f"<!-- output -->\n```text\n{printed.getvalue()}```"

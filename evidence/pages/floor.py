@@ -95,7 +95,10 @@ def compared() -> str:
     """Return the README's table: float32, the best rival that always reaches it, AdaQuantFL, and who is ahead most."""
     rows = {row[0]: row for row in summary.by_method(FLOOR)[1:]}
     rivals = [name for name, row in rows.items() if name not in (OURS, FLOAT32)]  # in the order of their bytes
-    everywhere = next(name for name in rivals if rows[name][1] == rows[FLOAT32][1])
+    counts = {name: tuple(map(int, row[1].split(" of "))) for name, row in rows.items()}  # reached, run
+    reached = {name: f"all {run}" if there == run else f"{there} of {run}" for name, (there, run) in counts.items()}
+    most = max(counts[name][1] for name in rivals)  # some take part only where all clients do
+    everywhere = next(name for name in rivals if counts[name] == (most, most))
     shown = {
         FLOAT32: "float32",
         everywhere: f"{everywhere}, the cheapest rival that reaches it everywhere",
@@ -103,8 +106,6 @@ def compared() -> str:
         rivals[0]: "where we lose most: a constant number of levels" if rivals[0] == CONSTANT else rivals[0],
     }
     grid = [["`auto` next to", "tasks where it reaches it", "its bytes up, times those of `auto`"]]
-    everybody = rows[FLOAT32][1]
-    reached = {name: "all" if rows[name][1] == everybody else rows[name][1] for name in shown}
     grid += [[title, reached[name], rows[name][5].split(" ")[0]] for name, title in shown.items()]
     ours = [row.up.mean for task in TASKS for row in tables.rows(task, FLOOR) if row.method == OURS]
     there = sum(map(math.isfinite, ours))
