@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 import adaquantfl as aq
 from adaquantfl.errors import ConfigError
-from adaquantfl.flower import quantize_mod
+from adaquantfl.flower import AdaQuantStrategy, quantize_mod
 from adaquantfl.flower.privacy import clipped
 from support.fake_flower import Arrays, Client, FakeGrid, arrays_of
 from support.fake_flower import run as play
@@ -158,6 +158,15 @@ def test_a_wrapper_around_ours_is_refused_with_what_to_do(wrapper: Any) -> None:
     strategy = wrapper(paper_strategy(FedAvg()))
     with pytest.raises(ConfigError, match=r"Put it inside: AdaQuantStrategy\(DifferentialPrivacy"):
         run(strategy, FakeGrid(clients(quantize_mod)))
+
+
+def test_a_subclass_inside_a_wrapper_is_refused_too() -> None:
+    class Own(AdaQuantStrategy):
+        def configure_train(self, *arguments: Any) -> Any:
+            return super().configure_train(*arguments)
+
+    with pytest.raises(ConfigError, match="Put it inside"):
+        run(server_fixed(Own(FedAvg(), rule="adaquant")), FakeGrid(clients(quantize_mod)))
 
 
 def test_local_differential_privacy_is_quantized_after_its_noise() -> None:

@@ -93,6 +93,16 @@ def test_a_client_without_the_mod_is_refused_and_too_few_leave_the_model() -> No
     assert "plain weights" in " ".join(made.refusals.values())
 
 
+def test_a_round_with_too_few_nodes_leaves_the_model_and_the_run_goes_on() -> None:
+    grid = group(4)
+    grid.tamper = dict.fromkeys((0, 1), lambda message: Message(Error(1, "gone"), reply_to=message))
+    made = AdaQuantStrategy(
+        FedAvg(**{**ALL, "min_train_nodes": 4, "min_available_nodes": 4}), private=Masked(dropouts=0.5)
+    )
+    result = made.start(grid, record(MODEL), num_rounds=2)
+    assert not any(metrics.get("aq_quantized") for metrics in result.train_metrics_clientapp.values())
+
+
 def test_a_state_resumes() -> None:
     whole, half = group(), group()
     expected = AdaQuantStrategy(FedAvg(**ALL), private=True).start(whole, record(MODEL), num_rounds=2).arrays

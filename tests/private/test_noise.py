@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import chi2
 from scipy.stats import skellam as skellam_law
 
+from adaquantfl.errors import EngineError
 from adaquantfl.private import BudgetSpent, Central, Client, Distributed, Server
 from adaquantfl.private import noise as noises
 from adaquantfl.private.accounting import ORDERS, epsilon, gaussian_round, skellam_round
@@ -151,3 +152,10 @@ def test_noisy_clients_tell_nothing_but_their_numbers():
     clients[0].open(orders[0])
     clients[0].reply(np.zeros(D, np.float32), loss=3.0)
     assert len(clients[0].state()["round"]["facts"]) == 0
+
+
+def test_a_noisy_sum_of_too_few_is_not_opened():
+    server, clients = start(Distributed(noise=2.0))
+    with pytest.raises(EngineError, match="needs 14"):
+        play_round(server, clients, drift(D), gone={2: range(7)})
+    assert server.epsilon == 0

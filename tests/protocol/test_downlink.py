@@ -16,6 +16,7 @@ from adaquantfl.protocol.bfloat16 import of_bits
 from adaquantfl.protocol.downlink import Exact, Late
 from adaquantfl.protocol.messages import Order, Reply
 from adaquantfl.protocol.parcels import Held, Log, Relay, add_up, digest_of, open_parcel, whole_size
+from adaquantfl.protocol.step import Sum
 from support.rounds import federation, reply_of
 
 D = 3000
@@ -223,6 +224,43 @@ def test_the_noise_is_smaller_where_momentum_repeats_it() -> None:
         left, sent = of_bits(downlink["remainder"]), downlink["sent"]
         shares[step] = np.sum(np.square(left)) / np.sum(np.square(sent))
     assert shares["momentum"] < 0.4 * shares["sum"]
+
+
+class Views(Sum):
+    """Keeps a view of what it returns, and returns a view."""
+
+    name = "views"
+
+    def init(self, dimension: int) -> dict[str, Any]:
+        return {"view": np.zeros(4, dtype=np.float32), "copy": np.zeros(4, dtype=np.float32)}
+
+    def apply(self, update: Any, state: dict[str, Any]) -> Any:
+        whole = np.stack([update, update])
+        return whole[0], {"view": whole[0, :4], "copy": whole[0, :4].copy()}
+
+
+def test_a_step_may_keep_and_return_views_although_the_downlink_takes_the_memory() -> None:
+    server = aq.Server(np.zeros(D, dtype=np.float32), step=Views(), downlink=Late(private=True))
+    play_constant(server, 3, np.ones(D, dtype=np.float32))
+    kept = server.current.trajectory.step
+    np.testing.assert_array_equal(kept["view"], kept["copy"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("remainder", np.zeros(D, np.float32)), ("remainder", np.zeros(D - 1, np.uint16)),
+        ("sent", np.zeros(7, np.float32)), ("direction", np.zeros(D, np.float64)),
+    ],
+)  # fmt: skip
+def test_a_restored_downlink_is_checked_before_it_is_used(name: str, value: Any) -> None:
+    server = aq.Server(np.zeros(D, dtype=np.float32))
+    play_constant(server, 3, np.ones(D, dtype=np.float32))
+    tree = server.state()
+    assert aq.Server.restore(tree).digest == server.digest
+    tree["trajectory"]["downlink"] = {**tree["trajectory"]["downlink"], name: value}
+    with pytest.raises(aq.CheckpointError, match="not the state of a server"):
+        aq.Server.restore(tree)
 
 
 @pytest.mark.parametrize("error", [0.0, 1.0, float("nan"), True, "half"])

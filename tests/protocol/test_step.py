@@ -230,3 +230,12 @@ def test_a_configuration_names_the_step_and_a_state_brings_it_back() -> None:
         step = load_config("demo", {"clients": 8, "step": name, **own.get(name, {})}).stages().step
         assert step.name == name
         assert aq.Server.restore(aq.Server(np.zeros(3, np.float32), step=step).state()).stages.step == step
+
+
+def test_a_step_is_plain_where_it_is_known_to_be_the_mean_and_nobody_limits_its_noise() -> None:
+    def plain(**settings: Any) -> bool:
+        return aq.Server(np.zeros(3, np.float32), **settings).stages.plain
+
+    assert plain()
+    assert plain(max_update_norm="10x")
+    assert not any([plain(step="momentum"), plain(step="median"), plain(averages=True), plain(max_update_norm=2.0)])

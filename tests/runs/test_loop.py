@@ -324,3 +324,21 @@ def test_one_client_cannot_move_the_rule_with_its_first_loss(
     lines = history(tmp_path / "run")
     assert [line["bounded"] for line in lines if "bounded" in line] == [[2]]
     assert max(line.get("loss", line.get("rule_loss", 0.0)) for line in lines) > 1e290  # what clients said
+
+
+def test_what_error_feedback_left_over_survives_an_interruption_in_the_middle_of_a_round(
+    stc: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = runner.run(stc, tmp_path / "whole")
+    train = Trainer.train
+
+    def cut(self: Trainer, client: int, weights: Any, round: int, eta: float) -> Any:
+        if (round, client) == (2, 2):  # two clients have played this round, and have new remainders
+            raise KeyboardInterrupt
+        return train(self, client, weights, round, eta)
+
+    monkeypatch.setattr(Trainer, "train", cut)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(stc, tmp_path / "cut")
+    monkeypatch.undo()
+    assert runner.resume(tmp_path / "cut")["model_sha256"] == whole["model_sha256"]

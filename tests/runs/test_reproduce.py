@@ -44,3 +44,12 @@ def test_the_command_says_what_it_takes_runs_and_resumes(
     for method in ("adaquant", "2bit"):
         assert json.loads((tmp_path / method / "seed-0" / "summary.json").read_text())["rounds"] == 2
     assert (tmp_path / "report.html").exists()
+
+
+def test_all_of_the_papers_presets_are_one_setting() -> None:
+    for panel in reproduce.PRESETS:
+        (job,) = reproduce.plan(panel, "adaquant", 1, {}, Path("out"))
+        config = job.config
+        assert (config.scope, config.tau, config.eta) == ("whole", 10, 0.1)
+        assert {"s0": 2, "rounding": "power"}.items() <= config.rule.items()
+        assert config.dataset in ("fashion-mnist", "cifar-10")

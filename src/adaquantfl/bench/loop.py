@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ..engines.local import LocalEngine
 from ..errors import ConfigError, EngineError
@@ -70,7 +73,10 @@ def compressed_rounds(config: Config, send: Callable[[int, int, Vector], Sent]) 
         trained, loss = train(client, weights, round, eta)
         before, after = layout.split(weights), layout.split(trained)
         try:
-            sent[client] = send(client, round, after.weights - before.weights)
+            update = after.weights - before.weights
+            if not np.isfinite(update).all():
+                return trained, math.nan  # diverged: it is no fault of the compressor
+            sent[client] = send(client, round, update)
         except ConfigError as error:
             mistakes.append(error)
             raise

@@ -131,7 +131,10 @@ class Rounds:
                 received = masked.receive(server, sent, replies, numbers, self.weight_key, self.loss_keys[0])  # type: ignore[arg-type] # it is a private one
             else:
                 received = receive(server, replies, numbers, self.weight_key, averages=aggregate is None)
-        except EngineError as error:  # of a private round: too few are left, or somebody lied
+        except AdaQuantError as error:
+            if not self.private.masks and not isinstance(error, EngineError):
+                raise
+            # In a private round too few are left, or somebody lied.
             log.warning("The model stays as it is. %s", error)
             server.return_to(before)
             return None, None

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from flwr.serverapp import strategy as flower
@@ -58,17 +59,20 @@ def clipping_norm(strategy: Strategy) -> float | None:
 
 
 def refuse_outer(strategy: Strategy) -> None:
-    """ConfigError where a wrapper for differential privacy calls this strategy: it would see quantized replies.
+    """ConfigError where a wrapper for differential privacy is around this strategy: it would see quantized replies.
 
-    Flower does not tell a strategy who wraps it, so that the caller of the strategy's step is looked at.
+    Flower does not tell a strategy who wraps it, so that the callers are looked through.
     """
-    caller = sys._getframe(2).f_locals.get("self")
-    if isinstance(caller, WRAPPERS) and caller.strategy is strategy:
-        name = type(caller).__name__
-        raise ConfigError(
-            f"{name} is around AdaQuantStrategy, where it cannot clip: replies are quantized there. Put it inside: "
-            f"AdaQuantStrategy({name}(FedAvg(), ...))."
-        )
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, WRAPPERS) and any(one is strategy for one in chain(caller)):
+            name = type(caller).__name__
+            raise ConfigError(
+                f"{name} is around AdaQuantStrategy, where it cannot clip: replies are quantized there. Put it inside: "
+                f"AdaQuantStrategy({name}(FedAvg(), ...))."
+            )
+        frame = frame.f_back
 
 
 def by_name(start: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,8 @@ class Client:
         examples: not told to anybody, since every client counts the same.
         """
         plan, lengths = self.order, self.plain.held.layout.lengths
-        self._plan = None
         after, update = self.plain.update_of(trained)
+        self._plan = None
         if update is None or not np.isfinite(loss):
             return Packet(DIVERGED, self._session).pack()
         projection = Projection(plan, lengths)

@@ -87,6 +87,9 @@ class Whole:
         """What it carries from round to round."""
         return {}
 
+    def check(self, state: Mapping[str, Any], dimension: int) -> None:
+        """Raise a ValueError where a state that was read is not one of this downlink, for a model of d elements."""
+
     def motion(self, state: Mapping[str, Any]) -> Motion | None:
         """What the model's last steps say about training, where the downlink measures it."""
         return None
@@ -139,6 +142,12 @@ class Late(Exact):
     def init(self, model: Model) -> dict[str, Any]:
         return {"remainder": np.zeros(len(model.weights), dtype=np.uint16), **motion.begin()}
 
+    def check(self, state: Mapping[str, Any], dimension: int) -> None:
+        remainder = state["remainder"]
+        if remainder.dtype != np.uint16 or remainder.shape != (dimension,):
+            raise ValueError(f"a remainder of {remainder.dtype} in the shape {remainder.shape}, not {dimension} uint16")
+        motion.check(state, dimension)
+
     def motion(self, state: Mapping[str, Any]) -> Motion:
         return motion.of(state)
 
@@ -168,6 +177,7 @@ class Late(Exact):
 
 def _left_of(total: Vector, old: Vector, new: Vector) -> npt.NDArray[np.uint16]:
     """What was not sent of a change, as bits of bfloat16 in the change's own memory, of which the rest is freed."""
+    total = total if total.flags.owndata else total.copy()  # a downlink of one's own may hand on a view
     bits, size = total.view(np.uint16), len(total)
     for start in range(0, size, _PIECE):  # a piece is written behind what was read
         here = slice(start, start + _PIECE)

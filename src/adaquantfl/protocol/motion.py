@@ -54,6 +54,14 @@ def begin() -> dict[str, Any]:
     }
 
 
+def check(state: Mapping[str, Any], dimension: int) -> None:
+    """Raise a ValueError where the vectors of a state are not those of a model of d elements."""
+    sizes = {0, len(_some(np.empty(dimension, dtype=np.bool_)))}
+    for name in ("sent", "direction", "direction_before"):
+        if state[name].dtype != np.float32 or state[name].ndim != 1 or len(state[name]) not in sizes:
+            raise ValueError(f"{name!r} has {state[name].size} elements of {state[name].dtype}")
+
+
 def after(state: Mapping[str, Any], update: Vector, left: Vector, energies: Energies | None) -> dict[str, Any]:
     """Return what is kept after a round. left: what clients lacked when they trained for it."""
     u, e = _some(update), _some(left)
@@ -101,6 +109,7 @@ def of(state: Mapping[str, Any]) -> Motion:
         gain=again / left - (onward / sent if sent > 0 else 0.0) if left > 0 else None,
         repair=max(total, 0.0) / weight + math.sqrt(variance) / weight if weight else None,
         persistence=min(max(cosines / rounds * (1 - 1 / max(state["steps"], 1)), 0.0), 1.0) if rounds else None,
+        mean=bool(state["mean"]),
     )
 
 

@@ -27,7 +27,7 @@ from .parcels import Relay
 from .replies import OpenRound
 from .stages import Stages
 from .state import Ledger, ServerState, Trajectory
-from .step import combined, moved
+from .step import Sum, combined, moved
 from .updates import Combined
 
 PAPERS_QUANTIZER = "uniform"
@@ -68,6 +68,7 @@ def _planned(
     if measured is None or Need.ROUND_LOSS in stages.rule.needs:
         usable = state.loss is None or state.loss > 0 or stages.negative_loss  # a mean of 0 is a false one
         loss = state.loss if usable else None
+    motion = called(stages.downlink_words, stages.downlink.motion, state.trajectory.downlink)
     seen = Seen(
         bits=state.ledger.paper_bits,
         dimension=state.layout.dimension,
@@ -77,8 +78,8 @@ def _planned(
         weights_squared=cohort.noise(asked, state.examples) ** 2 * (len(asked) / expected),
         participation=expected / max(len(cohort.examples), len({*state.examples, *asked})),
         averages=stages.averages,
-        plain=stages.plain,
-        motion=called(stages.downlink_words, stages.downlink.motion, state.trajectory.downlink),
+        plain=stages.plain and (motion is None or motion.mean),
+        motion=motion,
         quantizer=uplink.quantizer,
         feedback=uplink.feedback,
     )
@@ -181,9 +182,8 @@ def _moved(
         update, step, weights = made.weights - now.model.weights, now.step, made.weights
     else:
         update, step = moved(stages.step, made, now.step)
-        if stages.step.is_sum:
-            relay = made.relay
-        else:
+        relay = made.relay if stages.step.is_sum else None
+        if type(stages.step) is not Sum:
             update = update.copy()  # the step may keep it
     error = opened.plan.downlink_error
     change = Change(update, made.buffers, made.others, relay, layout.lengths, state.round, error, weights, energies)

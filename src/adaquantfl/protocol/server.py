@@ -393,7 +393,10 @@ class Server:
                     "the secrets: restore(state, secrets={client: bytes})."
                 )
             server.stages = stages or Stages.of_description(tree["settings"], objects)
-            server._begin_at(ServerState.of(tree))
+            state = ServerState.of(tree)
+            for one in filter(None, (state.trajectory, state.earlier)):
+                server.stages.downlink.check(one.downlink, state.layout.dimension)
+            server._begin_at(state)
             if (opened := tree.get("open")) is not None:
                 server.open(*(opened[name] for name in ("clients", "eta", "loss", "expected")))
                 for client, reply in opened["replies"].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -71,7 +72,8 @@ class Stages:
         self.rule: Rule = _made("rule", rules.make(rule) if isinstance(rule, str) else rule, Rule)
         self.step: ServerStep = _made("step", step, ServerStep)
         self.averages = self.step.averages if averages is None else averages
-        self.plain = self.step.is_sum and averages is None  # the step is the mean of the updates, and nothing else
+        # The step is the mean of the updates and nothing else, and no limit that somebody chose bounds their noise.
+        self.plain = self.step.is_sum and averages is None and self.limit.absolute == math.inf
         kind = quantizers.find(quantizer) if quantizer else None
         self.uplink = Uplink(kind, norm, scope, codec, sparsity, feedback)
         plan = first_plan(self.rule, self.uplink, self.averages)

@@ -118,8 +118,8 @@ class Auto(Rule):
         """
         motion, share = seen.motion or Motion(), self.noise
         if round <= FIRST_ROUNDS:
-            spread = math.sqrt(seen.dimension) / SPREAD if seen.plain else 0.0
-            share = min(share * max(FIRST_NOISE, spread), MOST_NOISE)
+            spread = min(share * math.sqrt(seen.dimension) / SPREAD, MOST_NOISE) if seen.plain else 0.0
+            share = max(share * FIRST_NOISE, spread)
         if state["alignment"] is None:
             return share  # the least that the alignment can be is the sum of p_i^2
         if motion.repair and motion.persistence is not None:

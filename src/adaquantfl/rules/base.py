@@ -68,6 +68,7 @@ class Motion:
         gain: the fraction of undelivered change that the next update requests again.
         repair: the fraction of random noise that one round undoes, with its standard error added.
         persistence: the mean cosine between a step and those of about ten rounds before, without the clients' noise.
+        mean: whether the last step was the mean of the clients' updates.
 
     >>> Motion().repair is None
     True
@@ -76,6 +77,7 @@ class Motion:
     gain: float | None = None
     repair: float | None = None
     persistence: float | None = None
+    mean: bool = True
 
     @property
     def measured(self) -> bool:
