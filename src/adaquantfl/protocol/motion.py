@@ -100,7 +100,7 @@ def of(state: Mapping[str, Any]) -> Motion:
     """Return what has been measured so far.
 
     >>> of({**begin(), "gain": [0.5, 1.0, 0.2, 1.0]})
-    Motion(gain=0.3, repair=None, persistence=None)
+    Motion(gain=0.3, repair=None, persistence=None, mean=True)
     """
     again, left, onward, sent = state["gain"]
     total, weight, variance = state["repair"]
