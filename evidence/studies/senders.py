@@ -24,7 +24,6 @@ Vector = npt.NDArray[np.float32]
 DILOCO = aq.Nesterov(eta=0.7, beta=0.9)  # Douillard et al. 2023
 BITS = 0.14  # per element, of ours
 WORKERS = 8
-MUON_RATE = 4.0  # of AdamW's learning rate: the best of 0.5, 1, 2 and 4 with seed 100
 KEPT, LARGE_STEPS = (
     0.8,
     aq.Momentum(eta=20.0, beta=0.0),
@@ -52,15 +51,13 @@ Sender = Callable[[Vector, Sequence[int], int], Sent]
 @dataclass(frozen=True)
 class Method:
     """send: a vector, the lengths of its tensors and a key to what is sent. kept: how much of what was left out is
-    added to the next vector; 0 is no error feedback. muon: the inner optimizer is Muon, not AdamW. rate: a multiple of
-    the learning rate."""
+    added to the next vector; 0 is no error feedback. muon: the inner optimizer is Muon, not AdamW."""
 
     title: str
     send: Sender
     kept: float = 0.0
     step: ServerStep = DILOCO
     muon: bool = False
-    rate: float = 1.0
 
 
 def float32(vector: Vector, lengths: Sequence[int], key: int) -> Sent:
@@ -157,6 +154,6 @@ METHODS = {
     "sparseloco-large-steps": Method("SparseLoCo, larger outer steps", sparse, kept=KEPT, step=LARGE_STEPS),
     "outer-step": Method("ours, `OuterStep` with its defaults", ours()),
     "ours": Method(f"ours, held to {BITS} bits", ours(bits=BITS)),
-    "float32-muon": Method("float32, inner Muon", float32, muon=True, rate=MUON_RATE),
-    "ours-muon": Method(f"ours, held to {BITS} bits, inner Muon", ours(bits=BITS), muon=True, rate=MUON_RATE),
+    "float32-muon": Method("float32, inner Muon", float32, muon=True),
+    "ours-muon": Method(f"ours, held to {BITS} bits, inner Muon", ours(bits=BITS), muon=True),
 }
