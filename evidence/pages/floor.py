@@ -119,20 +119,21 @@ def draw(path: Path) -> None:
     with matplotlib.rc_context(RC):
         picture = Figure(figsize=(8.6, 4.2), layout="constrained")
         axes = picture.add_subplot()
-        for (name, one), height in zip(found.items(), (0.7, 0.7, 0.78), strict=True):
+        beside = ((0.7, 12, "left"), (0.78, -12, "right"), (0.72, 12, "left"))  # where the labels are free of lines
+        for (name, one), (height, offset, side) in zip(found.items(), beside, strict=True):
             label, style = SHOWN[name]
             spent = one.spent(target, "up") or 0.0
             axes.plot(one.up[4:], one.smoothed, color=style.colour, lw=2.2)
             axes.plot([spent], [target], "o", color=style.colour, ms=8, mec="white", zorder=5)
             axes.annotate(
-                f"{label}\n{amount(spent, 'B')}", (one.spent(height, "up") or 0.0, height), xytext=(12, 0),
-                textcoords="offset points", ha="left", va="center", color=style.colour, fontweight="bold",
+                f"{label}\n{amount(spent, 'B')}", (one.spent(height, "up") or 0.0, height), xytext=(offset, 0),
+                textcoords="offset points", ha=side, va="center", color=style.colour, fontweight="bold",
             )  # fmt: skip
         axes.axhline(target, color="#9aa1ab", lw=0.8, zorder=0)
         axes.annotate("float32's accuracy, less 0.5 points", (0.6, target), xycoords=("axes fraction", "data"),
                       xytext=(0, 4), textcoords="offset points", ha="center", color="#6b7686")  # fmt: skip
         axes.set(xscale="log", ylabel="Test accuracy", xlabel="Bytes that 8 clients have sent, together")
-        axes.set_xlim(right=found[FLOAT32].up[-1] * 8)
+        axes.set_xlim(found["AdaQuantFL"].up[0] / 2, found[FLOAT32].up[-1] * 8)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value, "B")))
         axes.yaxis.set_major_locator(MultipleLocator(0.05))
         axes.yaxis.set_major_formatter("{x:.0%}")

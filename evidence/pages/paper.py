@@ -57,7 +57,7 @@ GLANCE = {  # every setting that has a verdict, and the losses at which it is sh
     paper.RESNET_DECAY: (f"{_NARROW}, i.i.d., variable rate", (0.4,)),
     paper.RESNET_SORTED: (f"{_NARROW}, sorted labels", (1.5,)),
 }
-_NOT_DRAWN = ("fmnist-sample-cnn-sorted", paper.RESNET_DECAY, paper.RESNET_SORTED)
+_NOT_DRAWN = ("fmnist-sample-cnn-sorted", paper.RESNET, paper.RESNET_DECAY, paper.RESNET_SORTED)
 FIGURE_PANELS = tuple(name for name in GLANCE if name not in _NOT_DRAWN)
 STALL = "adaquant-stall"
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2)
@@ -229,7 +229,7 @@ def draw(path: Path) -> None:
     styles = figures.styles([method_label(method) for method in paper.METHODS])  # as in other figures
     colours = {method: styles[method_label(method)].colour for method in paper.METHODS} | {STALL: "black"}
     figure, axes = plt.subplots(3, 2, figsize=(10, 11.4))
-    for axis, (name, panel) in zip(axes.flat, load(FIGURE_PANELS).items(), strict=False):
+    for axis, (name, panel) in zip(axes.flat, load(FIGURE_PANELS).items(), strict=True):
         for method, runs in panel.items():
             for one in runs:
                 width = 2 if method in ("adaquant", STALL) else 1
